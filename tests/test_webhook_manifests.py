@@ -8,6 +8,7 @@ import yaml
 
 from extender.api.configuration import Configuration
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, LOCAL_QUEUE, QUEUE
+from extender.api.workloads.table import WORKLOADS
 from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
 from tests.webhooks.desk import Desk
@@ -65,6 +66,23 @@ def test_every_way_to_name_a_group_or_a_queue_is_sent(path: str) -> None:
         if webhook["rules"][0]["apiGroups"] != ["batch.volcano.sh"]:
             for key in (GROUP_ANNOTATION, GROUP_LABEL, QUEUE, LOCAL_QUEUE, "schedulingGroup"):
                 assert key in ours
+
+
+def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() -> None:
+    noted = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] == "/use/mutate"]
+    sent = {
+        (group, plural)
+        for each in noted
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    jobs = {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable}
+    groups = {
+        (name, "podgroups") for name in ("scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
+    }
+    assert jobs | groups | {("", "pods")} <= sent
+    assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in noted)
 
 
 def test_the_service_leads_to_the_port_and_has_the_name_of_the_certificate() -> None:

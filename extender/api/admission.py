@@ -26,6 +26,7 @@ class UserInfo(Wire, frozen=True):
 
 class GroupKind(Wire, frozen=True):
     group: str = ""
+    version: str = ""
     kind: str = ""
 
 

@@ -18,7 +18,7 @@ from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.kube.calls import ApiClient
+from extender.kube.calls import USES_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import KUEUE_LOCAL_QUEUES
 from extender.kube.writers import Poller
@@ -100,6 +100,7 @@ class MarkTrust(PolledFact):
     unknown = "cannot check whether marks are protected"
 
     def ask(self) -> bool:
+        self._ledger.intake.trust_uses(self._cluster.keeps_marks(USES_POLICY, timeout=PERIOD))
         return self._cluster.keeps_marks(timeout=PERIOD)
 
     def learn(self, before: bool | None) -> None:

@@ -89,6 +89,7 @@ class Views(NamedTuple):
             "queue": view.queue,
             "localQueue": view.local_queue.key if view.local_queue else "",
             "namespaceAllowed": view.namespace_allowed,
+            "useAllowed": view.use_allowed,
             "minMember": view.min_member,
             "minTaskMember": dict(view.min_task_member),
             "priority": view.priority,

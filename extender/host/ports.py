@@ -162,6 +162,7 @@ class Webhooks:
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
         rules = AdmissionRules(ledger, latest, access_reviews(api), schedulers, depth)
         self._reviewer = Reviewer(rules.paths(), synced)
+        ledger.intake.judge_users()
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

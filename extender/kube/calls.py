@@ -22,6 +22,7 @@ from extender.kube.resources import Resource
 from extender.telemetry import metrics
 
 MARKS_POLICY = "kube-muster-marks"
+USES_POLICY = "kube-muster-uses"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
@@ -162,19 +163,20 @@ class ApiClient(Requests):
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
 
-    def keeps_marks(self, timeout: float = 10) -> bool:
-        """Whether the API server lets only Muster write its marks on PodGroups: the policy exists, is bound
-        for all PodGroups, and denies. The right to read the policy is granted together with it."""
+    def keeps_marks(self, policy: str = MARKS_POLICY, timeout: float = 10) -> bool:
+        """Whether the API server lets only Muster write its marks on PodGroups, or by USES_POLICY lets nobody
+        note a right that he has not: the policy exists, is bound for all objects, and denies. The right to
+        read the policy is granted together with it."""
         try:
-            policy, bound = (
-                self._get(kind.path(name=MARKS_POLICY), Json, timeout).get("spec") or {}
+            rules, bound = (
+                self._get(kind.path(name=policy), Json, timeout).get("spec") or {}
                 for kind in (resources.VALIDATING_POLICIES, resources.VALIDATING_BINDINGS)
             )
         except (NotFound, Forbidden):
             return False
         denies = "Deny" in bound.get("validationActions", ())
-        refuses = denies and policy.get("failurePolicy", "Fail") == "Fail"
-        return refuses and bound.get("policyName") == MARKS_POLICY and "matchResources" not in bound
+        refuses = denies and rules.get("failurePolicy", "Fail") == "Fail"
+        return refuses and bound.get("policyName") == policy and "matchResources" not in bound
 
     def patch_group(self, namespace: str, name: str, uid: str, patch: Json) -> PodGroup:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""

@@ -63,13 +63,16 @@ from extender.domain.admission.submission import (
     pod_defaults,
     queue_named_in,
     unread_annotations,
+    use_noted,
 )
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.ownership import controller_of
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.jobs import BY_QUEUE
+from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
+from extender.kube.resources import POD_GROUPS
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
@@ -119,11 +122,11 @@ class EntryRules:
         """One of `subjects` that may use the queue is enough; without any, the right is not checked."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
-        return self.judge_use(to, *subjects) if subjects else []
+        return self.judge_use(to, *subjects)
 
     def judge_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
-        """Faults if the queue is restricted and none of `subjects` may use it."""
-        if not self.is_restricted(to):
+        """Faults if the queue is restricted and none of `subjects` may use it, if there are any."""
+        if not subjects or not self.is_restricted(to):
             return []
         try:
             may = any(self._may_use(user, to.queue, self.latest.left()) for user in subjects)
@@ -177,6 +180,7 @@ class AdmissionRules:
                 warned(self.judge_other_group), (CREATE, UPDATE), optional=True
             ),
             "/jobs/validate": Path(warned(self.judge_job), (CREATE, UPDATE), optional=True),
+            "/use/mutate": Path(self.note_use, (CREATE, UPDATE), optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
             "/pods/validate": Path(warned(self.judge_pod), (CREATE, UPDATE), optional=True),
         }
@@ -241,12 +245,13 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        faults = entry.judge(to, judge_entry, subject(request.user_info))
+        is_ours = request.user_info.username.startswith(_OURS)  # for pods and jobs of others: they are judged
+        faults = entry.judge(to, judge_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += judge_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
-        if request.user_info.username.startswith(_OURS):  # one that is missing is the reason why it waits
+        if is_ours:  # one that is missing is the reason why it waits
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
-        if not faults and not is_update and entry.is_restricted(to):
+        elif not faults and not is_update and entry.is_restricted(to):
             # When pods that wait already were created, it was not known that they would use this queue.
             there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
             if names := sorted(pod.name for pod in there if pod.waiting and not pod.auto):
@@ -291,15 +296,47 @@ class AdmissionRules:
         to = self._destination(pod, "spec.template.")
         if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
             return ReviewOutcome()
-        users, own = asked_about_template(pod, request.user_info), queue_named_in(job.metadata)
+        is_ours = request.user_info.username.startswith(_OURS)  # names its group when it lets it go
+        users = () if is_ours else asked_about_template(pod, request.user_info)
+        own = queue_named_in(job.metadata)
         faults = entry.judge(to, job_entry, *users)
         if own is None or faults:
             return ReviewOutcome(faults)
         own = replace(own, namespace=pod.metadata.namespace)
+        if not controller_of(job.metadata.owner_references) and (faults := entry.judge_use(own, *users)):
+            return ReviewOutcome(faults)
         if not job.spec.suspend and self._ledger.intake.jobs.mode != BY_QUEUE and own.queue != to.queue:
             text = f"{own.field} counts only for a job that waits suspended: its pods go to {to.queue!r}"
             return ReviewOutcome(warnings=[f"{text}; name the queue in spec.template.metadata, too"])
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.judge(own, job_entry)])
+
+    def note_use(self, request: ReviewRequest) -> ReviewOutcome:
+        """Note on whatever enters a restricted queue that its author may use that: without, it waits. Who may
+        not is refused only where pods or groups are: what operators make of jobs of others is not judged."""
+        if request.user_info.username.startswith(_OURS):
+            return ReviewOutcome()
+        entry, kind = self._entry(), request.kind
+        job = read(request.object, AnyJob)
+        meta = replace(job.metadata, namespace=request.namespace or job.metadata.namespace)
+        users: tuple[Subject, ...] = (subject(request.user_info),)
+        if kind.kind == "Pod":
+            pod = _placed(read(request.object, NewPod), request)
+            to, users = self._destination(pod), asked_about_pod(pod, request.user_info)
+        elif kind.group == POD_GROUPS.group:
+            queue = read(request.object, NewPodGroup).spec.queue
+            to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
+        else:
+            version = f"{kind.group}/{kind.version}"
+            named = queue_named_by(JobKind(version, kind.kind), job, self._ledger.intake.jobs.table)
+            to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, named, known))
+            if kind.group == "batch":
+                template = _placed(read(request.object, Job).pod, request)
+                users = asked_about_template(template, request.user_info)
+        if to is None or not users or not entry.is_restricted(to):
+            return ReviewOutcome()
+        if faults := entry.judge_use(to, *users):
+            return ReviewOutcome(warnings=[f"it will wait: {fault}" for fault in faults])
+        return ReviewOutcome(patch=use_noted(meta, to.queue, kind.kind))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):

@@ -53,6 +53,16 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
             )
         ],
     ),
+    Reason.QUEUE_NOT_ALLOWED: (
+        "queue research is restricted, and it is not noted that the group's author may use it",
+        [
+            (
+                "note that you may use it",
+                f"kubectl -n team annotate {GROUP} kube-muster.io/may-use=research/PodGroup",
+                "use queues research",
+            )
+        ],
+    ),
     Reason.QUEUE_STOPPED: (
         "spec.stopPolicy of queue research is Hold",
         [("let it admit groups again", "muster queue resume research", "patch queues research")],

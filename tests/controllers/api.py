@@ -55,7 +55,7 @@ class Api(ApiClient):
             raise NotFound(404, "NotFound")
         return Lease(Meta(name=name, namespace=namespace), self.spec)
 
-    def keeps_marks(self, timeout: float = 10) -> bool:
+    def keeps_marks(self, policy: str = "", timeout: float = 10) -> bool:
         self._note("policy", "")
         return self.kept
 

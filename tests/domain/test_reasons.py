@@ -42,6 +42,11 @@ def with_host_ports(each: Pod, count: int) -> Pod:
     return replace(each, spec=replace(each.spec, containers=[Container(ports=ports)]))
 
 
+def judging_users(world: World) -> World:
+    world.ledger.intake.judge_users()
+    return world
+
+
 def refused_everywhere() -> World:
     world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
@@ -108,6 +113,12 @@ CASES = {
         lambda: World(
             node("n"), queue("q", namespace_selector=LabelSelector({"team": "ai"})), gang("g", 1, queue="q")
         ),
+    ),
+    "a restricted queue whose use is not noted": Case(
+        Reason.QUEUE_NOT_ALLOWED,
+        "queue q is restricted, and it is not noted that the group's author may use it "
+        "(kube-muster.io/may-use)",
+        lambda: judging_users(World(node("n"), queue("q", restricted=True), gang("g", 1, queue="q"))),
     ),
     "a group that was started in vain too often": Case(
         Reason.START_TIMED_OUT,

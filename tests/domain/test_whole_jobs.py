@@ -14,7 +14,6 @@ from extender.api.workloads.shape import JOB, Json
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.job_suspension import JobStep, next_step
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.builders import group as pod_group
@@ -215,23 +214,6 @@ def test_a_driver_starts_alone_while_the_room_of_its_executors_is_kept() -> None
     there.add(*(pod(f"app-exec-{n}", unit, more={"memory": "1408Mi"}) for n in range(2))).settle()
     there.scheduler_takes("app-exec-0", "app-exec-1").settle()
     assert all(there.stage(f"app-exec-{n}") is ClaimStage.BOUND for n in range(2))
-
-
-def test_who_waited_for_a_restricted_queue_is_asked_for_once_it_is_there() -> None:
-    there = JobWorld(node("n0", cpu="9")).submit(job("early", queue="secret"))
-    there.stopped = True
-    there.settle()
-    key = GroupKey(f"{NAMESPACE}/{unit_name('early')}")
-    there.add(pod_group(unit_name("early"), 2, "secret", created="2026-01-01T00:00:00Z")).settle()
-    assert there.reason(unit_name("early")) is Reason.QUEUE_NOT_FOUND
-    there.add(queue("secret", restricted=True, created="2026-01-02T00:00:00Z")).settle()
-    managed = there.ledger.managed_job(key)
-    assert managed is not None
-    assert next_step(managed, there.now) is JobStep.REMOVE_UNIT
-    there.add(pod_group(unit_name("early"), 2, "secret", created="2026-01-03T00:00:00Z")).settle()
-    managed = there.ledger.managed_job(key)
-    assert managed is not None
-    assert next_step(managed, there.now) is not JobStep.REMOVE_UNIT
 
 
 def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone() -> None:

@@ -70,8 +70,6 @@ class Life:
         """Whether something was refused for want of this right."""
         self.go_on()
         refused = rights.refused(self.proxy.calls)
-        if right.verb == "use":  # the webhook says so, of a group
-            return any(need[:2] == ("create", "podgroups") for need in refused)
         return any(right.covers(need) for need in refused)
 
 
@@ -139,7 +137,6 @@ def _of_configuration(resource: Resource, name: str) -> dict[str, Any]:
 # What is not as it should be without a right.
 MISSING: dict[str, Callable[[Life], bool]] = {
     "create subjectaccessreviews": _nobody_let_in,
-    "use queues": _no_group_made,
     "get localqueues": _local_queue_not_read,
     "get namespaces": _namespace_not_read,
     **_of_configuration(VALIDATING_WEBHOOKS, "kube-muster"),

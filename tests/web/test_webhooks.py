@@ -104,7 +104,7 @@ def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple
         ("POST", "/echo", b"bad", 400, b"no review at $.request"),
         ("POST", "/nowhere", b"", 404, b"/broken, /echo, /slow"),
         ("GET", "/echo", b"", 405, b"POST"),
-        ("POST", "/echo", b" " * (LARGEST_REVIEW + 1), 413, b"8388608 bytes"),
+        ("POST", "/echo", b" " * (LARGEST_REVIEW + 1), 413, b"41943040 bytes"),
         ("POST", "/broken", b"", 500, b"its log says why"),
     ],
 )

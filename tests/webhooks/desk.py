@@ -103,6 +103,11 @@ class Desk:
     def patch(self, path: str, thing: Json) -> list[Json]:
         answer = self.ask(path, thing)
         assert answer["allowed"]
+        return self.decoded(answer)
+
+    @staticmethod
+    def decoded(answer: Json) -> list[Json]:
+        """Its patch; empty without one."""
         found: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
         return found
 

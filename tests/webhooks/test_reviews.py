@@ -23,6 +23,7 @@ PATHS = (
     "/jobs/validate",
     "/pods/mutate",
     "/pods/validate",
+    "/use/mutate",
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from extender.api.keys import GROUP_ANNOTATION, MIN_MEMBER
+from extender.api.keys import GROUP_ANNOTATION, MAY_USE, MIN_MEMBER
 from extender.cli.kinds import job_row
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed import ObservedGroup
@@ -144,6 +144,19 @@ def _edited(case: Case) -> Iterator[Offer]:
         yield Offer("correct it", line, right_to("patch", kube.POD_GROUPS, case.namespace))
 
 
+def _noted_use(case: Case) -> Iterator[Offer]:
+    """On what names the queue: the job, or the group where that was not made by Muster."""
+    job, made = _job(case), case.group.job if case.group else None
+    what, kind = (
+        (job[0], made.kind)
+        if job and made
+        else (f"{_GROUP} {case.group.name if case.group else ''}", "PodGroup")
+    )
+    if _is_name(case.queue) and case.group and (job or not case.group.maker):
+        line = f"kubectl -n {case.namespace} annotate {what} {MAY_USE}={case.queue}/{kind}"
+        yield Offer("note that you may use it", line, right_to("use", kube.QUEUES, name=case.queue))
+
+
 def _job(case: Case) -> tuple[str, Right] | None:
     """What Muster made a group for, as kubectl calls it, and the right to change it."""
     made = case.group.job if case.group else None
@@ -269,6 +282,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.INVALID_SPEC: _edited,
     Reason.QUEUE_NOT_OPEN: _opened,
     Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
+    Reason.QUEUE_NOT_ALLOWED: _noted_use,
     Reason.QUEUE_STOPPED: _queue_resumed,
     Reason.HELD: _resumed,
     Reason.START_TIMED_OUT: lambda case: chain(_what_failed(case), _resumed(case)),

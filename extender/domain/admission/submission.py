@@ -21,7 +21,7 @@ from extender.api.quantities import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name
-from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, noted_use, use_note
 from extender.domain.model.records import NEVER_SAVED
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.wire_records import checkpoint_of
@@ -291,6 +291,14 @@ def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLook
     if queue and not by_label and not explicit_queue(group.spec.queue):
         patch.append(added(("spec", "queue"), queue))
     return patch
+
+
+def use_noted(meta: Meta, queue: str, kind: str) -> list[Operation]:
+    """That its author may use the restricted queue that it enters."""
+    note, at = use_note(queue, kind), ("metadata", "annotations")
+    if meta.annotations is None:
+        return [added(at, note)]
+    return [added((*at, keys.MAY_USE), note[keys.MAY_USE])] if noted_use(meta, kind) != queue else []
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation]:

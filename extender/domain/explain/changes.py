@@ -279,6 +279,11 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
     return case.start_change(text + case.group.key.partition("/")[0], allowed)
 
 
+def use_allowed(case: WaitingCase) -> StartChange:
+    allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
+    return case.start_change(f"once it is noted that its author may use queue {case.group.queue}", allowed)
+
+
 # ---- others that would have to end, or no longer wait
 
 
@@ -370,6 +375,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.START_TIMED_OUT: (tried_again,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),
+    Reason.QUEUE_NOT_ALLOWED: (use_allowed,),
 }
 
 

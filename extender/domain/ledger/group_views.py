@@ -140,6 +140,7 @@ class GroupViews:
             queue=queue,
             local_queue=named.routes.local_queue_of(group),
             namespace_allowed=named.takes_namespace(queue, group.namespace),
+            use_allowed=named.may_use(group, queue),
             priority=named.priority_of(group),
             preempts=named.preempts(group),
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),

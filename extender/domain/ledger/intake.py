@@ -262,6 +262,19 @@ class Intake:
                 self._registry.marks_count = kept
                 self._note_turned(self._registry.groups)
 
+    def trust_uses(self, kept: bool) -> None:
+        """Whether notes of who may use a queue count: only if the API server checks them."""
+        with self._lock:
+            if self._registry.uses_count is not kept:
+                self._registry.uses_count = kept
+                self._note_turned(self._registry.groups)
+
+    def judge_users(self) -> None:
+        """From now on a restricted queue lets start only what is noted as put there by somebody who may."""
+        with self._lock:
+            self._registry.users_count = True
+            self._note_turned(self._registry.groups)
+
     def _note_turned(self, groups: Iterable[GroupKey]) -> None:
         """Something changed that the views of these groups depend on."""
         for key in groups:

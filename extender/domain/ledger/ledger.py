@@ -352,10 +352,6 @@ class Ledger:
                 runs_since=min(let_go, self._moment(job.started_at)) if let_go is not None else None,
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
-                is_unasked=record is not None
-                and record.restricted
-                and group.record is not None
-                and group.record.created <= record.created,
             )
 
     def suits(self, pod: PodRecord, node: str) -> bool:

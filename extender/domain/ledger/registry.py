@@ -122,6 +122,8 @@ class Registry:
         self.owners = Owners()
         self.priorities = Priorities()
         self.marks_count = False  # whether only Muster can have written the marks on PodGroups
+        self.uses_count = False  # whether only those who have a right can have written that they have it
+        self.users_count = False  # whether it matters who may use a restricted queue
         self._dirty: dict[GroupKey, None] = {}  # touched groups, in the order in which they were touched
 
     # ---- changes
@@ -231,6 +233,16 @@ class Registry:
     def groups_in(self, namespace: str) -> list[GroupKey]:
         """The groups of a namespace, and those of its jobs."""
         return [*self.routes.groups_in(namespace), *self.jobs.groups_in(namespace)]
+
+    def may_use(self, group: Group, queue: str) -> bool:
+        """Whether a group may enter a queue: a restricted one by the note of what makes its pods, of its
+        PodGroup, or of each pod that waits. What a job's template says of pods to be was not checked."""
+        record = self.queues.get(queue)
+        if not self.users_count or record is None or not record.restricted:
+            return True
+        noted = {each.may_use for each in (group.job, group.owner, group.record) if each is not None}
+        pods = {pod.may_use if not pod.to_be else "" for pod in group.pods.values() if pod.waiting}
+        return self.uses_count and (queue in noted or pods == {queue})
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""

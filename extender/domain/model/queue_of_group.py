@@ -4,7 +4,7 @@ of the LocalQueue that it names by a label; otherwise that of its namespace; oth
 
 from typing import NamedTuple
 
-from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE, QUEUE_UID
+from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, MAY_USE, QUEUE, QUEUE_UID
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 
@@ -40,6 +40,21 @@ def noted_queue(group: Meta) -> str:
     """The UID of the queue that took the group in; empty if none, or if another object was meant."""
     queue_uid, _, group_uid = (group.annotations or {}).get(QUEUE_UID, "").partition("/")
     return queue_uid if group_uid == group.uid else ""
+
+
+# ---- Who put it there: that the author of an object may use the restricted queue that it enters is noted at
+# admission. Whoever writes the note must have that right (manifests/marks.yaml), and it names the kind of its
+# object: where a controller copies it to what it makes, it neither counts nor is it refused.
+
+
+def use_note(queue: str, kind: str) -> dict[str, str]:
+    return {MAY_USE: f"{queue}/{kind}"}
+
+
+def noted_use(meta: Meta, kind: str) -> str:
+    """The queue that the author of an object of this kind may use; empty if that is not noted."""
+    queue, _, noted = (meta.annotations or {}).get(MAY_USE, "").partition("/")
+    return queue if noted == kind else ""
 
 
 def queue_entered(named: str, namespace_queue: str, local: str = "") -> str:

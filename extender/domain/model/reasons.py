@@ -36,6 +36,7 @@ class Reason(StrEnum):
     TOO_COMPLEX = "TooComplex", "placing the group takes more work than one group may cause"
     QUEUE_NOT_OPEN = "QueueNotOpen", "the group was created after its queue was closed"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue takes no groups of this namespace"
+    QUEUE_NOT_ALLOWED = "QueueNotAllowed", "nobody who may use its queue is known to have put it there"
     QUEUE_STOPPED = "QueueStopped", "the queue admits nothing until it is resumed"
     HELD = "Held", "its owner keeps the group back"
     START_TIMED_OUT = "StartTimedOut", "it did not get going in time, several times in a row"
@@ -113,6 +114,8 @@ TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 2
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
 NamespaceNotAllowed: Name another queue, or have the namespace labelled as the queue's
   `spec.namespaceSelector` asks.
+QueueNotAllowed: Name another queue, or have somebody who may use this one annotate the object that names it:
+  `kubectl annotate KIND NAME kube-muster.io/may-use=QUEUE/KIND`.
 QueueStopped: Wait until the queue or LocalQueue is resumed (`spec.stopPolicy: None`), or name another.
 Held: Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.
 StartTimedOut: Look at why its pods did not run (images, volumes), or why members were not bound, then let it

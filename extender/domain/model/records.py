@@ -91,6 +91,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     preemptable: bool = True  # others may have its room, as far as the pod says
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
+    may_use: str = ""  # the restricted queue that its author may use, by its note
     to_be: bool = False  # there is no such pod yet: a job will make it
 
     @property
@@ -168,6 +169,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     goes_whole: bool = False  # they are evicted all together, even those that it could spare
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     lost_work: int = 0  # seconds of its work that evictions have cost it, by its mark
+    may_use: str = ""  # the restricted queue that its author may use, by its note
     origin: Origin = Origin.VOLCANO
 
 

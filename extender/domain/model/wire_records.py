@@ -15,7 +15,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model import ownership
-from extender.domain.model.queue_of_group import local_queue_label, noted_queue
+from extender.domain.model.queue_of_group import local_queue_label, noted_queue, noted_use
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import (
     NEVER_SAVED,
@@ -161,6 +161,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         unscheduled=_unscheduled(pod),
         preemptable=_is_preemptable(meta),
         never_preempts=spec.preemption_policy == keys.NEVER,
+        may_use=noted_use(meta, "Pod"),
         checkpoint=checkpoint_of(meta),
     )
 
@@ -308,6 +309,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         checkpoint=checkpoint_of(meta),
         lost_work=noted_lost(meta),
         queue_uid=noted_queue(meta),
+        may_use=noted_use(meta, "PodGroup"),
         series=series_of(meta.namespace, kind, source),
         stands_for=f"{made_for.kind.lower()}/{made_for.name}" if made_for is not None else "",
     )

@@ -69,6 +69,9 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
+    if not group.use_allowed:
+        text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
+        return waits(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
         most = round_.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"

@@ -101,6 +101,7 @@ _NOT_IN_LINE = (
     Reason.TOO_COMPLEX,
     Reason.QUEUE_NOT_OPEN,
     Reason.NAMESPACE_NOT_ALLOWED,
+    Reason.QUEUE_NOT_ALLOWED,
     Reason.QUEUE_STOPPED,
     Reason.HELD,
     Reason.START_TIMED_OUT,

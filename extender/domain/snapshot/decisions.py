@@ -134,6 +134,7 @@ _NEEDS_ACTION = frozenset(
         Reason.TOO_COMPLEX,
         Reason.QUEUE_NOT_OPEN,
         Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.QUEUE_NOT_ALLOWED,
         Reason.NEVER_FITS,
         Reason.TOO_LARGE_FOR_WINDOW,
         Reason.BACKING_OFF,

@@ -137,6 +137,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     queue: str  # the name of its queue, whether that queue exists or not
     local_queue: LocalQueueRecord | None  # its way into its queue, existing or not; None: it needs none
     namespace_allowed: bool  # whether its queue takes groups of its namespace
+    use_allowed: bool  # whether it is noted that its author may use its queue, where that is restricted
     priority: int  # within a queue, groups with a higher one go first
     preempts: bool  # whether it may take the room of others
     created: str  # when its PodGroup, or its first pod, was created: RFC 3339
@@ -185,9 +186,9 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_kept_out(self) -> bool:
-        """Whether its LocalQueue or its namespace keeps it from starting."""
+        """Whether its LocalQueue, its namespace or its author's rights keep it from starting."""
         shut = self.local_queue is not None and self.local_queue.is_shut
-        return shut or not self.namespace_allowed
+        return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
     def is_drained(self) -> bool:

@@ -70,7 +70,7 @@ class JobStep(Enum):
     GIVE_WAY = auto()  # it is suspended, because others need the room
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
-    REMOVE_UNIT = auto()  # it finished a while ago, or admission has to see it anew
+    REMOVE_UNIT = auto()  # it finished a while ago
 
 
 _OF_ONE_POD = re.compile(
@@ -123,7 +123,6 @@ class ManagedJob(msgspec.Struct, frozen=True):
     runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
     finished_at: float | None = None  # when it had finished, as far as was seen
-    is_unasked: bool = False  # nobody asked whether it may use its queue, which is restricted and came later
 
     @property
     def due_at(self) -> float | None:
@@ -202,8 +201,6 @@ def _of_let_go(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
 
 
 def _of_waiting(managed: ManagedJob, decision: GroupDecision) -> JobStep:
-    if managed.is_unasked:
-        return JobStep.REMOVE_UNIT  # it is made again, which admission judges
     starts = decision.verdict is Verdict.STARTING and managed.has_room
     return JobStep.UNSUSPEND if starts and not differences(managed) else _update(managed)
 

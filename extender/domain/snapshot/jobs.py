@@ -17,7 +17,7 @@ from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_s
 from extender.api.workloads.shape import JobOutcome, Json, Kinds, at, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
+from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label, noted_use
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord
 from extender.domain.model.shapes import Shapes
@@ -62,6 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     named_group: bool = False  # its pods name a PodGroup of somebody else's
     is_part: bool = False  # another job has made it, and is managed in its stead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
+    may_use: str = ""  # the restricted queue that its author may use, by its note
 
     @property
     def needed(self) -> int:
@@ -158,6 +159,7 @@ def job_record(
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
         checkpoint=checkpoint_of(meta),
+        may_use=noted_use(meta, kind.kind),
     )
     if record.outcome is not None:
         return record
@@ -192,7 +194,18 @@ def owner_of_pods(
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
+        may_use=noted_use(meta, kind.kind),
     )
+
+
+def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
+    """By itself, else by the templates of its pods, as far as they can be read; empty: by neither."""
+    named = ownership.queue_named_by(job.metadata)
+    with suppress(*MALFORMED, msgspec.ValidationError):
+        for part in _first_sets(as_json(kind, job), table) if not named else ():
+            meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
+            named = named or ownership.queue_named_by(meta)
+    return named
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:

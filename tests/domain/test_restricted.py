@@ -1,0 +1,116 @@
+"""A restricted queue lets start only what is noted as put there by somebody who may use it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import OwnerReference
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import group, node, owner, pod, queue
+from tests.domain.job_world import BATCH, JobWorld, job, unit_name
+from tests.domain.world import World, comparable, gang
+
+NOTE = {keys.MAY_USE: "vip/PodGroup"}
+OF_POD, OF_JOB = {keys.MAY_USE: "vip/Pod"}, {keys.MAY_USE: "vip/Job"}
+
+
+def world(*objects: Any, trusted: bool = True, **more: Any) -> World:
+    made = World(node("n", cpu="9"), queue("vip", restricted=True), queue("q"), *objects, **more)
+    made.ledger.intake.judge_users()
+    made.ledger.intake.trust_uses(trusted)
+    return made.settle()
+
+
+def with_note(noted: str) -> list[Any]:
+    notes = {keys.MAY_USE: noted} if noted else None
+    return [group("g", 1, queue="vip", annotations=notes), pod("g-0", "g")]
+
+
+@pytest.mark.parametrize(
+    "noted", ["", "vip", "q/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup"]
+)
+def test_without_its_own_note_a_group_waits_and_takes_nothing_from_others(noted: str) -> None:
+    there = world(with_note(noted), gang("other", 9, queue="q"))
+    assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
+    assert there.detail("g") == (
+        "queue vip is restricted, and it is not noted that the group's author may use it "
+        "(kube-muster.io/may-use)"
+    )
+    assert there.verdict("other") is Verdict.STARTING
+
+
+def test_with_it_the_group_starts_also_when_it_comes_later() -> None:
+    assert world(with_note("vip/PodGroup")).verdict("g") is Verdict.STARTING
+    there = world(with_note(""))
+    assert there.add(group("g", 1, queue="vip", annotations=NOTE)).settle().verdict("g") is Verdict.STARTING
+    again = comparable(decide(there.ledger.snapshot()))
+    assert again == comparable(there.decisions)
+
+
+def test_moving_a_group_into_a_restricted_queue_takes_a_note_for_that_queue() -> None:
+    there = world(queue("other", restricted=True), group("g", 1, queue="vip", annotations=NOTE))
+    there.add(group("g", 1, queue="other", annotations=NOTE), pod("g-0", "g")).settle()
+    assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
+
+
+def test_notes_count_only_while_the_api_server_checks_them() -> None:
+    there = world(with_note("vip/PodGroup"), trusted=False)
+    assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
+    there.ledger.intake.trust_uses(True)
+    assert there.settle().verdict("g") is Verdict.STARTING
+
+
+def test_a_queue_that_is_restricted_later_asks_for_it_and_what_runs_goes_on() -> None:
+    there = world(gang("runs", 1, queue="q"), gang("waits", 20, queue="q")).start("runs").run("runs-0")
+    there.add(queue("q", restricted=True)).settle()
+    assert (there.verdict("runs"), there.reason("waits")) == (Verdict.RUNNING, Reason.QUEUE_NOT_ALLOWED)
+    assert there.decisions.evictions == {}
+
+
+def test_without_users_to_judge_nobody_is_kept_out() -> None:
+    there = World(node("n"), queue("vip", restricted=True), gang("g", 1, queue="vip")).settle()
+    assert there.verdict("g") is Verdict.STARTING
+
+
+def test_pods_without_a_group_each_need_a_note() -> None:
+    alone = [pod("p", queue="vip", annotations=OF_POD), pod("r", queue="vip")]
+    there = world(*alone, auto_groups=True)
+    assert there.verdict("podgroup-uid-p") is Verdict.STARTING
+    assert there.reason("podgroup-uid-r") in (Reason.QUEUE_NOT_ALLOWED, Reason.GROUP_NOT_FOUND)
+    pair = [pod(f"p-{n}", queue="vip", owner="rs", annotations=notes) for n, notes in enumerate((OF_POD, {}))]
+    there = world(owner("rs", min_member="2"), *pair, auto_groups=True)
+    assert there.reason("podgroup-uid-rs") is Reason.QUEUE_NOT_ALLOWED
+
+
+def test_a_job_is_judged_by_its_own_note_whoever_makes_its_podgroup() -> None:
+    def start(annotations: dict[str, str], template: dict[str, str]) -> JobWorld:
+        there = JobWorld(node("n", cpu="9"), queue("vip", restricted=True))
+        there.ledger.intake.judge_users()
+        there.ledger.intake.trust_uses(True)
+        made = job("j", queue="vip", annotations=annotations)
+        made.spec["template"]["metadata"] = {"annotations": template}
+        return there.submit(made).work()
+
+    assert start({}, {}).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED
+    assert start({}, OF_POD).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED, (
+        "its pods are not checked yet"
+    )
+    there = start(OF_JOB, {})
+    assert not there.suspended("j")
+    assert there.verdict(unit_name("j")) is Verdict.STARTING
+
+
+def test_pods_of_a_job_that_is_not_managed_come_in_by_its_note() -> None:
+    def start(annotations: dict[str, str]) -> World:
+        made, there = job("j", queue="", suspended=False, annotations=annotations), world(auto_groups=True)
+        there.ledger.intake.set_maker(BATCH, made)
+        member = pod("j-0", queue="vip")
+        reference = OwnerReference("batch/v1", "Job", "j", "uid-j", True)
+        there.add(replace(member, metadata=replace(member.metadata, owner_references=[reference])))
+        return there.settle()
+
+    assert start({}).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED
+    assert start(OF_JOB).verdict(unit_name("j")) is Verdict.STARTING

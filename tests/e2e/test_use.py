@@ -1,0 +1,177 @@
+"""Who may use a restricted queue, with the tenants' own credentials: also where no review is answered."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from extender.api.keys import LOCAL_QUEUE, MAY_USE
+from extender.webhooks.certificates import make_pair
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.jobs import job
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.objects import QUEUE_NAME
+from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, Resource
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
+
+pytestmark = pytest.mark.usefixtures("job_rights")
+
+Json = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+
+
+class Tenants(NamedTuple):
+    """Both may do all in the namespace; Alice may use the queue `vip`, Bob may not."""
+
+    alice: Client
+    bob: Client
+
+
+def _grant(kind: str, name: str, users: tuple[str, ...], rule: Json, namespace: str = "") -> list[Json]:
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    head = {"apiVersion": f"{RBAC}/v1", "metadata": meta}
+    subjects = [{"apiGroup": RBAC, "kind": "User", "name": user} for user in users]
+    reference = {"apiGroup": RBAC, "kind": kind, "name": name}
+    return [
+        {**head, "kind": kind, "rules": [rule]},
+        {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects},
+    ]
+
+
+@pytest.fixture
+def tenants(stage: Stage) -> Iterator[Tenants]:
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    use = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": ["use"]}
+    written = [
+        *_grant("Role", "tenants", ("alice", "bob"), everything, stage.namespace),
+        *_grant("ClusterRole", "e2e-vip", ("alice",), {**use, "resourceNames": ["vip"]}),
+    ]
+    for each in written:
+        manifests.apply_one(stage.api, each)
+    with stage.api.acting_as("alice") as alice, stage.api.acting_as("bob") as bob:
+        noted = objects.pod("shown", namespace=stage.namespace, annotations={MAY_USE: "vip/Pod"})
+        wait_for(lambda: not refusal(partial(_dry, alice, PODS, noted)), what="RBAC in force")
+        wait_for(lambda: "which is not so" in refusal(partial(_dry, bob, PODS, noted)), what="the policy")
+        yield Tenants(alice, bob)
+    manifests.remove(stage.api, written)
+
+
+def _dry(client: Client, resource: Resource, body: Json) -> Json:
+    path = f"{resource.path(body['metadata']['namespace'])}?dryRun=All"
+    made: Json = client.request("POST", path, body)
+    return made
+
+
+def refusal(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def _begin(stage: Stage, user: User, *flags: str) -> Muster:
+    muster = stage.start_muster(*flags, user=user)
+    stage.start_sidecar(muster, user=user)
+    stage.start_controller_manager()
+    stage.nodes(2, cpu="4")
+    stage.queue("vip", restricted=True)
+    return muster
+
+
+@pytest.fixture
+def unreviewed(stage: Stage, muster_user: User, tmp_path: Path) -> Muster:
+    """Muster judges users, and not one review comes: as if each had been too large, too late or forgotten."""
+    pair = make_pair(["127.0.0.1"], 3600, time.time())
+    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (tmp_path / name).write_bytes(content)
+    return _begin(stage, muster_user, *Port().flags("files", f"--webhook-folder={tmp_path}"))
+
+
+@pytest.fixture
+def judge(stage: Stage, muster_user: User) -> Iterator[Muster]:
+    port = Port()
+    with configured(stage.api, port):
+        muster = _begin(stage, muster_user, *port.flags("self-signed"))
+        wait_in_force(stage.api)
+        yield muster
+
+
+def _unit(stage: Stage, name: str) -> str:
+    return f"podgroup-{stage.api.get(JOBS, name, stage.namespace)['metadata']['uid']}"
+
+
+def _suspended(stage: Stage, name: str, queue: str | None = "vip") -> Json:
+    """The queue is named on the Job itself, not on its pods."""
+    named = {QUEUE_NAME: queue} if queue else {}
+    return job(name, namespace=stage.namespace, suspend=True, annotations=named)
+
+
+def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
+    stage: Stage, unreviewed: Muster, tenants: Tenants
+) -> None:
+    alice, bob = tenants
+    bob.create(JOBS, _suspended(stage, "j"))
+    bob.create(JOBS, _suspended(stage, "moved", None))
+    bob.patch(JOBS, "moved", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
+    bob.create(POD_GROUPS, objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="vip"))
+    bob.create(PODS, objects.pod("member", namespace=stage.namespace, group="g"))
+    bob.create(PODS, objects.pod("plain", namespace=stage.namespace, queue="vip"))
+    bob.create(LOCAL_QUEUES, objects.local_queue("door", namespace=stage.namespace, queue="vip"))
+    led = objects.pod_group("led", namespace=stage.namespace, min_member=1, labels={LOCAL_QUEUE: "door"})
+    bob.create(POD_GROUPS, led)
+    bob.create(PODS, objects.pod("follows", namespace=stage.namespace, group="led"))
+    # What a template says of itself was checked by nobody: pods that carry it are refused.
+    forged = job("forged", namespace=stage.namespace, queue="vip")
+    forged["spec"]["template"]["metadata"]["annotations"][MAY_USE] = "vip/Pod"
+    bob.create(JOBS, forged)
+    units = [_unit(stage, "j"), _unit(stage, "moved"), "g", "led", stage.own_group("plain")]
+    for name in units:
+        stage.wait_group(name)
+        stage.wait_reason(name, "QueueNotAllowed")
+    assert stage.bound(["member", "plain", "follows"]) == {}
+    stage.jobs.wait_pods("forged", 0)
+    vouched = ((JOBS, "j", "Job"), (POD_GROUPS, "g", "PodGroup"), (PODS, "plain", "Pod"))
+    for resource, name, kind in vouched:
+        note = {"metadata": {"annotations": {MAY_USE: f"vip/{kind}"}}}
+        say = "the annotation kube-muster.io/may-use says that its author may use queue vip, which is not so"
+        assert say in refusal(partial(bob.patch, resource, name, note, stage.namespace))
+        alice.patch(resource, name, note, stage.namespace)
+    stage.jobs.wait_pods("j", 1, "Running")
+    stage.wait_phase(["member", "plain"])
+    for name in (_unit(stage, "moved"), "led"):
+        assert stage.reason(name) == "QueueNotAllowed"
+
+
+def test_reviews_note_who_may(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+    alice, bob = tenants
+
+    def group(name: str) -> Json:
+        return objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="vip")
+
+    wait_for(lambda: "is restricted" in refusal(partial(_dry, bob, POD_GROUPS, group("g"))), what="vip known")
+    alice.create(POD_GROUPS, group("g"))
+    alice.create(PODS, objects.pod("member", namespace=stage.namespace, group="g"))
+    alice.create(PODS, objects.pod("plain", namespace=stage.namespace, queue="vip"))
+    alice.create(JOBS, _suspended(stage, "j"))
+    alice.create(JOBS, job("runs", namespace=stage.namespace, queue="vip"))
+    stage.wait_phase(["member", "plain"])
+    for name in ("j", "runs"):
+        stage.jobs.wait_pods(name, 1, "Running")
+    assert "is restricted" in refusal(partial(_dry, bob, JOBS, _suspended(stage, "theirs")))
+    bob.create(JOBS, _suspended(stage, "theirs", None))
+    bob.patch(JOBS, "theirs", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
+    stage.wait_group(_unit(stage, "theirs"))
+    stage.wait_reason(_unit(stage, "theirs"), "QueueNotAllowed")
+    # Nearly as large as the API server takes it; what it sends for review is escaped, and six times as large.
+    large = objects.pod("large", namespace=stage.namespace, queue="vip")
+    large["spec"]["containers"][0]["args"] = ["<" * 480_000] * 3
+    assert "is restricted" in refusal(partial(_dry, bob, PODS, large))

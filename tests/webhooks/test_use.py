@@ -1,0 +1,105 @@
+"""The note of who may use a restricted queue, on whatever names one."""
+
+import pytest
+
+from extender.api.keys import LOCAL_QUEUE, MAY_USE, QUEUE
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import LocalQueue, LocalQueueSpec
+from tests.domain.builders import NAMESPACE, queue
+from tests.webhooks.desk import ALICE, CONTROLLER, Desk, Json, job, owned, pod, pod_group
+
+POD, GROUP = (
+    {"group": "", "version": "v1", "kind": "Pod"},
+    {"group": "scheduling.volcano.sh", "kind": "PodGroup"},
+)
+PLUGINS = {"group": "scheduling.x-k8s.io", "version": "v1alpha1", "kind": "PodGroup"}
+BATCH = {"group": "batch", "version": "v1", "kind": "Job"}
+JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
+
+
+def named(name: str = QUEUE, value: str = "vip", place: str = "annotations") -> Json:
+    return {"metadata": {"name": "x", place: {name: value}}, "spec": {}}
+
+
+def in_template(value: str) -> Json:
+    """A JobSet whose pods name a queue."""
+    template = {"spec": {"template": pod(value)}}
+    return {"metadata": {"name": "x"}, "spec": {"replicatedJobs": [{"name": "w", "template": template}]}}
+
+
+@pytest.fixture
+def desk() -> Desk:
+    made = Desk()
+    made.ledger.intake.set_queue(queue("vip", restricted=True))
+    made.ledger.intake.set_queue(queue("open"))
+    door = Meta(name="lq", namespace=NAMESPACE, uid="uid-lq")
+    made.ledger.intake.set_local_queue(LocalQueue(door, LocalQueueSpec("vip")))
+    made.roles.granted = {("alice", "vip")}
+    return made
+
+
+def noted(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
+    answer = desk.ask("/use/mutate", thing, operation, kind=kind, **more)
+    assert answer["allowed"]
+    (patch,) = desk.decoded(answer) or [{"path": "", "value": ""}]
+    return str(patch["value"][MAY_USE] if isinstance(patch["value"], dict) else patch["value"])
+
+
+@pytest.mark.parametrize(
+    ("thing", "kind", "note"),
+    [
+        (pod_group("vip"), GROUP, "vip/PodGroup"),
+        (pod_group("open"), GROUP, ""),
+        (named(), PLUGINS, "vip/PodGroup"),
+        (named(LOCAL_QUEUE, "lq", "labels"), GROUP, "vip/PodGroup"),
+        (pod("vip"), POD, "vip/Pod"),
+        (pod("open"), POD, ""),
+        (pod("vip", scheduler="other"), POD, ""),
+        (job("vip"), BATCH, "vip/Job"),
+        ({**named(), "spec": job()["spec"]}, BATCH, "vip/Job"),
+        (named(), JOB_SET, "vip/JobSet"),
+        (named(LOCAL_QUEUE, "lq", "labels"), JOB_SET, "vip/JobSet"),
+        (in_template("vip"), JOB_SET, "vip/JobSet"),
+        ({**in_template("vip"), "spec": {"replicatedJobs": "bad"}}, JOB_SET, ""),
+        (named(value="not-there"), JOB_SET, ""),
+    ],
+)
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_who_may_is_noted(thing: Json, kind: Json, note: str, operation: str, desk: Desk) -> None:
+    assert noted(desk, thing, kind, operation) == note
+    desk.roles.granted = set()
+    answer = desk.ask("/use/mutate", thing, operation, kind=kind)
+    assert answer["allowed"]
+    assert "patch" not in answer
+    assert bool(answer.get("warnings")) is bool(note)
+
+
+def test_neither_muster_nor_controllers_lend_their_own_rights(desk: Desk) -> None:
+    muster = {"username": "system:serviceaccount:kube-muster:muster"}
+    desk.roles.granted = {(str(user["username"]), "vip") for user in (muster, CONTROLLER)}
+    assert noted(desk, pod_group("vip"), GROUP, userInfo=muster) == ""
+    assert noted(desk, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
+    assert noted(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
+    desk.roles.granted = {(ACCOUNT, "vip")}
+    assert noted(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
+    assert noted(desk, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
+    assert noted(desk, pod_group("vip"), GROUP) == ""
+
+
+def test_a_note_that_is_there_already_stays(desk: Desk) -> None:
+    there = pod_group("vip")
+    there["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
+    assert noted(desk, there, GROUP) == ""
+    there["metadata"]["annotations"] = {MAY_USE: "other/PodGroup"}
+    assert noted(desk, there, GROUP) == "vip/PodGroup"
+
+
+def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None:
+    work = {**named(), "spec": job("open")["spec"]}
+    assert desk.faults("/jobs/validate", work, kind=BATCH) == []
+    desk.roles.granted = set()
+    assert desk.faults("/jobs/validate", work, kind=BATCH) == ["UseNotGranted"]
+    assert desk.faults("/jobs/validate", owned(work, "JobSet", "s"), kind=BATCH) == [], (
+        "it is part of another"
+    )
