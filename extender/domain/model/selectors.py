@@ -1,6 +1,7 @@
 """Label selectors, node selectors and taints, with the scheduler's meaning of each operator."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requirement, Toleration
@@ -104,7 +105,9 @@ class NodePart:
         return self._hash
 
 
-NOWHERE = NodePart((("", ""),))  # no label has this key
+# One object for equal parts, since dictionaries look at identity first.
+_part = lru_cache(4096)(NodePart)
+NOWHERE = _part((("", ""),))  # no label has this key
 
 
 def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
@@ -115,7 +118,7 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     parts = []
     for number, own in enumerate(pairs):
         earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _contradict(own, it)}
-        parts.append(NOWHERE if own == NOWHERE.labels else NodePart(own, tuple(sorted(earlier))))
+        parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
     return parts
 
 

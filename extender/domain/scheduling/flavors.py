@@ -45,6 +45,7 @@ class Flavors:
         self._nodes = snapshot.nodes
         self._shares = shares
         self._on: dict[tuple[str, str], Flavor | None] = {}
+        self._asks: dict[tuple[str, Alike], tuple[Resources, ...]] = {}
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
         """The flavors of a queue, in order; none where it divides nothing."""
@@ -85,10 +86,18 @@ class Flavors:
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
             yield Way(bound, asked, instead)
 
+    def is_above_share_on_all(self, group: GroupView) -> bool:
+        """Whether its queue would hold more than it deserves with what misses, on each of these ways."""
+        key = group.queue, roles_of(group)
+        if key not in self._asks:
+            self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
+        return all(self._shares.is_above_share(group.queue, asked) for asked in self._asks[key])
+
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Whether nodes of a flavor admit pods of each shape."""
-        shapes = {pod.shape.within(flavor.nodes) for pod in pods}
-        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in shapes)
+        shapes = {pod.shape for pod in pods}
+        bound = (shape.within(flavor.nodes) for shape in shapes)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
     def counted(self, flavor: Flavor, requests: Resources) -> Resources:
         """What of `requests` is counted by flavors, on the nodes of one."""
@@ -295,9 +304,9 @@ class _Search(msgspec.Struct, eq=False):
         (role, pods, flavors), *later = roles
         asked, tried = total(pod.shape.requests for pod in pods), []
         for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
-            more = total([chosen.asked, self.amounts.counted(flavor, asked)])
-            wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
+            more, wanted = total([chosen.asked, self.amounts.counted(flavor, asked)]), chosen.wanted
             if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
+                wanted = Missing((*wanted.members, *on_nodes_of(flavor, pods)))
                 self.attempts_left -= 1
                 is_tried = self.attempts_left >= 0
                 lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")

@@ -403,8 +403,7 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
     give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
     which may be that of a queue above, only what counts for it helps."""
-    shares, flavors = round_.budget.shares, round_.budget.flavors
-    if all(shares.is_above_share(group.queue, way.asked) for way in flavors.ways(group, wanted)):
+    if round_.budget.flavors.is_above_share_on_all(group):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
