@@ -24,6 +24,8 @@ from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.queues import spec
+from extender.domain.snapshot.snapshot import Limits
 from extender.kube.resources import LOCAL_QUEUES
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
@@ -380,3 +382,28 @@ def scalar_violations(schema: Json, value: Any, where: str) -> Iterator[str]:
 )
 def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
     assert faults({"apiVersion": OUR_API, "kind": "PodGroup", "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "default", "said"),
+    [
+        ("concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
+        ("concepts", "**When:** after ten minutes, or `spec.preemption.after`", spec.TAKE_AFTER, 600.0),
+        ("concepts", "After an hour, or `spec.preemption.atMost`", spec.TAKE_AT_MOST, 3600.0),
+        ("concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
+        ("concepts", "for the same other group at most once an hour", Limits().reclaim_memory, 3600.0),
+        ("queues", "for `spec.reserveAfter` (default 10m)", spec.RESERVE_AFTER, 600.0),
+        (
+            "queues",
+            "All reservations together keep a tenth of the cluster",
+            Configuration().reservations,
+            0.1,
+        ),
+        ("jobs", "`spec.startTimeout` (default 5 minutes)", spec.START_TIMEOUT, 300.0),
+    ],
+)
+def test_numbers_of_sharing_are_those_of_the_code(
+    page: str, sentence: str, default: float, said: float
+) -> None:
+    assert sentence in " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
+    assert default == said

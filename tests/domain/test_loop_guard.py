@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects.queues import QueueReclaimed, QueueStatus
+from extender.api.objects.queues import BorrowWithinCohort, QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import NAMESPACE, node, pod, queue
+from tests.domain.builders import NAMESPACE, node, pod, preemption, queue
 from tests.domain.world import LIMITS, World, gang, timestamp
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
@@ -20,14 +20,20 @@ HOUR = LIMITS.reclaim_memory
 
 
 class Refusing:
-    """Queue a deserves half of what b holds, but the scheduler uses no node for its gang x. Evicted pods come
-    again, and run again as soon as they may."""
+    """Queue a deserves half of what b holds, or with `borrows` nothing of it, but may borrow that from lower
+    priorities. The scheduler uses no node for its gang x. Evicted pods come again, and run again as soon as
+    they may."""
 
-    def __init__(self) -> None:
-        self.objects: list[Any] = [node("n"), queue("a"), queue("b")]
+    def __init__(self, borrows: bool = False) -> None:
+        rules = preemption(borrow_within_cohort=BorrowWithinCohort("LowerPriority"))
+        self.claiming = queue("a", deserved={"cpu": "0" if borrows else "2"}, preemption=rules)
+        self.objects: list[Any] = [node("n"), self.claiming, queue("b", deserved={"cpu": "2"})]
+        if borrows:  # it waits for what b holds too much of, and takes it from nobody
+            self.objects += [queue("c", deserved={"cpu": "2"}, preemption=preemption(after="1000h"))]
+            self.objects += gang("patient", 2, queue="c", selector={"no": "such"})
         self.pods = [each for name in VICTIMS for each in gang(name, 1, queue="b")]
         self.world = World(self.objects, self.pods).start(*VICTIMS)
-        self.world.add(gang("x", 2, queue="a"))
+        self.world.add(gang("x", 2, queue="a", priority=10))
         self.evicted: list[tuple[float, str]] = []
 
     def restart(self) -> None:
@@ -38,7 +44,7 @@ class Refusing:
             QueueReclaimed(losing.queue, last.group, last.at, last.in_vain)
             for losing, last in before.decisions.queues["a"].reclaimed.items()
         ]
-        claiming = replace(queue("a"), status=QueueStatus(reclaimed=written))
+        claiming = replace(self.claiming, status=QueueStatus(reclaimed=written))
         self.world = World(self.objects, claiming, groups, gang("x", 2, queue="a")[0])
         self.world.now = before.now
         self.world.add(*before.pods.values())
@@ -99,8 +105,9 @@ def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict
     assert world.reason("x") is verdict
 
 
-def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain() -> None:
-    refusing = Refusing()
+@pytest.mark.parametrize("borrows", [False, True])
+def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain(borrows: bool) -> None:
+    refusing = Refusing(borrows)
     for _ in range(18):
         refusing.go_on(HOUR / 6)
         refusing.restart()

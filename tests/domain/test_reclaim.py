@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.keys import QUEUE
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.queues import (
     BorrowWithinCohort,
     GangPolicy,
@@ -530,6 +530,21 @@ def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
     world.add(gang("low", 4, queue="q", **refuses)).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
+
+
+@pytest.mark.parametrize("what", ["", "of a DaemonSet", "kube-system", "priority"])
+def test_what_the_cluster_rests_on_is_no_victim(what: str) -> None:
+    owners = (
+        [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)] if what == "of a DaemonSet" else None
+    )
+    other = stranger("other", on="n", cpu="4")
+    meta = replace(other.metadata, owner_references=owners)
+    if what == "kube-system":
+        meta = replace(meta, namespace=what)
+    spec = replace(other.spec, priority=2_000_000_000 if what == "priority" else 0)
+    world = World(node("n"), queue("q"), replace(other, metadata=meta, spec=spec))
+    world.add(important("high", 2, priority=2_000_000_001, queue="q")).settle()
+    assert evicted(world) == ([] if what else ["other"])
 
 
 # ---- inside a queue and from others, together

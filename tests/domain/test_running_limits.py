@@ -45,6 +45,13 @@ def test_the_next_starts_when_one_has_ended() -> None:
     assert world.finish("a-0").settle().verdict("b") is STARTS
 
 
+def test_a_limit_that_is_lowered_ends_nothing() -> None:
+    world = limited(groups=2).add(of("", "a"), of("", "b"), of("", "c")).start("a", "b")
+    world.add(queue("q", limits=QueueLimits(groups=0))).settle()
+    assert verdicts(world, "a", "b", "c") == "RRw"
+    assert not world.decisions.evictions
+
+
 def test_pods_count_whole_gangs() -> None:
     world = limited(pods=4).add(of("", "a", 3), of("", "b", 2), of("", "c", 1)).settle()
     assert verdicts(world, "a", "b", "c") == "SwS"

@@ -191,6 +191,15 @@ def test_priority_counts_among_siblings_only() -> None:
 # ---- borrowing and lending
 
 
+def test_what_a_queue_does_not_use_is_lent_to_its_siblings_first() -> None:
+    """Queue a, which is due 2 of the 4 cpus of its parent, finds no node for its gang."""
+    world = tree(queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("q"), cpu="8")
+    world.add(gang("never", 4, queue="a", selector={"no": "such"}))
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "bq" for n in range(8)]).settle()
+    started = [world.verdicts(*(f"{name}{n}" for n in range(8))).count(STARTS) for name in "bq"]
+    assert (world.queue("b").deserved["cpu"], started) == (2000, [4, 4])
+
+
 def test_who_may_borrow_no_more_waits_and_says_so() -> None:
     world = tree(queue("a", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}), queue("b"))
     world.add([gang(f"g{n}", 1, queue="a") for n in range(5)]).settle()

@@ -41,6 +41,7 @@ _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
+_FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)
 _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
@@ -373,7 +374,7 @@ class _Searches:
             )
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
             detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
-        for other in {victim.queue for victim in victims if victim.cause is EvictionCause.RECLAIM}:
+        for other in {victim.queue for victim in victims if victim.cause in _FROM_OTHERS}:
             losing = LosingTo(other, group.key.partition("/")[0])
             round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing)
         reclaim = Reclaim(victims, found.plan, since, until, detail)
