@@ -222,7 +222,7 @@ def queue(
     last_command: str = "",
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
-    reserve_after: str = "",
+    reserve_after: str = "10m",
     start_timeout: str = "",
     max_run_time: str = "",
     preemption: QueuePreemption | None = AT_ONCE,

@@ -199,7 +199,7 @@ def test_one_that_fits_only_in_part_is_reserved_for_and_waits_like_others() -> N
     decision = world.decision(unit_name("train"))
     assert (decision.reason, decision.fault) == (Reason.NO_ROOM, "")
     assert decision.reservation is not None
-    world.submit(job("late", 1)).work()
+    world.submit(job("late", 1, created=timestamp(world.now))).work()
     assert world.suspended("late")
     world.finish("runs-0")
     assert started_with(world.work(), "train") == (2, "2/8")

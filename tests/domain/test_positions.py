@@ -106,8 +106,7 @@ def test_positions_of_long_lines_have_two_digits() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=2, max_size=6),
 )
 def test_groups_start_in_the_order_of_their_positions(strategy: str, groups: list[tuple[int, int]]) -> None:
-    limits = QueueLimits(groups=1)  # who waits too long has its place reserved, whatever the order
-    world = world_of(strategy, limits=limits, reserve_after="87600h")
+    world = world_of(strategy, limits=QueueLimits(groups=1))  # who waits too long has its place reserved
     world.add(pod("first", queue="q")).start("pod:first")
     for n, (priority, day) in enumerate(groups):
         world.add(one(f"g{n}", priority, f"2026-01-0{day}"))

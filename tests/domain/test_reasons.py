@@ -23,7 +23,7 @@ from tests.domain.builders import HOSTNAME, apart, group, node, on_nodes, pod, q
 from tests.domain.world import World, gang, nodes, timestamp
 
 GPU = "x.io/gpu"
-LONG = 601.0  # seconds after which room is kept for a group that waits
+LONG = 1801.0  # seconds after which room is kept for a group that waits
 
 
 class Case(NamedTuple):
@@ -306,9 +306,7 @@ def _refused_once() -> World:
 
 def _kept_for_another() -> World:
     world = World(node("n"), [gang(name, 1, cpu="2") for name in ("ends", "stays")]).start("ends", "stays")
-    world.add(gang("first", 1, cpu="4", created=timestamp(world.now))).pass_time(
-        601.0
-    )  # as long as a group waits before room is kept for it
+    world.add(gang("first", 1, cpu="4", created=timestamp(world.now))).pass_time(LONG)
     world.finish("ends-0")
     return world.add(gang("g", 1, created=timestamp(world.now)))
 

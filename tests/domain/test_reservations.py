@@ -168,9 +168,40 @@ def test_one_that_can_get_none_keeps_it_from_nobody() -> None:
     assert world.decision("large").reservation is not None
 
 
+def test_the_order_of_the_queue_says_who_gets_it_not_the_longest_wait() -> None:
+    world = busy()
+    job(world, "high", 2, cpu="3", priority=5).pass_time(PATIENCE + 1.0)
+    assert world.decision("high").reservation is not None
+    assert world.decision("big").reservation is None
+    assert [world.decision(name).position for name in ("high", "big")] == [1, 2]
+
+
+def test_of_a_kind_the_first_in_order_is_asked_once_it_has_waited_too_long() -> None:
+    world = busy()
+    world.pass_time(PATIENCE / 2)
+    job(world, "high", 2, cpu="4", priority=5).pass_time(PATIENCE / 2 + 1.0)
+    assert world.decision("big").reservation is not None
+    assert world.decision("high").reservation is None
+
+
+def test_several_are_made_in_one_round() -> None:
+    world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(4)])
+    set_limits(world, reservations=0.3, reclaims=0)
+    job(world, "runs", cpu="40", run_time=HOUR).start("runs")
+    for n in range(4):
+        job(world, f"a{n}", cpu="4", queue=f"q{n}")
+    world.settle().now += PATIENCE + 1.0
+    made = decide(world.ledger.snapshot(), world.decisions).groups
+    assert [key for key, decision in made.items() if decision.reservation] == [
+        "team/a0",
+        "team/a1",
+        "team/a2",
+    ]
+
+
 def test_however_many_can_get_none_each_is_asked_in_its_turn() -> None:
     """Where a stranger stays, none of 12 kinds finds two nodes, and `last` finds one."""
-    world = World(node("n0"), node("n1"), stranger("s", on="n0", cpu="1"))
+    world = World(node("n0"), node("n1"), queue("default"), stranger("s", on="n0", cpu="1"))
     job(world, "runs", cpu="4", run_time=HOUR).start("runs")
     for n in range(12):
         job(world, f"huge{n}", 2, cpu=f"{3100 + n}m")
@@ -245,7 +276,7 @@ def test_without_run_times_room_is_kept_as_it_falls_free() -> None:
 
 
 def test_run_times_are_learnt_from_groups_of_the_same_kind() -> None:
-    world = World(nodes("n0", "n1"))
+    world = World(nodes("n0", "n1"), queue("default"))
     job(world, "train-1").start("train-1").pass_time(900.0)
     end(world, "train-1")
     for n in range(2, 6):
@@ -409,6 +440,29 @@ def test_a_start_that_is_put_off_is_told_no_more() -> None:
     assert "it is to start about" in world.detail("big")
     world.pass_time(PATIENCE)
     assert "it is to start once they are free" in world.detail("big")
+
+
+@pytest.mark.parametrize(("priority", "verdict"), [(5, STARTS), (0, WAITS), (-5, WAITS)])
+def test_who_comes_first_in_its_queue_passes_what_is_not_promised(priority: int, verdict: Verdict) -> None:
+    world = reserved(run_time="")
+    job(world, "late", priority=priority)
+    assert end(world, "small0").verdict("late") is verdict
+
+
+def test_to_whom_it_is_promised_the_first_place_is_told() -> None:
+    world = reserved()
+    job(world, "high", priority=5, cpu="4").settle()
+    assert [world.decision(name).position for name in ("big", "high")] == [1, 2]
+    assert end(world, "small0", "small1").reason("high") is Reason.RESERVED
+
+
+def test_one_with_a_reservation_keeps_its_turn_in_a_rotation() -> None:
+    """One that ends in time passes it; those behind that one do not go first then."""
+    world = busy("3h", strategy="rotation")
+    world.pass_time(PATIENCE + 1.0)
+    end(job(job(world, "late", run_time="1s"), "long", run_time="9h"), "small0")
+    assert world.verdicts("late", "long") == [STARTS, WAITS]
+    assert end(world.start("late"), "small1").reason("long") is Reason.RESERVED
 
 
 def test_to_whom_it_is_promised_nobody_in_its_queue_goes_first() -> None:

@@ -225,7 +225,7 @@ def reserved() -> World:
         small = gang(f"small{number}", 1, cpu="2", created=timestamp(world.now))
         world.add(small).settle().start(f"small{number}")
     world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
-    world.pass_time(601.0)
+    world.pass_time(1801.0)
     world.finish("small0-0").settle()
     world.add(gang("late", 1, queue="r", cpu="2", created=timestamp(world.now))).settle().settle()
     assert world.reason("late") is Reason.RESERVED

@@ -23,17 +23,17 @@ ROOM = ClusterSize(10, 32)
 COMPARED = """\
 against traverse only, without reservations and reclaim
                              as given   traverse
-makespan                        1h10m      1h00m
-utilisation of cpu              73.7%      85.9%
-utilisation of memory           65.4%      76.3%
+makespan                        1h00m      1h00m
+utilisation of cpu              85.9%      85.9%
+utilisation of memory           76.3%      76.3%
 fairness of level 1              0.77       0.77
 evicted pods                        0          0
-mean wait                       7m55s      5m25s
-longest wait                   35m00s     20m00s
+mean wait                       5m25s      5m25s
+longest wait                   20m00s     20m00s
 mean wait of 1-3 pods           4m10s      4m10s
 longest wait of 1-3 pods        5m00s      5m00s
-mean wait of 4-15 pods         11m00s      7m00s
-longest wait of 4-15 pods      35m00s     20m00s
+mean wait of 4-15 pods          7m00s      7m00s
+longest wait of 4-15 pods      20m00s     20m00s
 mean wait of 16-63 pods            0s         0s
 longest wait of 16-63 pods         0s         0s
 """

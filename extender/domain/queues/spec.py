@@ -76,7 +76,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
 
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
-RESERVE_AFTER = 600.0  # seconds
+RESERVE_AFTER = 1800.0  # seconds; sooner lengthens mean waits, since most that pass are small
 START_TIMEOUT = 300.0  # seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 

@@ -6,7 +6,7 @@ reserved nodes is taken out of that of all others, and given back while a group 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
@@ -24,6 +24,7 @@ from extender.domain.placement.departures import Departures, RunTimes, earliest,
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
+from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
@@ -90,8 +91,8 @@ class Forecast:
         if (asked := self._asked(reservation, wanted)) is None:
             return False
         rows, needs = asked
-        has_room = bool((self.free_at_start(reservation, rows) >= needs).all())
-        return has_room and self.headroom.is_there(group, wanted, _start(reservation))
+        has_room = bool((self.free_atstart_of(reservation, rows) >= needs).all())
+        return has_room and self.headroom.is_there(group, wanted, start_of(reservation))
 
     def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """The reserved rows, and what the members need there; None unless each of them, and nobody else, has
@@ -108,10 +109,10 @@ class Forecast:
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
         return rows_of(placed, self._round.snapshot.nodes)
 
-    def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
+    def free_atstart_of(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """What will be free on the reserved `rows` when the group is expected to start; once all groups that
         run there have ended, where nobody knows when that is."""
-        return self._free_after(self._departures_from(reservation), _start(reservation), rows)
+        return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
 
     def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
         capacity = self._round.budget.planner.capacity
@@ -165,7 +166,7 @@ class Forecast:
         return requests_of(Counter(pod.shape for pod, node in held if node in nodes))
 
 
-def _start(reservation: Reservation) -> float:
+def start_of(reservation: Reservation) -> float:
     return inf if reservation.starts_at is None else reservation.starts_at
 
 
@@ -182,10 +183,16 @@ class KeptRoom(msgspec.Struct, eq=False):
 
 
 def may_pass(
-    round_: Round, forecast: Forecast, group: GroupView, rooms: Collection[KeptRoom], is_lent: bool
+    round_: Round,
+    forecast: Forecast,
+    group: GroupView,
+    rooms: Collection[KeptRoom],
+    is_lent: bool,
+    rank: Callable[[GroupView], Rank],
 ) -> list[KeptRoom]:
-    """In front of whom a group may start: since it ends before that, or because it is within its share and
-    they are not. `is_lent`: it is not, either."""
+    """In front of whom a group may start: since it ends before that, because it is within its share and they
+    are not, or because it comes first in their queue and nothing is promised to them. `is_lent`: it is not
+    within its share, either."""
     passed: list[KeptRoom] = []
     seconds, now = forecast.times.of(group), round_.snapshot.now
     end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
@@ -194,7 +201,10 @@ def may_pass(
         if until is not None and end <= until:
             round_.look_again_at(nextafter(now + until - end, inf))
             passed.append(room)
-        elif not (is_lent or room.binds) and room.group.queue != group.queue:
+        elif room.group.queue != group.queue:
+            if not (is_lent or room.binds):
+                passed.append(room)
+        elif not room.reservation.is_promised and rank(group) < rank(room.group):
             passed.append(room)
     return passed
 
@@ -209,7 +219,7 @@ def keep(
     rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
     left = np.maximum(planner.capacity.left[rows], 0)
     is_known = start is not None and not round_.is_due(start)
-    then = forecast.free_at_start(reservation, rows) if is_known else left
+    then = forecast.free_atstart_of(reservation, rows) if is_known else left
     kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
     if start is None and not suffices(round_.budget, group, wanted):
         kept = np.zeros_like(kept)

@@ -39,7 +39,8 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 def judge(round_: Round, sleepers: Sleepers) -> Judged:
     """The steps of a round, in their order. Each group is judged inside a guard: if judging it raises, it
     waits, and the others are not affected."""
-    lending, reservations, strategies = Lending(round_), Reservations(round_), Strategies(round_)
+    lending, strategies = Lending(round_), Strategies(round_)
+    reservations = Reservations(round_, strategies)
     admission = gangs.Admission(round_, lending, reservations, strategies)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.

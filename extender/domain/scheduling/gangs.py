@@ -27,8 +27,8 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# What members miss, how many reservations they may pass, and which limits apply to them.
-Equals = tuple[Signature | Alike, int, tuple[object, ...]]
+# What members miss, whose reservations they may pass, and which limits apply to them.
+Equals = tuple[Signature | Alike, tuple[GroupKey, ...], tuple[object, ...]]
 Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
 # These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
@@ -152,7 +152,8 @@ class Admission:
         equals: Equals | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
-            equals = alike, len(passed), self._budget.running.whose(group)
+            in_front_of = tuple(room.group.key for room in passed)
+            equals = alike, in_front_of, self._budget.running.whose(group)
             self._round.reads.alike(group.key, (group.queue, equals))
             if equals in self._equals:
                 known = self._equals[equals]

@@ -19,7 +19,7 @@ from extender.domain.scheduling.gangs import may_choose
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Strategies, lets_all_pass
 from extender.domain.scheduling.reclaim import Starving
-from extender.domain.scheduling.reservation import InForce, Reservations, longest_wait
+from extender.domain.scheduling.reservation import InForce, Reservations
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import Standing
 from extender.domain.scheduling.victims import ALL_CAUSES
@@ -99,7 +99,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     grounds: Grounds | None  # by which all were judged; None: one mattered to others, and nobody sleeps
     awake: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
     buckets: Buckets
-    longest_waiting: Mapping[Kind, GroupView]  # by kind the first to be asked whether it gets a reservation
+    first_due: Mapping[Kind, GroupView]  # by kind the first to be asked whether it gets a reservation
     first_in_turn: GroupView | None  # for whose reservation others have to end, which others wait behind
     first_starving: Mapping[object, GroupView]  # by kind the first that looks for victims
     idly_starving: Mapping[tuple[str, int], GroupView]  # by queue and priority one for which no victim runs
@@ -142,11 +142,11 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         kinds = {key: reads.kind_of.get(key) for key in ours if key not in awake}
         lie_in = {key: kind for key, kind in kinds.items() if kind is not None and reads.by_kind[kind]}
         buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
-        longest, idle = dict(reservations.longest_waiting), starving.idle
+        first, idle = dict(reservations.first_due), starving.idle
         if then is not None:
-            for kind, group in then.longest_waiting.items():
+            for kind, group in then.first_due.items():
                 if group.key not in ours and group.key in snapshot.groups:
-                    longest[kind] = min(group, longest.get(kind, group), key=longest_wait)
+                    first[kind] = min(group, first.get(kind, group), key=judged.strategies.rank)
             those = then.first_starving.values()
             rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
             idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
@@ -157,7 +157,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         in_force = reservations.in_force
         grounds = Grounds.of(round_, in_force, base) if judged.is_calm and base is not None else None
         turn = reservations.first_in_turn
-        return Memory(snapshot, base, grounds, frozenset(awake), buckets, longest, turn, starving.first, idle)
+        return Memory(snapshot, base, grounds, frozenset(awake), buckets, first, turn, starving.first, idle)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Notes)

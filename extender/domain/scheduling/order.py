@@ -20,8 +20,9 @@ hour, from their creation on, so two of them never change places by waiting. Any
 traverse.
 
 In a rotation each waiting group has its turn once: it is over when its start fails, or when it lacks room, a
-share or the ceiling and groups behind it start. A new group joins the newest rotation, so a stream of them
-never keeps back those who had their turn. After a restart a new rotation begins.
+share or the ceiling and groups behind it start, unless it has a reservation. A new group joins the newest
+rotation, so a stream of them never keeps back those who had their turn. After a restart a new rotation
+begins.
 
 Among sibling queues, from root down, the one of the highest priority is next, among equals the one with the
 smallest share of what it deserves, then the oldest. With what its groups take, a queue's share rises. Where
@@ -193,7 +194,8 @@ def advance_rotation(round_: Round, strategies: Strategies, groups: Iterable[Gro
         for group in reversed(line):
             decision = round_.decided[group.key]
             starts = decision.verdict is Verdict.STARTING
-            rotation = strategies.rotation_of(group) + (is_passed and not starts)
+            loses_turn = is_passed and not starts and decision.reservation is None
+            rotation = strategies.rotation_of(group) + loses_turn
             round_.settle(replace(decision, rotation=rotation))
             is_passed = is_passed or starts
 

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import chain
 from math import floor, log2
 from typing import NamedTuple
 
@@ -37,8 +38,10 @@ from extender.domain.scheduling.backfill import (
     given_back,
     keep,
     may_pass,
+    start_of,
 )
 from extender.domain.scheduling.headroom import Amounts, less, reserve, suffices
+from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
@@ -55,13 +58,14 @@ KEPT_FROM_OTHERS = (*LACKS_ROOM, Reason.QUEUE_CEILING)  # the reasons of those t
 _MAY_RESERVE = (*KEPT_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # the topic of what is read of the reservations
-InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool] | None]]
-"""By group its reservation and, unless that is lent, what is kept for it, and whether it binds everybody."""
+InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank] | None]]
+"""By group its reservation and, unless that is lent, what is kept for it, whether it binds everybody, and its
+place in its queue."""
 
 
 class Reservations:
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
+    def __init__(self, round_: Round, strategies: Strategies) -> None:
+        self._round, self._rank = round_, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
         self.is_lent = False  # whether only groups above their share are judged by now
         self._kept: dict[GroupKey, KeptRoom] = {}
@@ -70,8 +74,8 @@ class Reservations:
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
-        self.longest_waiting: Mapping[Kind, GroupView] = {}  # by kind the one that is asked for all of it
-        self.due: list[GroupView] = []  # of these, those that are asked for by now, the longest wait first
+        self.first_due: Mapping[Kind, GroupView] = {}  # by kind the one that is asked for all of it
+        self.due: list[GroupView] = []  # of these, those that might get one now, in their order
         self.first_in_turn: GroupView | None = None  # the one for which others have to end; it alone is due
 
     # ---- the reservations there are
@@ -84,7 +88,7 @@ class Reservations:
         """Keep the room of those of `waiting` that have a reservation."""
         round_ = self._round
         holders = [(it, _as_reserved(group)) for group in waiting if (it := group.start.reservation)]
-        holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, holder[1].key))
+        holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(round_, group):
                 if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
@@ -199,7 +203,8 @@ class Reservations:
     @property
     def in_force(self) -> InForce:
         kept = {
-            key: (room.kept.tobytes(), room.headroom.kept, room.binds) for key, room in self._kept.items()
+            key: (room.kept.tobytes(), room.headroom.kept, room.binds, self._rank(room.group))
+            for key, room in self._kept.items()
         }
         return {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
 
@@ -221,7 +226,7 @@ class Reservations:
         self._round.reads.note(RESERVED)
         if not self._kept:
             return []
-        return may_pass(self._round, self._forecast, group, self._kept.values(), self.is_lent)
+        return may_pass(self._round, self._forecast, group, self._kept.values(), self.is_lent, self._rank)
 
     def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
         return given_back(self._round.budget, kept, self._given_back)
@@ -281,8 +286,8 @@ class Reservations:
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_of_flavor = bool(self._round.budget.flavors.of(group.queue))  # whose ceilings are not reserved
-        if decision.reason in _MAY_RESERVE and not (decision.reason is Reason.QUEUE_CEILING and is_of_flavor):
-            self._is_due(group)  # whoever is asked first then: it wakes for that
+        at_ceiling_of_flavor = is_of_flavor and decision.reason is Reason.QUEUE_CEILING
+        if decision.reason in _MAY_RESERVE and not at_ceiling_of_flavor and self._is_due(group):
             self._lacking[self._kind_of(group)].append(group)
         return decision
 
@@ -299,21 +304,22 @@ class Reservations:
         return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
-        """At the end of a round one more reservation is made, which counts from the next one on. Who cannot
-        get one keeps it from nobody; but what is left of their part of the cluster is not given to those
-        behind one that it is too little for."""
-        self.longest_waiting = {kind: min(line, key=longest_wait) for kind, line in self._lacking.items()}
+        """At the end of a round more reservations are made, which count from the next one on: in each queue
+        for the first in its order, the queue first of which that has waited the longest. Who cannot get one
+        keeps it from nobody; but what is left of their part of the cluster is not given to those behind one
+        that it is too little for."""
+        self.first_due = {kind: min(line, key=self._rank) for kind, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
-        for group in sorted(self.longest_waiting.values(), key=longest_wait):
+        lines: defaultdict[str, list[GroupView]] = defaultdict(list)
+        for group in sorted(self.first_due.values(), key=self._rank):
             with Guard(self._round, group):
-                is_asked = group.queue not in served and self._is_due(group)
-                if not (is_asked and self._round.could_stand_alone(missing(group))):
-                    continue
-                self.due.append(group)
-                if len(self.due) == 1 and not self._has_place_for(missing(group).requests):
-                    self.first_in_turn = group
-                    return
-        if self.due and not self._must_wait():
+                if group.queue not in served and self._round.could_stand_alone(missing(group)):
+                    lines[group.queue].append(group)
+        in_order = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
+        self.due = list(chain.from_iterable(in_order))
+        if self.due and not self._has_place_for(missing(self.due[0]).requests):
+            self.first_in_turn, self.due = self.due[0], self.due[:1]
+        elif self.due and not self._must_wait():
             self._search(self._in_turn(self.due))
 
     def _is_due(self, group: GroupView) -> bool:
@@ -336,16 +342,24 @@ class Reservations:
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
     def _search(self, groups: Iterable[GroupView]) -> None:
-        """Make one for the first that gets one."""
+        """Make one for each that gets one, besides those before it; in this round they keep nothing."""
+        mark, reserved, kept = self._round.journal.mark(), dict(self._reserved), dict(self._kept)
+        served = set[str]()
         for group in groups:
             with Guard(self._round, group):
+                if group.queue in served:
+                    continue
                 if not self._has_place_for(missing(group).requests):
-                    return
+                    break
                 stay = max(self._patience(group), _SHORTEST_STAY)
                 if (made := self._forecast.find(group, self.room_besides(), stay)) is not None:
                     made = self._promised(group, made)
                     self._round.settle(replace(self._round.decided[group.key], reservation=made))
-                    return
+                    self._reserved[group.key] = group, made
+                    self._kept[group.key] = keep(self._round, group, self._forecast, made, binds=True)
+                    served.add(group.queue)
+        self._round.journal.roll_back(mark)
+        self._reserved, self._kept = reserved, kept
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:

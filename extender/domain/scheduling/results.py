@@ -14,6 +14,7 @@ from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.states import wish
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Judged, Notes
+from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import NOBODY, Round, broken
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.scheduling.sleepers import Sleepers
@@ -140,7 +141,7 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
         both = left or list(judged_now)
         if left:
             for group in judged_now:
-                insort(both, group, key=judged.strategies.rank)
+                insort(both, group, key=_order_of(judged))
         lines = {**lines, queue: both}
         renewed |= _places([both])
     return Positions(renewed, lines)
@@ -148,7 +149,7 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
 
 def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
     """Those that back off were not judged, unless they let none pass; they are put in between."""
-    round_, rank = judged.round_, judged.strategies.rank
+    round_, place = judged.round_, _order_of(judged)
     backing_off: dict[str, list[GroupView]] = {}
     for key, decision in round_.decided.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
@@ -156,10 +157,16 @@ def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
     lines: dict[str, Sequence[GroupView]] = {}
     for queue in judged.lines.keys() | backing_off.keys():
         line = judged.lines.get(queue, ())
-        if queue in backing_off:
-            line = sorted({*line, *backing_off[queue]}, key=rank)
+        if queue in backing_off or any(map(judged.reservations.is_promised, line)):
+            line = sorted({*line, *backing_off.get(queue, ())}, key=place)
         lines[queue] = [group for group in line if _is_in_line(round_.decided[group.key])]
     return lines
+
+
+def _order_of(judged: Judged) -> Callable[[GroupView], tuple[bool, Rank]]:
+    """The smallest first: before the order of its queue comes a promise."""
+    is_promised, rank = judged.reservations.is_promised, judged.strategies.rank
+    return lambda group: (not is_promised(group), rank(group))
 
 
 def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:

@@ -213,7 +213,7 @@ def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey
         return None  # all others waited behind it
     waiting = {
         group.queue
-        for kind, group in then.longest_waiting.items()
+        for kind, group in then.first_due.items()
         if (kind, group.key) not in reservations.lacking
         and (group.key in judged.round_.decided or group.key not in groups)
     }

@@ -1,7 +1,7 @@
 """What evictions bring, and what they cost: decide() in virtual time on three traces, under several policies.
 
-`none` never evicts; `traverse` neither evicts nor reserves nodes. `free` evicts at once, whatever it costs;
-`shipped` is what queues have that say nothing of it. Kueue (reclaimWithinCohort Any, withinClusterQueue
+`none` never evicts; `traverse` neither evicts nor reserves nodes. `shipped` is what queues have that say
+nothing of it; `prompt` evicts as soon as that is paid for. Kueue (reclaimWithinCohort Any, withinClusterQueue
 Never) and KAI (reclaim, and preemption by priority inside a queue) are told in Muster's settings: both evict
 at once and reserve nothing. They keep Muster's gangs, shares and order: what is compared is when to evict.
 
@@ -49,8 +49,8 @@ _ALSO_WITHIN = replace(_AT_ONCE, within_queue="LowerPriority")
 POLICIES = {
     "none": Policy(Limits(reclaims=0)),
     "traverse": Policy(Limits(reclaims=0, reservations=0), strategy="traverse"),
-    "free": Policy(preemption=_ALSO_WITHIN),
     "shipped": Policy(),
+    "prompt": Policy(preemption=QueuePreemption(after="0s")),
     "Kueue": Policy(Limits(reservations=0), _AT_ONCE),
     "KAI": Policy(Limits(reservations=0), _ALSO_WITHIN),
 }
