@@ -37,6 +37,7 @@ COMPONENTS = {
     "cert-manager",
     "older-kubernetes",
     "gates",
+    "overruling",
     "provisioning",
     "quota",
     "quota-marks",

@@ -20,6 +20,7 @@ WHEN = {
     "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
     "provisioning": ".Values.provisioning.enabled",
+    "overruling": ".Values.overruling.enabled",
     **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
     "quota": ".Values.quota.enabled",
     "quota-marks": 'and .Values.quota.enabled (eq .Values.install "default-scheduler")',

@@ -62,6 +62,7 @@ ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
 NEVER = "Never"  # a preemptionPolicy
+BUDGETS, PREEMPTABLE_WORD = "PodDisruptionBudgets", "Preemptable"  # in spec.preemption.honour of a queue
 LOWER_PRIORITY = "LowerPriority"  # in spec.preemption of a queue: from pods of a lower one
 
 DEFAULT_QUEUE = "default"

@@ -1,8 +1,9 @@
 """Evicts bound members of a start that failed for good, and pods that give their room back.
 
-The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. The members of a
-failed start are asked for again as long as the decision stands; of pods that give room back others are
-chosen. Evictions share their writers with statuses, and never delay the removal of a gate.
+The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Only where the
+budgets in a queue do not keep what it holds beyond its share, pods are deleted. The members of a failed start
+are asked for again as long as the decision stands; of pods that give room back others are chosen. Evictions
+share their writers with statuses, and never delay the removal of a gate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,10 +58,10 @@ class EvictionsController(RecordingController[Uid]):
 
     def reconcile(self, uid: Uid) -> None:
         """By the newest decisions. The pods of a job are not evicted: the job is suspended."""
-        pod = self._ledger.pods.get(uid)
-        if pod is None or pod.deleting or self._ledger.registry.has_job(pod.group):
+        pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
+        if pod is None or self._ledger.registry.has_job(pod.group) or (pod.deleting and eviction is None):
             return None
-        eviction, decision = self._decisions.evictions.get(uid), self._decisions.groups.get(pod.group)
+        decision = self._decisions.groups.get(pod.group)
         if eviction is not None:
             cause, why = eviction.victim.cause, eviction.why
         elif decision is not None and uid in decision.undo:
@@ -73,8 +74,13 @@ class EvictionsController(RecordingController[Uid]):
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+        queue = self._ledger.queues.view(self._ledger.groups.queue_of(pod.group)) if pod.group else None
+        protection = queue.protection if queue is not None and cause not in _PURPOSES else None
+        overrules = protection is not None and cause is EvictionCause.RECLAIM and not protection.by_budgets
+        grace = protection.max_grace if protection is not None else None
+        remove = self._cluster.delete_pod if overrules else self._cluster.evict
         try:
-            self._cluster.evict(pod.namespace, pod.name, pod.uid)
+            remove(pod.namespace, pod.name, pod.uid, grace)
         except NotFound:
             return
         except ApiError as fault:

@@ -52,19 +52,32 @@ class ApiClient(Requests):
         }
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
 
-    def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Raises TooManyRequests while a disruption budget forbids it. The UID is compared here first: the
-        server tries an eviction whose precondition fails twenty times, for ten seconds, before it refuses it.
-        """
-        if self.pod(namespace, name).metadata.uid != uid:
-            raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
+    def evict(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
+        """Raises TooManyRequests while a disruption budget forbids it. `max_grace`: seconds that it gets to
+        end at most; None: as many as it asks for."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "deleteOptions": {"preconditions": {"uid": uid}, **self._grace(namespace, name, uid, max_grace)},
         }
         self._post(resources.PODS.path(namespace, name, "eviction"), eviction)
+
+    def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
+        """As `evict`, whatever budgets say."""
+        grace = self._grace(namespace, name, uid, max_grace)
+        self._delete(resources.PODS.path(namespace, name), uid, **grace)
+
+    def _grace(self, namespace: str, name: str, uid: str, most: float | None) -> Json:
+        """The option that limits it, where the pod asks for more. Its UID is compared here first: the server
+        tries an eviction whose precondition fails twenty times, for ten seconds, before it refuses it."""
+        pod = self.whole_pod(namespace, name)
+        meta, spec = pod["metadata"], pod["spec"]
+        if meta["uid"] != uid:
+            raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
+        asked = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0))
+        # With 0 the API server would not wait for the kubelet.
+        return {"gracePeriodSeconds": max(int(most), 1)} if most is not None and asked > most else {}
 
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
         """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""

@@ -64,8 +64,11 @@ class Api(ApiClient):
     ) -> None:
         self._note("bind", name, node)
 
-    def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("evict", name)
+    def evict(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
+        self._note("evict", name, *([] if max_grace is None else [max_grace]))
+
+    def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
+        self._note("delete", name, max_grace)
 
     def set_disrupted(
         self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10

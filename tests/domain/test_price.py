@@ -19,6 +19,7 @@ from tests.domain.world import World, comparable, gang, key, names, nodes, times
 from tests.property_examples import examples
 
 PAID = preemption(at_most="1h")
+KEEPS = preemption(honour=["Preemptable"])  # as far as its pods say so
 LOOKS = 10.0  # seconds from one look at what is lost to the next
 
 
@@ -35,7 +36,7 @@ def runs(world: World, *pods: str, since: float) -> None:
 def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
     """Queue b has lent room: its gang `long` of 2 cpu has run for so long, and `kept` stays. Now `x` of queue
     a comes, which wants 2 cpu."""
-    world = World(node("n"), queue("a", preemption=rules), queue("b"))
+    world = World(node("n"), queue("a", preemption=rules), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
     world.add(gang("long", 2, queue="b", notes=notes)).start("kept", "long").advance(ran)
     runs(world, *names("long", 2), since=world.now - ran)
@@ -187,7 +188,7 @@ def test_a_member_may_say_it_for_its_gang() -> None:
 
 def evicted_once() -> World:
     """A gang of 2 that ran for 600 s and is evicted."""
-    world = World(node("n"), queue("a"), queue("b"))
+    world = World(node("n"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
     world.add(gang("g", 2, queue="b")).start("kept", "g")
     world.advance(600.0)
@@ -271,7 +272,7 @@ def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
 
 def test_what_has_just_saved_its_work_goes_before_what_has_not() -> None:
     """Although it is larger, and has run longer."""
-    world = World(node("n", cpu="8"), queue("a"), queue("b"))
+    world = World(node("n", cpu="8"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("kept", 3, queue="b", notes={PREEMPTABLE: "false"}))
     world.add(gang("saves", 3, queue="b"), gang("loses", 2, queue="b")).start("saves", "loses", "kept")
     world.advance(3700.0).add(group("saves", 3, "b", annotations={CHECKPOINT: timestamp(4600.0)}))
@@ -282,7 +283,7 @@ def test_what_has_just_saved_its_work_goes_before_what_has_not() -> None:
 
 
 def test_work_lost_before_is_not_lost_again() -> None:
-    world = World(node("n"), queue("a"), queue("b"))
+    world = World(node("n"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("burnt", 2, queue="b", notes={LOST_WORK: "5000/uid-burnt"}), gang("lucky", 2, queue="b"))
     world.start("burnt", "lucky").advance(2000.0)
     runs(world, *names("burnt", 2), since=2900.0)

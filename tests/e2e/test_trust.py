@@ -1,6 +1,7 @@
 """What anybody may write is not believed: marks on PodGroups, priorities, and nodes of pods' own choosing."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from extender.api.keys import (
     GROUP_ANNOTATION,
     GROUP_LABEL,
     LOCAL_QUEUE,
+    PREEMPTABLE,
     QUEUE,
     QUEUE_UID,
     STOOD_WHOLE,
@@ -19,7 +21,7 @@ from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import BUDGETS, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -258,6 +260,63 @@ def test_no_group_leaves_the_queue_in_which_it_runs(
     assert stage.bound(next_one) == {}
     stage.finish(started)
     stage.wait_phase(next_one)
+
+
+# ---- lent room
+
+
+@pytest.fixture
+def lent(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[list[str]]:
+    """Queue `rich` holds all four nodes with pods of the tenant; `poor` deserves two, and wants them next."""
+    stage.nodes(4, cpu="2")
+    stage.queue("rich", preemption={"honour": []})
+    stage.queue("poor")
+    told: Json = {"group": "rich", "cpu": "2", "gated": True, "annotations": {PREEMPTABLE: "false"}}
+    stage.group("rich", 1, queue="rich")
+    pods = stage.pods(
+        "rich", 4, labels={"guarded": "yes"}, terminationGracePeriodSeconds=2_000_000_000, **told
+    )
+    stage.wait_phase(pods)
+    yield pods
+    for name in pods:  # or the namespace would stay
+        with suppress(ApiError):
+            stage.api.patch(PODS, name, {"metadata": {"finalizers": None}}, stage.namespace)
+
+
+def test_lent_room_comes_back_whatever_its_holders_write(
+    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+) -> None:
+    """A disruption budget, the word of the pods, a finalizer, and two billion seconds of grace."""
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"guarded": "yes"}}}
+    tenant.create(BUDGETS, {**kind, "metadata": {"name": "all", "namespace": stage.namespace}, "spec": spec})
+    for name in lent:
+        tenant.patch(PODS, name, {"metadata": {"finalizers": ["example.com/keep"]}}, stage.namespace)
+    with manifests.applied(stage.api, "overruling/rbac.yaml"):
+        poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+        stage.wait_phase(poor)
+    assert sorted(map(str, map(stage.phases, ([name] for name in lent)))) == sorted(
+        ["{'Failed'}", "{'Failed'}", "{'Running'}", "{'Running'}"]
+    )
+    assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
+
+
+def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
+    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+) -> None:
+    stage.kubelet.off()
+    for name in lent:
+        tenant.delete(PODS, name, stage.namespace, grace=2_000_000_000)
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+
+    def grace() -> set[int]:
+        return {each["metadata"]["deletionGracePeriodSeconds"] for each in map(stage.pod, lent)}
+
+    assert grace() != {240}
+    with manifests.applied(stage.api, "overruling/rbac.yaml"):
+        wait_for(lambda: grace() == {240}, what="no more than their queue gives them")
+    stage.kubelet.on()
+    stage.wait_phase(poor)
 
 
 # ---- priorities

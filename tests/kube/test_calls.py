@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -158,7 +159,7 @@ def test_a_write_that_is_refused_raises(
 
 
 def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: ApiClient) -> None:
-    server.script.extend([Reply(200, b'{"metadata": {"uid": "u"}}'), Reply(201)])
+    server.script.extend([Reply(200, b'{"metadata": {"uid": "u"}, "spec": {}}'), Reply(201)])
     cluster.evict("ns", "p", "u")
     request = server.requests[-1]
     assert (request.method, request.path) == ("POST", f"{POD}/eviction")
@@ -170,8 +171,39 @@ def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: Api
     }
 
 
+@pytest.mark.parametrize(
+    ("asks", "most", "gets"),
+    [
+        ({"spec": {"terminationGracePeriodSeconds": 2_000_000_000}}, 240.0, 240),
+        ({"spec": {"terminationGracePeriodSeconds": 30}}, 240.0, None),
+        ({"spec": {"terminationGracePeriodSeconds": 30}}, 0.0, 1),  # 0 would not wait for the kubelet
+        ({"spec": {"terminationGracePeriodSeconds": 300}}, None, None),
+        (
+            {"metadata": {"deletionGracePeriodSeconds": 9999}, "spec": {"terminationGracePeriodSeconds": 1}},
+            240.0,
+            240,
+        ),
+        ({"spec": {}}, 240.0, None),
+    ],
+)
+@pytest.mark.parametrize("way", ["evict", "delete_pod"])
+def test_a_pod_gets_no_more_time_to_end_than_it_may(
+    server: Server, cluster: ApiClient, way: str, asks: Any, most: float | None, gets: int | None
+) -> None:
+    pod = {**asks, "metadata": {"uid": "u", **asks.get("metadata", {})}}
+    server.script.extend([Reply(200, json.dumps(pod).encode()), Reply(201)])
+    getattr(cluster, way)("ns", "p", "u", most)
+    request = server.requests[-1]
+    options = request.json["deleteOptions"] if way == "evict" else request.json
+    assert (request.method, options.get("gracePeriodSeconds")) == (
+        "POST" if way == "evict" else "DELETE",
+        gets,
+    )
+    assert options["preconditions"] == {"uid": "u"}
+
+
 def test_a_successor_is_not_evicted(server: Server, cluster: ApiClient) -> None:
-    server.script.append(Reply(200, b'{"metadata": {"uid": "successor"}}'))
+    server.script.append(Reply(200, b'{"metadata": {"uid": "successor"}, "spec": {}}'))
     with pytest.raises(Conflict):
         cluster.evict("ns", "p", "u")
     assert [request.method for request in server.requests] == ["GET"]

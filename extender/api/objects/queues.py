@@ -33,7 +33,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class QueuePreemption(Wire, frozen=True):
-    """`Never` or `LowerPriority`, durations, and a factor."""
+    """`Never` or `LowerPriority`, durations, a factor, and what protects pods."""
 
     within_queue: str = ""
     borrow_within_cohort: BorrowWithinCohort | None = None
@@ -42,6 +42,8 @@ class QueuePreemption(Wire, frozen=True):
     after: str = ""
     at_most: str = ""
     patience: Quantity | None = None
+    honour: list[str] | None = None
+    max_grace_period: str = ""
 
 
 class QueueFlavor(Wire, frozen=True):

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
+from extender.api import keys
 from extender.api.objects.cluster import PodDisruptionBudget
 from extender.api.objects.pods import LabelSelector
 from extender.domain.model.records import GroupKey, Uid
@@ -22,6 +24,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
         return hash((self.namespace, self.name))
 
 
+_MAX_GRACE = 240.0  # seconds: less than the five minutes for which room that is taken back is kept
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
@@ -31,6 +34,23 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0
     return DisruptionBudget(meta.namespace, meta.name, budget.spec.selector, allowed)
+
+
+class Protection(NamedTuple):
+    """What protects the pods of a queue from those whose room it holds beyond its share."""
+
+    honour: frozenset[str] = frozenset({keys.BUDGETS})  # where neither the queue nor one above says anything
+    max_grace: float = _MAX_GRACE
+
+    @property
+    def by_budgets(self) -> bool:
+        """By disruption budgets."""
+        return keys.BUDGETS in self.honour
+
+    @property
+    def by_word(self) -> bool:
+        """By what pods and PodGroups say themselves."""
+        return keys.PREEMPTABLE_WORD in self.honour
 
 
 class EvictionCause(StrEnum):

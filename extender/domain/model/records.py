@@ -7,7 +7,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES, SYSTEM_NAMESPACE, SYSTEM_PRIORITY, UNSCHEDULABLE
+from extender.api.keys import ENDED_PHASES, UNSCHEDULABLE
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -89,6 +89,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
     preemptable: bool = True  # others may have its room, as far as the pod says
+    is_vital: bool = False  # nobody may: the cluster rests on it, or it belongs to its node
+    gone_by: str = ""  # metadata.deletionTimestamp: when its grace is over
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
@@ -119,11 +121,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
-    @property
-    def may_be_evicted(self) -> bool:
-        """Whether it may give its room to others: nothing forbids it, and the cluster does not rest on it."""
-        is_vital = self.namespace == SYSTEM_NAMESPACE or self.priority >= SYSTEM_PRIORITY
-        return self.preemptable and not is_vital
+    def may_be_evicted(self, by_word: bool = True) -> bool:
+        """Whether it may give its room to others. `by_word`: what it says of that itself counts."""
+        return not self.is_vital and (self.preemptable or not by_word)
 
     @property
     def order(self) -> tuple[int, str]:

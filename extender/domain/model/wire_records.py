@@ -113,7 +113,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         deleting=meta.deletion_timestamp is not None,
         nominated=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
-        preemptable=_is_preemptable(meta),
+        preemptable=_allows_preemption(meta),
+        is_vital=_is_vital(pod),
         running_since=pod.status.start_time or "",
         checkpoint=checkpoint_of(meta),
     )
@@ -159,7 +160,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         run_limit=spec.active_deadline_seconds,
         running_since=status.start_time or "",
         unscheduled=_unscheduled(pod),
-        preemptable=_is_preemptable(meta),
+        preemptable=_allows_preemption(meta),
+        is_vital=_is_vital(pod),
+        gone_by=meta.deletion_timestamp or "",
         never_preempts=spec.preemption_policy == keys.NEVER,
         may_use=noted_use(meta, "Pod"),
         checkpoint=checkpoint_of(meta),
@@ -178,10 +181,11 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
     return NEVER_SAVED
 
 
-def _is_preemptable(meta: Meta) -> bool:
-    """Whether its room may be taken. A pod that belongs to its node would come back at once."""
-    owners = meta.owner_references or ()
-    return _allows_preemption(meta) and not any(owner.kind in _BOUND_TO_NODES for owner in owners)
+def _is_vital(pod: Pod) -> bool:
+    """Whether its room is never taken. A pod that belongs to its node would come back at once."""
+    meta, owners = pod.metadata, pod.metadata.owner_references or ()
+    is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
+    return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
 def _allows_preemption(meta: Meta) -> bool:

@@ -14,7 +14,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, EvictionCause, ReclaimVictim
+from extender.domain.model.evictions import (
+    BudgetsByNamespace,
+    DisruptionBudget,
+    EvictionCause,
+    Protection,
+    ReclaimVictim,
+)
 from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import selects
@@ -43,6 +49,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
     group: GroupKey = GroupKey("")
     run: Run = Run()
+    overrules: bool = False  # disruption budgets do not keep its pods
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
@@ -86,27 +93,37 @@ _TIERS = {
 }
 
 
-def units_of(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
-    a view never changes."""
-    return group.once(_MADE[cause])
+def units_of(group: GroupView, cause: EvictionCause, protection: Protection) -> list[Unit]:
+    """The surplus members one by one, the least important first, then the group as a whole. `protection`: of
+    the room that its queue holds beyond its share. Worked out once: a view never changes."""
+    is_lent = cause is EvictionCause.RECLAIM
+    return group.once(_MADE[cause, not is_lent or protection.by_word, is_lent and not protection.by_budgets])
 
 
-def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    spare = () if group.job.managed or group.spec.goes_whole else group.once(_surplus)
+def _units(group: GroupView, cause: EvictionCause, by_word: bool, overrules: bool) -> list[Unit]:
+    is_whole = group.job.managed or group.spec.goes_whole
+    spare = () if is_whole else group.once(_SURPLUS[by_word])
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
     rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
-    of_spare = ((pod, run._replace(since=pod.running_since)) for pod in spare)
-    units = [Unit((pod,), cause, group.queue, tier, rank, group.key, its) for pod, its in of_spare]
+    of_group = (rank, group.key)
+    units = [
+        Unit((pod,), cause, group.queue, tier, *of_group, run._replace(since=pod.running_since), overrules)
+        for pod in spare
+    ]
     pods, on_the_way = group.once(standing), group.pinned or group.planned
-    if pods and not on_the_way and all(pod.may_be_evicted for pod in pods):
-        units.append(Unit(pods, cause, group.queue, tier + 1, rank, group.key, run))
+    if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
+        units.append(Unit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return units
 
 
-_MADE = {cause: partial(_units, cause=cause) for cause in _TIERS}
+_MADE = {
+    (cause, by_word, overrules): partial(_units, cause=cause, by_word=by_word, overrules=overrules)
+    for cause in _TIERS
+    for by_word in (True, False)
+    for overrules in (True, False)
+}
 
 
 def unit_of(pod: PodRecord) -> Unit:
@@ -126,7 +143,7 @@ def standing(group: GroupView) -> tuple[PodRecord, ...]:
     return tuple(pod for pod in group.placed if pod.holds_room)
 
 
-def _surplus(group: GroupView) -> tuple[PodRecord, ...]:
+def _surplus(group: GroupView, by_word: bool) -> tuple[PodRecord, ...]:
     """Members that the group can spare, the least important first."""
     left = len(group.placed) - group.min_member
     if left <= 0:
@@ -138,10 +155,13 @@ def _surplus(group: GroupView) -> tuple[PodRecord, ...]:
     # Lowest priority first, then the newest, then the last name.
     pods.sort(key=lambda pod: (pod.priority, inverted(pod.created), inverted(pod.name)))
     for pod in pods:
-        if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):
+        if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
             roles[pod.role] -= 1
             spare.append(pod)
     return tuple(spare)
+
+
+_SURPLUS = {by_word: partial(_surplus, by_word=by_word) for by_word in (True, False)}
 
 
 def inverted(text: str) -> tuple[int, ...]:
@@ -301,7 +321,7 @@ class Takings:
     def may_take(self, taking: Taking) -> bool:
         queue = taking.unit.queue
         keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(taking))
-        return keeps_enough and self._disruptions.allow(taking.pods)
+        return keeps_enough and (taking.unit.overrules or self._disruptions.allow(taking.pods))
 
     def count(self, taking: Taking, times: int = 1) -> None:
         """Count it as lost, without what it frees; `times` -1: as not lost."""

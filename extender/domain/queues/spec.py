@@ -40,6 +40,8 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
     at_most: float = TAKE_AT_MOST  # seconds after which that is done whatever work is lost
     patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
+    honour: frozenset[str] | None = None  # what keeps room beyond its share; None: as the queue above says
+    max_grace: float | None = None  # seconds that pods get to end that make room; None: as above
 
 
 # ---- Which namespaces a queue takes groups from.
@@ -139,7 +141,18 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
         at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
         patience=_patience(rules.patience),
+        honour=_honour(rules.honour),
+        max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
     )
+
+
+def _honour(written: list[str] | None) -> frozenset[str] | None:
+    """Raises BadQuantity."""
+    known = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
+    if unknown := [each for each in written or () if each not in known]:
+        text = f"spec.preemption.honour: {unknown[0][:40]!r} is not one of {', '.join(known)}"
+        raise BadQuantity(text)
+    return None if written is None else frozenset(written)
 
 
 def _patience(written: Quantity | None) -> float:
@@ -150,7 +163,7 @@ def _patience(written: Quantity | None) -> float:
     return patience
 
 
-def _seconds(field: str, text: str, default: float = 0.0) -> float:
+def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
     """Raises BadQuantity."""
     try:
         return as_seconds(text) if text else default

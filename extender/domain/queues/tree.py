@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.domain.model.evictions import Protection
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolved
@@ -28,6 +29,7 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
     fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
+    protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
     flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
     by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
 
@@ -75,6 +77,7 @@ class Queues:
         self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
         self._pools: Pools | None = None
         self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
+        self._protections: dict[str, Protection] = {}  # the same
         self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
 
     def put(self, record: QueueRecord) -> set[str]:
@@ -124,9 +127,19 @@ class Queues:
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),
+            protection=self._protection_of(name),
             flavors=self.flavors_of(name),
             by_pool=by_pool,
         )
+
+    def _protection_of(self, name: str) -> Protection:
+        """Each part of it by the nearest queue, this one included, that says anything of it."""
+        if name not in self._protections:
+            rules, default = [record.preemption for record in self._upwards(name)], Protection()
+            honour = (each.honour for each in rules if each.honour is not None)
+            grace = (each.max_grace for each in rules if each.max_grace is not None)
+            self._protections[name] = Protection(next(honour, default.honour), next(grace, default.max_grace))
+        return self._protections[name]
 
     # ---- flavors
 
@@ -176,7 +189,7 @@ class Queues:
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
-        self._faults, self._flavors = {}, {}
+        self._faults, self._flavors, self._protections = {}, {}, {}
         if any(record is not None and record.flavors for record in (before, now)):
             self._pools = None
         if before is not None:

@@ -30,7 +30,14 @@ from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.price import Price, alike
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
-from extender.domain.scheduling.victims import Candidates, departing, is_any_in_part, left, would_be_split
+from extender.domain.scheduling.victims import (
+    Candidates,
+    departing,
+    is_any_in_part,
+    left,
+    lingering,
+    would_be_split,
+)
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
@@ -48,6 +55,8 @@ _WHY = {
     EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
+
+_LINGERS = "it is being deleted, and others wait for its room"
 
 # ---- going on
 
@@ -179,6 +188,8 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
     a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
     starving = _starving(round_)
+    if starving:
+        round_.evictions |= {each.uid: Eviction(each, _LINGERS) for each in lingering(round_)}
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
     may_find = [group for group in starving if (group.queue, group.priority) not in idle]
     longest = _longest(may_find)

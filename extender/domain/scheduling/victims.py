@@ -22,9 +22,11 @@ from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import runs
+from extender.domain.snapshot.snapshot import moment_of
 from extender.domain.snapshot.wholeness import whole
 
 _MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
+_SLACK = 5.0  # seconds that clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
 # ---- groups that are evicted whole
@@ -105,6 +107,18 @@ def departing(round_: Round) -> Iterator[PodRecord]:
     yield from round_.snapshot.others.leaving.values()
 
 
+def lingering(round_: Round) -> Iterator[ReclaimVictim]:
+    """Pods that are being deleted and take longer than their queue gives them where others wait for their
+    room: whoever deletes a pod may say how long that takes."""
+    snapshot = round_.snapshot
+    for group in snapshot.groups.values():
+        for pod in group.departing:
+            latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
+            if latest < moment_of(pod.gone_by, snapshot.epoch) < inf:
+                whose = group.key, group.queue, EvictionCause.RECLAIM
+                yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose)
+
+
 def would_be_split(round_: Round, key: GroupKey) -> bool:
     """Whether a group that gives back some of its members is no longer whole without them: it has lost others
     since."""
@@ -180,7 +194,8 @@ class Candidates:
     def _lowest_in(self, queue: str) -> float:
         """The lowest priority of the groups of a queue that run and allow to be evicted."""
         if queue not in self._lowest_of:
-            self._lowest_of[queue] = min((group.priority for group in self._running_in(queue)), default=inf)
+            willing = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
+            self._lowest_of[queue] = min(willing, default=inf)
         return self._lowest_of[queue]
 
     @cached_property
@@ -218,10 +233,12 @@ class Candidates:
 
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
         for victim in runners:
-            if self._may_lose_to(group, victim):
+            protection = self._round.snapshot.queues[victim.queue].protection
+            is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
+            if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim):
                 units: list[Unit] = []
                 with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
-                    units = units_of(victim, cause)
+                    units = units_of(victim, cause, protection)
                 is_any_barred = self._busy or self._round.snapshot.disruption_budgets
                 yield from filter(self._is_free, units) if is_any_barred else units
 
@@ -254,7 +271,7 @@ class Candidates:
     def _is_free(self, unit: Unit) -> bool:
         """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""
         is_busy = any(pod.uid in uids for uids in self._busy for pod in unit.pods)
-        return not is_busy and self.disruptions.allow(unit.pods)
+        return not is_busy and (unit.overrules or self.disruptions.allow(unit.pods))
 
     @property
     def _busy(self) -> list[Container[Uid]]:
@@ -264,14 +281,14 @@ class Candidates:
     # ---- what runs
 
     def _running_in(self, queue: str) -> list[GroupView]:
-        """Groups of a queue that run and allow to be evicted."""
+        """Groups of a queue that run and may have to go, as far as they do not say otherwise."""
         if queue not in self._known:
             known: list[GroupView] = []
             for group in self._on_nodes.get(queue, ()):
                 decision = self._round.decision_on(group.key)
                 is_settled = decision is not None and not (decision.plan or decision.fault)
                 has_room = is_settled and runs(group) and bool(group.once(standing))
-                if has_room and group.spec.preemptable and group.key not in self._round.draining:
+                if has_room and group.key not in self._round.draining:
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]
@@ -295,6 +312,6 @@ class Candidates:
         """Pods that are not ours, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
         for pod in self._round.snapshot.others:
-            if pod.may_be_evicted and not pod.deleting:
+            if pod.may_be_evicted() and not pod.deleting:
                 by_priority.setdefault(pod.priority, []).append(pod)
         return by_priority

@@ -159,7 +159,7 @@ class OtherPods:
                 leaving[uid] = pod
         lowest = list(self._lowest)
         for number, part in copied.items():
-            movable = (pod for pod in part.values() if pod.may_be_evicted and not pod.deleting)
+            movable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
             lowest[number] = min((pod.priority for pod in movable), default=inf)
         later.leaving, later._parts, later._lowest = leaving, tuple(parts), tuple(lowest)
         return later

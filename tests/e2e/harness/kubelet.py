@@ -102,6 +102,9 @@ class Kubelet:
     def _advance(self, pod: Json) -> None:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         if "deletionTimestamp" in metadata:
+            if metadata.get("finalizers") and phase not in ("Succeeded", "Failed"):
+                # Kubelets do so since 1.27, before they let go of a pod.
+                self.finish(metadata["namespace"], [metadata["name"]], "Failed")
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pulling:
             refused = any(chosen(pod) for chosen in list(self._refused))

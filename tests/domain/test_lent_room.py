@@ -1,0 +1,158 @@
+"""What keeps room that a queue holds beyond its share: no more than its owner says."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api.keys import PREEMPTABLE, SYSTEM_PRIORITY
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.queues import QueuePreemption
+from extender.domain.model.evictions import EvictionCause, Protection
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.queues.records import queue_record
+from tests.domain.builders import budget, group, node, pod, preemption, queue
+from tests.domain.world import World, gang, names, timestamp
+from tests.property_examples import examples
+
+BUDGETS, WORD = "PodDisruptionBudgets", "Preemptable"
+NO = {PREEMPTABLE: "false"}
+ALL = {"team": "b"}
+
+
+def evicted(world: World) -> list[str]:
+    return sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
+
+
+def lent(honour: list[str] | None, *others: Any, above: list[str] | None = None, **gangs: Any) -> World:
+    """Queue b holds the cluster with two gangs of two, of which queue a deserves one, and wants it."""
+    rules = QueuePreemption(honour=above)
+    world = World(node("n"), queue("up", preemption=rules), queue("a"), *others)
+    world.add(queue("b", parent="up", preemption=preemption(honour=honour)))
+    for number, name in enumerate(("early", "late"), 1):
+        created = f"2026-01-0{number}T00:00:00Z"
+        world.add(gang(name, 2, queue="b", created=created, labels=ALL, **gangs)).start(name)
+    return world.add(gang("x", 2, queue="a")).settle()
+
+
+@pytest.mark.parametrize(
+    ("honour", "above", "by_budget", "by_word"),
+    [
+        (None, None, True, False),  # where nobody says anything
+        ([], None, False, False),
+        ([BUDGETS], None, True, False),
+        ([WORD], None, False, True),
+        ([BUDGETS, WORD], None, True, True),
+        (None, [WORD], False, True),  # as the queue above says
+        (None, [], False, False),
+        ([BUDGETS], [WORD], True, False),  # its own word counts alone
+    ],
+)
+def test_lent_room_is_kept_by_what_the_queue_honours(
+    honour: list[str] | None, above: list[str] | None, by_budget: bool, by_word: bool
+) -> None:
+    for others, gangs, keeps in (
+        ([budget("p", 0, team="b")], {}, by_budget),
+        ([budget("p", 9, team="b"), budget("q", 9, team="b")], {}, by_budget),
+        ([], {"annotations": NO}, by_word),  # on its pods
+        ([], {"notes": NO}, by_word),  # on the PodGroup
+        ([], {}, False),
+    ):
+        world = lent(honour, *others, above=above, **gangs)
+        assert evicted(world) == ([] if keeps else [*names("late", 2)]), (others, gangs)
+        assert (world.reason("x") is Reason.RECLAIMING) is not keeps
+
+
+def test_a_share_is_not_taken_whatever_is_honoured() -> None:
+    world = lent([]).delete(*names("late", 2)).settle().start("x").add(gang("y", 2, queue="a")).settle()
+    assert (world.verdict("y"), evicted(world)) == (Verdict.WAITING, [])
+
+
+def test_what_the_cluster_rests_on_stays() -> None:
+    world = lent([], priority=SYSTEM_PRIORITY)
+    assert evicted(world) == []
+    world = World(node("n"), queue("a"), queue("b", preemption=preemption(honour=[])))
+    of_node = pod("d", queue="b", cpu="4", on="n")
+    owned = [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)]
+    world.add(replace(of_node, metadata=replace(of_node.metadata, owner_references=owned)))
+    assert evicted(world.add(gang("x", 2, queue="a")).settle()) == []
+
+
+def test_inside_a_queue_and_for_borrowers_pods_are_asked() -> None:
+    rules = preemption(honour=[])
+    world = World(node("n"), queue("q", preemption=rules))
+    world.add(gang("low", 4, queue="q", annotations=NO)).start("low")
+    assert evicted(world.add(gang("high", 2, queue="q", priority=10)).settle()) == []
+
+
+@pytest.mark.parametrize(("left", "is_cut"), [(200.0, False), (3600.0, True), (2e9, True)])
+def test_who_deletes_a_pod_does_not_say_for_how_long_lent_room_is_kept(left: float, is_cut: bool) -> None:
+    world = World(node("n"), queue("a"), queue("b"), gang("g", 2, queue="b", cpu="2")).start("g")
+    for name in names("g", 2):
+        before = world.pods[name]
+        going = replace(before.metadata, deletion_timestamp=timestamp(world.now + left))
+        world.add(replace(before, metadata=going))
+    assert evicted(world.settle()) == []
+    world.add(gang("x", 2, queue="a")).settle()
+    assert world.reason("x") is Reason.NO_ROOM
+    causes = {eviction.victim.cause for eviction in world.decisions.evictions.values()}
+    assert (evicted(world), causes) == (
+        ([*names("g", 2)], {EvictionCause.RECLAIM}) if is_cut else ([], set())
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "expected"),
+    [
+        ({}, {}, Protection()),
+        ({"max_grace_period": "10m"}, {"honour": []}, Protection(frozenset(), 600.0)),
+        ({"honour": [WORD], "max_grace_period": "0s"}, {"honour": []}, Protection(frozenset({WORD}), 0.0)),
+        ({}, {"max_grace_period": "1h"}, Protection(max_grace=3600.0)),
+    ],
+)
+def test_each_part_comes_from_the_nearest_queue_that_says_it(
+    own: dict[str, Any], above: dict[str, Any], expected: Protection
+) -> None:
+    world = World(queue("up", preemption=QueuePreemption(**above)))
+    world.add(queue("b", parent="up", preemption=QueuePreemption(**own))).settle()
+    assert world.ledger.snapshot().queues["b"].protection == expected
+    world.add(queue("up", preemption=QueuePreemption(honour=[BUDGETS, WORD]))).settle()
+    assert world.ledger.snapshot().queues["b"].protection.by_word is (
+        "honour" not in own or WORD in own["honour"]
+    )
+
+
+def test_what_is_not_known_is_a_fault_of_the_queue() -> None:
+    assert (
+        "spec.preemption.honour: 'Finalizers' is not one of PodDisruptionBudgets, Preemptable"
+        in queue_record(queue("q", preemption=QueuePreemption(honour=["Finalizers"]))).fault
+    )
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), min_size=1, max_size=5),
+    st.integers(0, 2),
+    st.integers(1, 4),
+)
+def test_where_nothing_is_honoured_protections_change_nothing(
+    gangs: list[tuple[int, bool, bool]], allowed: int, wanted: int
+) -> None:
+    """Whatever gangs the borrower has, with budgets and words of theirs or without, the same pods go."""
+
+    def result(is_protected: bool) -> tuple[Reason | None, list[str]]:
+        world = World(node("n", cpu="8"), queue("a"), queue("b", preemption=preemption(honour=[])))
+        if is_protected:
+            world.add(budget("p", allowed, team="b"))
+        for number, (size, by_word, by_budget) in enumerate(gangs):
+            more: dict[str, Any] = {"annotations": NO} if by_word and is_protected else {}
+            labels = ALL if by_budget else {}
+            world.add(gang(f"b{number}", size, queue="b", labels=labels, **more)).settle()
+            if world.plan(f"b{number}"):
+                world.start(f"b{number}")
+        world.add(group("x", wanted, "a"), [pod(f"x-{n}", "x") for n in range(wanted)]).settle()
+        return world.reason("x"), evicted(world)
+
+    assert result(is_protected=True) == result(is_protected=False)
