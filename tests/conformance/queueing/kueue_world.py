@@ -24,7 +24,7 @@ from extender.api.objects.pods import (
     Requirement,
     Toleration,
 )
-from extender.api.objects.queues import BorrowWithinCohort, Queue, QueueFlavor
+from extender.api.objects.queues import BorrowWithinCohort, Queue, QueueFlavor, ResourceFlavor
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -182,22 +182,25 @@ class KueueWorld:
 
     # ---- nodes and queues
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[ResourceFlavor | Node]:
+        """Those of each flavor, and the flavor unless it is missing. Only flavors have taints."""
         flavors = {flavor["name"]: flavor for flavor in self._given.get("flavors", ())}
         room: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for each in _owners(self._given):
             for (flavor, resource), limit in limits(each):
                 room[flavor][resource] += limit["nominal"]
         missing = {*self._given.get("missing_flavors", ())} | ({*room} - {*flavors} if flavors else set())
-        for name in room.keys() - missing:
+        for name in room:
             flavor, amounts = flavors.get(name, {}), _written(room[name])
+            if name not in missing:
+                taints = (Taint(**taint) for taint in flavor.get("taints", ()))
+                yield builders.shared(name, *taints, **{_FLAVOR: name})
             yield builders.node(
                 name,
                 cpu=amounts.pop("cpu", "0"),
                 memory=amounts.pop("memory", "0"),
                 pods="100000",
                 labels={**self._asked_labels(flavor), **flavor.get("node_labels", {}), _FLAVOR: name},
-                taints=[Taint(**taint) for taint in flavor.get("taints", ())],
                 more=amounts,
             )
 
@@ -232,7 +235,7 @@ class KueueWorld:
         flavors = [
             QueueFlavor(
                 flavor,
-                {_FLAVOR: flavor},
+                resource_flavor=flavor,
                 capability=None if above else _of(flavor, nominal),
                 deserved=_of(flavor, nominal),
                 borrowing_limit=_of(flavor, _limit(said, "borrowing_limit")) if above else None,
