@@ -23,7 +23,7 @@ from tests.cli.desk import Desk
 from tests.domain.builders import queue
 from tests.pages.fences import ROOT, File, steps
 from tests.pages.register import TUTORIAL
-from tests.pages.share_pictures import Row, shares
+from tests.pages.share_pictures import Row, shares, taken_back
 from tests.pages.town import settle
 from tests.sim.drawings import Drawing, drawn
 
@@ -221,6 +221,12 @@ PICTURES: dict[str, Callable[[], str]] = {
         12,
         Row(queue("a", deserved={"cpu": "6"}), 2, gang=5, says="waits: a gang of 5"),
         Row(queue("b", deserved={"cpu": "6"}), 12),
+    ),
+    "taken-back": taken_back(
+        "b is due 4 of 12 cpus for a gang of 4: the gang of 10 of a goes whole, though that leaves a with 2.",
+        12,
+        Row(queue("a"), 2, gang=10),
+        Row(queue("b"), gang=4, says="its gang of 4"),
     ),
     "lent": simulated("-f", "examples/tutorial"),
     "guaranteed": simulated(

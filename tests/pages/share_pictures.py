@@ -1,12 +1,12 @@
 """Pictures of what decide() gives to queues: a row for each, a cell for each cpu that it holds or wants."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from extender.api.objects.queues import Queue
 from extender.domain.model.reasons import Verdict
-from tests.domain.builders import node
+from tests.domain.builders import node, pod
 from tests.domain.world import World, gang
 
 CELL, ROW, LEFT, EDGE = 26, 62, 150, 10  # pixels: of a cell and a row, left of the cells, and around
@@ -65,30 +65,69 @@ def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Calla
     def draw() -> str:
         world = World([row.queue for row in rows])
         for row in rows:
-            name = row.queue.metadata.name
-            world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
-            if row.gang:
-                world.add(gang(f"{name}-gang", row.gang, queue=name, created="2027-01-01T00:00:00Z"))
+            _come(world, row)
         turns: dict[str, list[int]] = {}
         for turn in range(1, cpus + 1) if one_by_one else (cpus,):
-            world.add(node("n", cpu=str(turn))).settle()
-            started = [it for it in world.decisions.groups.values() if it.verdict is Verdict.STARTING]
-            world.start(*(it.key.partition("/")[2] for it in started))
-            for each in started if one_by_one else ():
-                turns.setdefault(each.queue, []).append(turn)
-        most = max(cpus, *(row.asks + row.gang for row in rows))
-        wide, high = LEFT + most * CELL + 60, len(rows) * ROW + EDGE
-        end = LEFT + cpus * CELL
-        return "\n".join(
-            (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
-                f' height="{high}" role="img" aria-labelledby="title">',
-                f'<title id="title">{escape(title)}</title>',
-                STYLE,
-                f'<path class="end" d="M{end} 0V{high}"/>',
-                *(piece for n, row in enumerate(rows) for piece in row.drawn(world, EDGE + n * ROW, turns)),
-                "</svg>\n",
-            )
-        )
+            for name in _start(world.add(node("n", cpu=str(turn)))):
+                turns.setdefault(name, []).append(turn)
+        shown = turns if one_by_one else {}
+        return _picture(title, cpus, rows, [row.drawn(world, top, shown) for top, row in _tops(rows)])
 
     return draw
+
+
+def taken_back(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[], str]:
+    """What the lender holds before and after the claimant's groups come."""
+
+    def draw() -> str:
+        world = World(lender.queue, claimant.queue, node("n", cpu=str(cpus)))
+        _come(world, lender)
+        _start(world)
+        rows = (lender._replace(says="before"), lender._replace(says="after"), claimant)
+        drawn = [[*rows[0].drawn(world, EDGE, {})]]
+        _come(world, claimant)
+        victims = [eviction.victim for eviction in world.settle().decisions.evictions.values()]
+        for victim in victims:  # its controller makes it again
+            world.delete(victim.name).add(pod(f"{victim.name}-again", victim.group.partition("/")[2]))
+        _start(world)
+        world.settle()
+        drawn += [[*row.drawn(world, top, {})] for top, row in [*_tops(rows)][1:]]
+        return _picture(title, cpus, rows, drawn)
+
+    return draw
+
+
+def _come(world: World, row: Row) -> None:
+    """The groups of a queue come, its gang last."""
+    name = row.queue.metadata.name
+    world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
+    if row.gang:
+        world.add(gang(f"{name}-gang", row.gang, queue=name, created="2027-01-01T00:00:00Z"))
+
+
+def _start(world: World) -> list[str]:
+    """What may start does. Returns the queues of these groups."""
+    decided = world.settle().decisions.groups.values()
+    started = [it for it in decided if it.verdict is Verdict.STARTING]
+    world.start(*(it.key.partition("/")[2] for it in started))
+    return [it.queue for it in started]
+
+
+def _tops(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+    return ((EDGE + number * ROW, row) for number, row in enumerate(rows))
+
+
+def _picture(title: str, cpus: int, rows: Sequence[Row], drawn: Iterable[Iterable[str]]) -> str:
+    most = max(cpus, *(row.asks + row.gang for row in rows))
+    wide, high, end = LEFT + most * CELL + 60, len(rows) * ROW + EDGE, LEFT + cpus * CELL
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
+            f' height="{high}" role="img" aria-labelledby="title">',
+            f'<title id="title">{escape(title)}</title>',
+            STYLE,
+            f'<path class="end" d="M{end} 0V{high}"/>',
+            *(piece for pieces in drawn for piece in pieces),
+            "</svg>\n",
+        )
+    )
