@@ -34,6 +34,7 @@ _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.PREEMPT: EventReason.PREEMPTED,
     EvictionCause.BORROW: EventReason.PREEMPTED,
     EvictionCause.UNMANAGED: EventReason.PREEMPTED,
+    EvictionCause.CONSOLIDATE: EventReason.CONSOLIDATED,
     EvictionCause.DRAIN: EventReason.DRAINED,
 }
 _PURPOSES: Mapping[EvictionCause, str] = {

@@ -127,6 +127,7 @@ def check(picture: Picture) -> None:
     for group in picture.snapshot.groups.values():
         check_gang(group, picture.now.groups[group.key])
     check_victims(picture)
+    check_moves(picture)
 
 
 def check_nodes(picture: Picture) -> None:
@@ -224,6 +225,29 @@ def check_victims(picture: Picture) -> None:
                 left = picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(given)
                 due, last = picture.deserved(queue), max(map(cpu, units(picture.snapshot, given)))
                 assert left + last > due - SLACK, f"{key} takes from {queue} within its share: {left} < {due}"
+
+
+def check_moves(picture: Picture) -> None:
+    """Whoever only moves has a place next to the gang and all others, and none moves twice."""
+    snapshot = picture.snapshot
+    for key, reclaim in picture.new_reclaims().items():
+        if not reclaim.homes:
+            continue
+        going = {victim.uid: victim for victim in reclaim.victims}
+        assert {victim.cause for victim in going.values()} == {EvictionCause.CONSOLIDATE}
+        assert going.keys() == reclaim.homes.keys()
+        used = Counter[str]()
+        for group in snapshot.groups.values():
+            for pod, node in picture.holders(group, leaving=False):
+                used[reclaim.homes.get(pod.uid, node)] += cpu([pod])
+        for pod in snapshot.groups[key].waiting:
+            used[reclaim.plan.get(pod.uid, "")] += cpu([pod])
+        for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
+            row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
+            assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its room"
+        for moved in {victim.group for victim in going.values()}:
+            last = snapshot.moves.get(moved)
+            assert last is None or snapshot.now >= last.at + LIMITS.reclaim_memory, f"{moved} moves again"
 
 
 def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]]:

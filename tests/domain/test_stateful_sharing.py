@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import node, pod, preemption, queue, stranger
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp
 from tests.property_examples import examples
@@ -18,6 +18,7 @@ TREE = {"p": "", "q": "", "pa": "p", "pb": "p", "qa": "q", "paa": "pa", "pab": "
 QUEUES = tuple(TREE)
 LEAVES = ("pb", "qa", "paa", "pab")
 _ENOUGH = 40  # turns in which all that was begun comes to its end
+_MOVES = preemption(consolidation=True)
 _REST = 4000.0  # seconds: longer than any memory of who gave room to whom
 
 
@@ -56,7 +57,7 @@ jobs = st.builds(
     st.sampled_from(LEAVES),
     st.integers(1, 4),
     st.integers(0, 2),
-    st.sampled_from(["1", "1", "2"]),
+    st.sampled_from(["1", "1", "2", "3"]),
     st.sampled_from([0, 0, 5]),
 )
 
@@ -85,7 +86,8 @@ class Sharing(RuleBasedStateMachine):
             self.gang_comes(job, runs=False)
 
     def put(self, name: str, **more: Any) -> None:
-        self.world.add(queue(name, parent=self.parents[name], **(self.specs[name] | more)))
+        spec = {"preemption": _MOVES, **self.specs[name], **more}
+        self.world.add(queue(name, parent=self.parents[name], **spec))
 
     def settle(self) -> None:
         self.old = None
@@ -97,7 +99,7 @@ class Sharing(RuleBasedStateMachine):
     def gang_comes(self, job: Job, runs: bool) -> None:
         now, needed = timestamp(self.world.now + self.count), max(job.members - job.spare, 1)
         name, self.count = f"g{self.count}", self.count + 1
-        more: dict[str, Any] = {"cpu": job.cpu, "priority": job.priority, "created": now}
+        more: dict[str, Any] = {"cpu": job.cpu, "priority": job.priority, "created": now, "owner": name}
         self.world.add(gang(name, job.members, needed, job.queue, **more))
         if runs:
             self.all_that_may_start_runs()
@@ -168,10 +170,8 @@ class Sharing(RuleBasedStateMachine):
         if again:
             self.count += 1
             cpu = (before.spec.containers[0].resources.requests or {})["cpu"]
-            new = pod(
-                f"{name.partition('.')[0]}.{self.count}", group, str(cpu), priority=before.spec.priority
-            )
-            self.world.add(new)
+            more: dict[str, Any] = {"priority": before.spec.priority, "owner": group}
+            self.world.add(pod(f"{name.partition('.')[0]}.{self.count}", group, str(cpu), **more))
 
     # ---- evictions
 

@@ -270,3 +270,25 @@ def test_a_drained_queue_is_emptied_group_by_group(stage: Stage, scheduler: Kube
 def leaving(stage: Stage) -> list[Json]:
     pods = stage.api.items(PODS, stage.namespace)
     return [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
+
+
+def test_pods_of_jobs_move_so_that_a_gang_gets_a_whole_node(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Two machines with 6 of 8 GPUs free each, and a gang that wants all 8 of one."""
+    stage.start_controller_manager()
+    stage.nodes(2, cpu="64", **{GPU: "8"})
+    stage.queue("q", placement="Spread", preemption={"consolidation": True})
+    first = {}
+    for name in ("left", "right"):
+        stage.job(name, queue="q", limits={GPU: "2"})
+        first[name] = stage.jobs.wait_pods(name, 1, "Running")
+    assert len(set(stage.bound(first["left"] + first["right"]).values())) == 2
+    stage.wait_phase(stage.gang("whole", 1, queue="q", limits={GPU: "8"}, gated=True))
+    (moved,) = [name for name, pods in first.items() if stage.phases(pods) != {"Running"}]
+    (again,) = stage.jobs.wait_pods(moved, 1, "Running")
+    nodes = stage.bound(["whole-0", again, *(pod for pods in first.values() for pod in pods)])
+    assert len(nodes) == 3
+    assert len({node for name, node in nodes.items() if name != "whole-0"}) == 1
+    wait_for(lambda: "Consolidated" in messages(stage, first[moved][0]), what="told")
+    assert muster.metric("muster_evictions_total", outcome="done", cause="Consolidate") == 1

@@ -33,7 +33,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class QueuePreemption(Wire, frozen=True):
-    """`Never` or `LowerPriority`, durations, a factor, and what protects pods."""
+    """`Never` or `LowerPriority`, durations, a factor, what protects pods, and whether they move."""
 
     within_queue: str = ""
     borrow_within_cohort: BorrowWithinCohort | None = None
@@ -44,6 +44,7 @@ class QueuePreemption(Wire, frozen=True):
     patience: Quantity | None = None
     honour: list[str] | None = None
     max_grace_period: str = ""
+    consolidation: bool = False
 
 
 class QueueFlavor(Wire, frozen=True):

@@ -7,8 +7,10 @@
 One lock guards it, and nothing in here blocks. After a restart, the watches rebuild all of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+
+from msgspec.structs import replace
 
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
@@ -23,7 +25,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
-from extender.domain.model.evictions import Reclaim
+from extender.domain.model.evictions import Move, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -31,7 +33,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.queues.spec import START_TIMEOUT
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import Start, kind_of
+from extender.domain.snapshot.group_view import GroupView, Start, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits, Snapshot
@@ -90,7 +92,7 @@ class Ledger:
         self.shown = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
         self._moments = Moments(self.registry)
-        self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity)
+        self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
@@ -123,6 +125,7 @@ class Ledger:
                 self._meter.note(self.offered())
                 self._changes.mark()
             touched, groups, queues = self._views.refresh()
+            moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(touched)
             epoch = self._wall_clock() - self._clock()
@@ -147,6 +150,7 @@ class Ledger:
                 touched=frozenset(self._unpublished),
                 others=self.pods.others(),
                 reclaimed={name: it.reclaimed for name, it in self.decisions.queues.items() if it.reclaimed},
+                moves=moves,
                 spared=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
@@ -173,6 +177,7 @@ class Ledger:
         if (until := self._refusals.until()) is not None:
             yield until
         yield from self._spared.values()
+        yield from self._reclaimed.expiries(self._clock())
         yield from self._expected.later.expiries()
         for claim in self.claims.at(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
@@ -376,28 +381,82 @@ class Ledger:
 
 
 class ReclaimedRoom:
-    """Room that is being taken back, kept from everybody but those who have it planned already. Its members
-    have no claims yet: what they will claim is still in use. So it is counted beside the claims."""
+    """Room that is being taken back, and room for what replaces pods that have moved for it, kept from
+    everybody but those who have it planned already. Its members have no claims yet: what they will claim is
+    still in use, or they are still to be made. So it is counted beside the claims."""
 
-    def __init__(self, registry: Registry, capacity: NodeCapacity) -> None:
-        self._registry = registry
-        self._capacity = capacity
-        self._kept: dict[GroupKey, tuple[Reclaim, list[tuple[str, Resources]]]] = {}
+    def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
+        self._registry, self._capacity = registry, capacity
+        self._memory = limits.reclaim_memory
+        self._reclaims: dict[GroupKey, Reclaim] = {}
+        self._moves: dict[GroupKey, Move] = {}  # the last one of each group, with all places
+        self._kept: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}  # True: for what has moved
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
         """What is being taken back for a group now; None: nothing."""
-        before, parts = self._kept.get(key, (None, []))
-        if before is reclaim:
+        if self._reclaims.get(key) is reclaim:
             return
-        for node, amounts in parts:
-            self._capacity.keep(node, amounts, -1)
-        self._kept.pop(key, None)
+        before = self._reclaims.pop(key, None)
         group = self._registry.groups.get(key)
         if reclaim is None or group is None:
-            return
-        parts = [
-            (node, group.pods[uid].shape.requests) for uid, node in reclaim.plan.items() if uid in group.pods
-        ]
-        self._kept[key] = (reclaim, parts)
-        for node, amounts in parts:
+            return self._keep(key, False, ())
+        self._reclaims[key], pods = reclaim, group.pods
+        self._keep(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
+        is_new = before is None or before.since != reclaim.since
+        for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
+            self._note_move(moved, key, reclaim)
+
+    def _note_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
+        group = self._registry.groups.get(moved)
+        if group is not None and group.view is not None:
+            there, going = dict(_on_nodes(group.view)), reclaim.homes
+            homes = tuple(
+                (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
+            )
+            stayed = len(there) - len(homes)
+            self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
+
+    def moves(self, groups: Mapping[GroupKey, GroupView], now: float) -> dict[GroupKey, Move]:
+        """By group the last one within the time in which it may not move again, with the places that are
+        still kept: for those who will move, or have left, and are not replaced yet."""
+        known, self._moves, found = self._moves, {}, {}
+        for key, move in known.items():
+            group = groups.get(key)
+            homes: Sequence[tuple[PodRecord, str]] = ()
+            if group is not None and move.at + self._memory > now:
+                self._moves[key] = move
+                homes = self._left(move, group) if now < move.until else ()
+                found[key] = replace(move, homes=tuple(homes))
+            self._keep(key, True, homes)
+        return found
+
+    def _left(self, move: Move, view: GroupView) -> Sequence[tuple[PodRecord, str]]:
+        reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(view))
+        going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
+        moved = {pod.uid for pod, _ in move.homes}
+        back = {uid: node for uid, node in there.items() if uid not in moved}
+        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in there]
+        homes.sort(key=lambda home: home[1] not in back.values())  # those that are taken again come first
+        return homes[max(len(back) - move.stayed, 0) :]
+
+    def _keep(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
+        parts = [(node, pod.shape.requests) for pod, node in places]
+        before = self._kept.pop((key, is_moved), [])
+        for node, amounts in before if parts != before else ():
+            self._capacity.keep(node, amounts, -1)
+        for node, amounts in parts if parts != before else ():
             self._capacity.keep(node, amounts)
+        if parts:
+            self._kept[key, is_moved] = parts
+
+    def expiries(self, now: float) -> Iterator[float]:
+        """When places, or what is known of moves, expire."""
+        for move in self._moves.values():
+            yield move.until if now < move.until else move.at + self._memory
+
+
+def _on_nodes(view: GroupView) -> Iterator[tuple[Uid, str]]:
+    """Members on nodes that have not ended, or on the way to one, and where."""
+    yield from ((pod.uid, pod.node) for pod in view.placed if pod.holds_room)
+    yield from ((pod.uid, node) for pod, node in view.pinned)
+    yield from view.planned.items()

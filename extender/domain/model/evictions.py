@@ -9,7 +9,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects.cluster import PodDisruptionBudget
 from extender.api.objects.pods import LabelSelector
-from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
@@ -59,6 +59,7 @@ class EvictionCause(StrEnum):
     PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room
     BORROW = "Borrow"  # a group of higher priority in another queue needs the room, beyond what that deserves
     UNMANAGED = "PreemptUnmanaged"  # it is not Muster's, of lower priority than the group that needs the room
+    CONSOLIDATE = "Consolidate"  # it finds room elsewhere, and a group then has its room in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
@@ -82,6 +83,18 @@ class Reclaim(msgspec.Struct, frozen=True):
     since: float  # when it was decided, on the ledger's clock
     until: float  # when it is given up
     detail: str  # who gives back how much, and until when, for people
+    homes: Mapping[Uid, str] = {}  # of victims that only move: where room is kept for what replaces them
+
+
+class Move(msgspec.Struct, frozen=True):
+    """That members of a group were evicted only to stand elsewhere. Moments on the ledger's clock, in
+    seconds."""
+
+    claimant: GroupKey  # for which they made room
+    at: float  # when it was decided
+    until: float  # how long room is kept for what replaces them
+    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes where room is kept in their place
+    stayed: int  # how many others were on nodes then, or on the way to one
 
 
 class Eviction(msgspec.Struct, frozen=True):

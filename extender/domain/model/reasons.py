@@ -66,6 +66,7 @@ class EventReason(StrEnum):
     EVICTION_REFUSED = "EvictionRefused"
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
+    CONSOLIDATED = "Consolidated"
     DRAINED = "Drained"
     RECLAIM_LOOP = "ReclaimLoop"
     QUEUE_OPENED = "QueueOpened"
@@ -132,7 +133,8 @@ BehindOthers: Wait until that group starts or is deleted. Groups that fit may ov
   `dequeueStrategy` is neither `fifo` nor `mixed`.
 NoRoom: Wait for running pods to end, or request less. Administrators can see on the debug pages what holds
   each node.
-Fragmented: Use smaller members, or wait for a whole node to become free.
+Fragmented: Use smaller members, or wait for a whole node to become free; or let Muster move pods
+  (`spec.preemption.consolidation` of the queues).
 Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end in time may go
   first.
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.

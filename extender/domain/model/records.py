@@ -95,6 +95,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
     to_be: bool = False  # there is no such pod yet: a job will make it
+    is_replaced: bool = False  # a controller makes another one in its place
 
     @property
     def key(self) -> str:

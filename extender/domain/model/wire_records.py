@@ -166,6 +166,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         never_preempts=spec.preemption_policy == keys.NEVER,
         may_use=noted_use(meta, "Pod"),
         checkpoint=checkpoint_of(meta),
+        is_replaced=ownership.controller_of(meta.owner_references) is not None,
     )
 
 

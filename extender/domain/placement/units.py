@@ -88,6 +88,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
 _TIERS = {
     EvictionCause.RECLAIM: 0,
     EvictionCause.BORROW: 0,
+    EvictionCause.CONSOLIDATE: 0,
     EvictionCause.PREEMPT: 2,
     EvictionCause.UNMANAGED: 4,
 }

@@ -42,6 +42,7 @@ class Found(msgspec.Struct, frozen=True):
 
     takings: tuple[Taking, ...]
     plan: Mapping[Uid, str]  # a node for each member
+    homes: Mapping[Uid, str] = {}  # of those evicted that only move: a node for what replaces each
 
 
 class Search:

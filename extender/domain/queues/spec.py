@@ -42,6 +42,7 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
     honour: frozenset[str] | None = None  # what keeps room beyond its share; None: as the queue above says
     max_grace: float | None = None  # seconds that pods get to end that make room; None: as above
+    consolidation: bool = False  # its groups move, and have others moved, where free room lies in pieces
 
 
 # ---- Which namespaces a queue takes groups from.
@@ -143,6 +144,7 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         patience=_patience(rules.patience),
         honour=_honour(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
+        consolidation=rules.consolidation,
     )
 
 

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
-from extender.domain.scheduling.backoff import undone
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Judged, notes_of
-from extender.domain.scheduling.obstacles import at_rest, no_group, obstacle, ready, waits
+from extender.domain.scheduling.obstacles import at_rest, no_group, obstacle, ready, undone, waits
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
@@ -55,6 +54,8 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
     standing = keep_all(round_, stands) if stands else []
     one_by_one = (kept.group for kept in (*replacements, *standing))
     round_.budget.window.begin(in_line, one_by_one, round_.is_due)
+    if round_.snapshot.moves:
+        reservations.keep_for_moved()
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
 
     # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
@@ -83,7 +84,7 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
 
     # 8. Elastic members one by one, within their queue's share and then above it.
     if standing:
-        elastic.grow(round_, standing, lending)
+        elastic.grow(round_, standing, lending, reservations)
 
     # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
     reservations.make()

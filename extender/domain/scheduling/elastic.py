@@ -9,12 +9,12 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.flavors import Flavor
-from extender.domain.scheduling.backoff import retry_of
 from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import obstacle
+from extender.domain.scheduling.obstacles import obstacle, retry_of
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import KeptPlan, as_many_as_join
+from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.wholeness import whole_at
@@ -29,7 +29,7 @@ class _Batch(msgspec.Struct):
     in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
 
 
-def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
+def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending, reservations: Reservations) -> None:
     """Start members of groups that stand, and decide on all of these."""
     hungry: list[KeptPlan] = []
     for kept in standing:
@@ -44,16 +44,16 @@ def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
                     hungry.append(kept)
     if hungry:
         lending.suspend()
-        _grow_all(round_, hungry, is_lent=False)
+        _grow_all(round_, hungry, reservations, is_lent=False)
         lending.begin()
-        _grow_all(round_, hungry, is_lent=True)
+        _grow_all(round_, hungry, reservations, is_lent=True)
     for kept in standing:
         if not round_.is_broken(kept.group):
             with Guard(round_, kept.group, kept.plan):
                 round_.settle(_decision(round_, kept, lending))
 
 
-def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
+def _grow_all(round_: Round, groups: Iterable[KeptPlan], reservations: Reservations, is_lent: bool) -> None:
     """Start members of `groups`; within their queues' shares unless room is lent."""
     batches: list[_Batch] = []
     for kept in groups:
@@ -69,7 +69,8 @@ def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     for _, line in turns:
         batch, may_come_again = line[0], False
         most = turns.members_until_next(batch.shape.requests)
-        with Guard(round_, batch.kept.group, batch.kept.plan):
+        group = batch.kept.group
+        with Guard(round_, group, batch.kept.plan), reservations.own_room(group):
             may_come_again = _grow(round_, batch, most, is_lent)
         if not may_come_again:
             line.popleft()

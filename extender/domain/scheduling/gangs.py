@@ -14,12 +14,11 @@ from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner, Read
 from extender.domain.scheduling.backfill import KeptRoom
-from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.flavors import Alike, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
-from extender.domain.scheduling.obstacles import exceeds_queue, waits
+from extender.domain.scheduling.obstacles import back_off, exceeds_queue, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import KEPT_FROM_OTHERS, Reservations
 from extender.domain.scheduling.round import Guard, Round

@@ -23,10 +23,10 @@ from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.queues.records import LosingTo, Reclaimed
-from extender.domain.scheduling.backoff import fail
+from extender.domain.scheduling.consolidation import NothingLost, find_with_homes, have_homes
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
-from extender.domain.scheduling.obstacles import waits
+from extender.domain.scheduling.obstacles import fail, waits
 from extender.domain.scheduling.price import Price, alike
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
@@ -53,6 +53,8 @@ _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
     EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
+    EvictionCause.CONSOLIDATE: "it moves so that group {group} of queue {queue} fits, for which free room "
+    "only lies in pieces; room for what replaces it is kept on {home}",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
@@ -91,7 +93,7 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         if row is None or not nodes.suitable(pod.shape)[row]:
             return False
     is_refused = any(victim.uid in spared for victim in reclaim.victims)
-    if is_refused and not is_any_in_part(round_, reclaim):
+    if (is_refused or not have_homes(round_, reclaim)) and not is_any_in_part(round_, reclaim):
         return False
     if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
@@ -165,7 +167,8 @@ def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
     """The victims that are still there and not on their way out."""
     for victim in reclaim.victims:
         if left(round_, victim) is not None:
-            why = _WHY[victim.cause].format(group=group.called, queue=group.queue)
+            home = reclaim.homes.get(victim.uid)
+            why = _WHY[victim.cause].format(group=group.called, queue=group.queue, home=home)
             round_.evictions[victim.uid] = Eviction(victim, why)
 
 
@@ -317,11 +320,11 @@ class _Searches:
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
                 continue  # where its own queue gives nothing, others alone do not help either
-            units = self._candidates.of(group, causes)
-            gives = bool(units)
+            units, moves = self._candidates.of(group, causes), EvictionCause.CONSOLIDATE in causes
+            gives = bool(units) or moves
             if not (units or (from_others and self._is_any_departing)):
                 continue
-            found = self._search(units, group, wanted, from_others)
+            found = self._search(units, group, wanted, from_others, moves)
             if found is not None and self._price.may_be_paid(group, wanted, found.takings):
                 self._begin(group, found)
                 return True
@@ -334,7 +337,7 @@ class _Searches:
         return False
 
     def _search(
-        self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
+        self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool, moves: bool
     ) -> Found | None:
         journal = self._round.budget.journal
         for flavored in self._round.budget.flavors.ways(group, wanted):
@@ -344,10 +347,14 @@ class _Searches:
             self._reservations.give_back_own(group, planner)
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
-            shares = VictimShares(self._round, group, flavored, scarce, from_others, self._price)
+            about = (self._round, group, flavored, scarce, from_others, self._price)
             mark = journal.mark()
             self._reservations.give_back_own_headroom(group)
-            found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
+            disruptions = self._candidates.disruptions
+            if moves:
+                found = find_with_homes(self._round, planner, NothingLost(*about), units, disruptions, way)
+            else:
+                found = Search(planner, VictimShares(*about), units, disruptions.clone()).find(way)
             journal.roll_back(mark)
             if found is not None:
                 return found
@@ -370,7 +377,10 @@ class _Searches:
         base.free(pods)
         base.give_back(missing(group).members, self._lending.kept_for(group))
         base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
-        self._count_off(pods)
+        if found.homes:  # they come back
+            base.hold((pod, found.homes[pod.uid]) for pod in pods)
+        else:
+            self._count_off(pods)
         places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         asked = round_.budget.flavors.requests(places, missing(group).requests)
         round_.budget.shares.take(group.queue, asked)
@@ -384,11 +394,12 @@ class _Searches:
                 for victim in victims
             )
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-            detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+            what = "move" if found.homes else "evict"
+            detail = f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
         for other in {victim.queue for victim in victims if victim.cause in _FROM_OTHERS}:
             losing = LosingTo(other, group.key.partition("/")[0])
             round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing)
-        reclaim = Reclaim(victims, found.plan, since, until, detail)
+        reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         round_.is_due(until)
         round_.has_begun_reclaim = True
         round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
@@ -414,12 +425,15 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     """Whose turn it is to give, one after the other. Others give only what brings the queue up to what it
     deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
     give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
-    which may be that of a queue above, only what counts for it helps."""
+    which may be that of a queue above, only what counts for it helps. Where free room only lies in pieces,
+    what could stand elsewhere moves first."""
     if round_.budget.flavors.is_above_share_on_all(group):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _BEYOND_A_SHARE
     else:
+        if round_.decided[group.key].reason is Reason.FRAGMENTED:
+            yield (EvictionCause.CONSOLIDATE,)
         is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

@@ -17,7 +17,7 @@ All reservations together keep a part of the cluster; where that is less than on
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import chain
 from math import floor, log2
@@ -40,6 +40,7 @@ from extender.domain.scheduling.backfill import (
     may_pass,
     start_of,
 )
+from extender.domain.scheduling.consolidation import kept_homes
 from extender.domain.scheduling.headroom import Amounts, less, reserve, suffices
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.round import Guard, Round
@@ -84,10 +85,15 @@ class Reservations:
     def _forecast(self) -> Forecast:
         return Forecast(self._round)
 
+    def keep_for_moved(self) -> None:
+        """Keep the room for what replaces members that have moved, until it stands there."""
+        self._kept.update(kept_homes(self._round))
+
     def begin(self, waiting: Iterable[GroupView]) -> None:
         """Keep the room of those of `waiting` that have a reservation."""
         round_ = self._round
-        holders = [(it, _as_reserved(group)) for group in waiting if (it := group.start.reservation)]
+        those = (group for group in waiting if group.key not in self._kept)  # else it has moved
+        holders = [(it, _as_reserved(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(round_, group):
@@ -206,7 +212,8 @@ class Reservations:
             key: (room.kept.tobytes(), room.headroom.kept, room.binds, self._rank(room.group))
             for key, room in self._kept.items()
         }
-        return {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
+        moved = {key: (room.reservation, kept[key]) for key, room in self._kept.items()}
+        return moved | {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
 
     # ---- backfill: who may use the kept room
 
@@ -227,6 +234,11 @@ class Reservations:
         if not self._kept:
             return []
         return may_pass(self._round, self._forecast, group, self._kept.values(), self.is_lent, self._rank)
+
+    def own_room(self, group: GroupView) -> AbstractContextManager[None]:
+        """Meanwhile the room that is kept for a group is there for it."""
+        own = self.of(group)
+        return self.given_back(own) if own else nullcontext()
 
     def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
         return given_back(self._round.budget, kept, self._given_back)

@@ -273,6 +273,8 @@ def _queues(
     if then is not None and then.grounds is not None and notes is not None and not is_any_reserved:
         is_alike = queues == then.snapshot.queues and counts == sleepers.before.counts
         is_alike = is_alike and positions.lines == notes.lines
+        taken = ((it.reclaimed, round_.reclaimed_by(name)) for name, it in before.items() if it.reclaimed)
+        is_alike = is_alike and all(then == now for then, now in taken)  # none is an hour ago by now
         if is_alike and not any(shares.standing.queues_unlike(then.grounds.shares)):
             return before
     columns = columns_by_queue(counts, queues, shares.tree.ancestry)

@@ -16,9 +16,18 @@ from itertools import islice
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail, refusal_of, retry_of, why_no_plan
 from extender.domain.scheduling.flavors import flavors_in_use
-from extender.domain.scheduling.obstacles import no_group, not_replaced, waits
+from extender.domain.scheduling.obstacles import (
+    TOO_LATE,
+    back_off,
+    fail,
+    no_group,
+    not_replaced,
+    refusal_of,
+    retry_of,
+    waits,
+    why_no_plan,
+)
 from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as_join, keep_all
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision

@@ -18,6 +18,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
 from extender.domain.queues.records import LosingTo
+from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
@@ -186,6 +187,8 @@ class Candidates:
                 return len(self._above_share) > (group.queue in self._above_share)
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
+            case EvictionCause.CONSOLIDATE:
+                return rules.consolidation and any(map(self._moves, self._on_nodes))
             case EvictionCause.UNMANAGED:
                 return rules.unmanaged and group.priority > self._round.snapshot.others.lowest_priority
             case _:
@@ -208,7 +211,7 @@ class Candidates:
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
         self.spared = ""
-        queues, shares = self._round.snapshot.queues, self._round.budget.shares
+        queues = self._round.snapshot.queues
         units: list[Unit] = []
         rules = queues[group.queue].record.preemption
         for cause in causes:
@@ -216,15 +219,15 @@ class Candidates:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
                     is_lent = cause is EvictionCause.BORROW
                     below = min(group.priority - 1, rules.borrows_up_to) if is_lent else inf
-                    for queue, view in queues.items():
-                        may_give = queue != group.queue and view.record.reclaimable
-                        if may_give and shares.holds_too_much(queue) and self._may_take_from(group, queue):
-                            known = self._running_in(queue)
-                            units += self._units(group, (it for it in known if it.priority <= below), cause)
+                    givers = (queue for queue in queues if queue != group.queue and self._gives(group, queue))
+                    units += self._units(group, self._running_up_to(below, givers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]
                     units += self._units(group, lower, cause)
+                case EvictionCause.CONSOLIDATE if rules.consolidation:
+                    known = self._running_up_to(group.priority, filter(self._moves, queues))
+                    units += self._units(group, filter(self._may_move, known), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
@@ -241,6 +244,28 @@ class Candidates:
                     units = units_of(victim, cause, protection)
                 is_any_barred = self._busy or self._round.snapshot.disruption_budgets
                 yield from filter(self._is_free, units) if is_any_barred else units
+
+    def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupView]:
+        return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
+
+    def _gives(self, group: GroupView, queue: str) -> bool:
+        """Whether another queue holds more than it deserves, of which a group may have some."""
+        is_above = self._round.budget.shares.holds_too_much(queue)
+        may_give = is_above and self._round.snapshot.queues[queue].record.reclaimable
+        return may_give and self._may_take_from(group, queue)
+
+    def _moves(self, queue: str) -> bool:
+        """Whether groups of a queue may have to move."""
+        queues = self._round.snapshot.queues
+        return queue in queues and queues[queue].record.preemption.consolidation
+
+    def _may_move(self, victim: GroupView) -> bool:
+        """Only what comes back, and may start again, can move; what has moved stays there for a while."""
+        last = self._round.snapshot.moves.get(victim.key)
+        if last is not None and not self._round.is_due(last.at + self._round.limits.reclaim_memory):
+            return False
+        is_replaced = victim.job.managed or all(pod.is_replaced for pod in victim.once(standing))
+        return is_replaced and obstacle(self._round, victim) is None
 
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
         """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,

@@ -34,6 +34,7 @@ class Reservation(msgspec.Struct, frozen=True):
     expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
     below: tuple[str, ...] = ()  # whose ceilings and limits the members lacked headroom below as it was made
     is_promised: bool = False  # whether nobody, of whatever queue, may put off `passable_until`
+    is_for_moved: bool = False  # room for what replaces members that have moved there
     lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
 
     @property
@@ -48,6 +49,8 @@ class Reservation(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """When and where the group is expected to start, for people."""
+        if self.is_for_moved:
+            return f"nodes {listed(self.node_names, _MOST_NAMES)} have room for it, since it was moved there"
         is_told = self.is_promised and not self.is_put_off
         moment = f"about {self.expected}" if self.expected and is_told else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""

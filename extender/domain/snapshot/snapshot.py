@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from extender.domain.model.evictions import BudgetsByNamespace
+from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
@@ -210,6 +210,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     past: PastUsage = PastUsage()  # what queues and users have held lately
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
     reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue what is remembered of its reclaims
+    moves: Mapping[GroupKey, Move] = {}  # by group the last one, with the places that are still kept
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
     disruption_budgets: BudgetsByNamespace = {}  # the same object as long as none of them changes
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks

@@ -1,0 +1,125 @@
+"""Consolidation: a gang for which free room only lies in pieces has pods moved to where they fit as well.
+
+Pods move by being evicted, and what their controller makes in their place starts elsewhere. So only those
+move that are replaced, and only together with a place for each of them next to the gang: it is found before
+anybody is evicted, and kept until they stand there, as long as the room that they leave is kept for the gang.
+It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
+stands against it."""
+
+from collections.abc import Sequence
+
+from extender.domain.model.evictions import Move, Reclaim
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import Resources, total
+from extender.domain.placement.planner import PlannedPod, Planner, rows_of
+from extender.domain.placement.units import Disruptions, Unit
+from extender.domain.placement.victim_search import Found, Search
+from extender.domain.scheduling.backfill import KeptRoom
+from extender.domain.scheduling.flavors import on_nodes_of
+from extender.domain.scheduling.headroom import Amounts, Need, reserve
+from extender.domain.scheduling.lending import VictimShares
+from extender.domain.scheduling.round import Guard, Round
+from extender.domain.scheduling.victims import left
+from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.wholeness import Missing
+
+_SEARCHES = 4  # for one gang in one round, each without the units that found no place before
+_MOST = 64  # pods that move for one gang
+
+
+class NothingLost(VictimShares):
+    """What queues hold does not change."""
+
+    def may_lose(self, queue: str, amounts: Resources) -> bool:
+        return True
+
+    def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        pass
+
+
+def find_with_homes(
+    round_: Round,
+    planner: Planner,
+    shares: NothingLost,
+    units: Sequence[Unit],
+    disruptions: Disruptions,
+    wanted: Missing,
+) -> Found | None:
+    """The units that lose the least work, of those that fit elsewhere once the gang has their room, with a
+    node for each of their pods. What finds no place together with the others stays in the next search."""
+    units = [unit for unit in units if _fits_elsewhere(round_, planner, unit)]
+    for _ in range(_SEARCHES):
+        found = Search(planner.clone(), shares, units, disruptions.clone()).find(wanted) if units else None
+        pods = [pod for taking in found.takings for pod in taking.pods] if found is not None else []
+        if found is None or not 0 < len(pods) <= _MOST:
+            return None
+        trial = planner.clone()
+        trial.free(pods)
+        trial.hold((pod, found.plan[pod.uid]) for pod in wanted.members)
+        homes = trial.place([_as_now(round_, pod) for pod in pods], partly=True) or {}
+        if len(homes) == len(pods):
+            return Found(found.takings, found.plan, homes)
+        stays = {taking.unit for taking in found.takings if any(pod.uid not in homes for pod in taking.pods)}
+        units = [unit for unit in units if unit not in stays]
+    return None
+
+
+def _fits_elsewhere(round_: Round, planner: Planner, unit: Unit) -> bool:
+    """Whether each of its pods would find room on another node, if only it moved."""
+    for pod in unit.pods:
+        rooms = planner.capacity.counts(_as_now(round_, pod).shape) > 0
+        row = planner.nodes.row.get(pod.node)
+        if rooms.sum() <= (row is not None and rooms[row]):
+            return False
+    return True
+
+
+def _as_now(round_: Round, pod: PodRecord) -> PodRecord:
+    """What replaces a pod, to be planned where its queue has it: on nodes of the same flavor."""
+    flavors = round_.budget.flavors
+    flavor = flavors.on(round_.snapshot.groups[pod.group].queue, pod.node)
+    return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
+
+
+def have_homes(round_: Round, reclaim: Reclaim) -> bool:
+    """Whether the nodes still admit those that are to move and have not yet."""
+    pods = (left(round_, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
+    return all(_admits(round_, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
+
+
+def _admits(round_: Round, pod: PodRecord, node: str) -> bool:
+    nodes = round_.snapshot.nodes
+    return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
+
+
+# ---- the places of those that have moved
+
+
+def kept_homes(round_: Round) -> dict[GroupKey, KeptRoom]:
+    """The room for what replaces pods, also where it is not free yet, which binds everybody; and headroom
+    below ceilings for those that have left."""
+    kept: dict[GroupKey, KeptRoom] = {}
+    for key, move in round_.snapshot.moves.items():
+        group = round_.snapshot.groups.get(key)
+        homes = [(pod, node) for pod, node in move.homes if _admits(round_, pod, node)]
+        if group is not None and homes:
+            with Guard(round_, group):
+                kept[key] = _keep(round_, group, move, homes)
+    return kept
+
+
+def _keep(round_: Round, group: GroupView, move: Move, homes: Sequence[PlannedPod]) -> KeptRoom:
+    budget, there = round_.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    rows, needs = budget.planner.capacity.asked_on(rows_of(homes, round_.snapshot.nodes))
+    budget.planner.take_amounts(rows, needs)
+    gone = [home for home in homes if home[0].uid not in there]
+    below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
+    headroom: Amounts = {
+        level: {name: min(n, max(spare[name], 0)) for name, n in asked.items()}
+        for level, asked, spare in below
+    }
+    reserve(budget, headroom)
+    nodes = {pod.uid: node for pod, node in homes}
+    asks = total(pod.shape.requests for pod, _ in homes)
+    reservation = Reservation(move.at, nodes, asks, is_promised=True, is_for_moved=True)
+    return KeptRoom(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
