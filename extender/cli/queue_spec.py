@@ -128,6 +128,20 @@ _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed", "fair"])}
 _PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
 _TURNS = {"type": click.Choice(["Instant", "Historical"])}
+_HONOURED = ("PodDisruptionBudgets", "Preemptable")
+
+
+def _honour(text: str) -> list[str]:
+    names = [] if text == "none" else text.split(",")
+    if not {*names} <= {*_HONOURED}:
+        raise ValueError(text)
+    return names
+
+
+_OF_HONOUR = {
+    "metavar": "NAME,...",
+    "callback": checked(Kind(f"none, or of {' and '.join(_HONOURED)} one or both with a comma", _honour)),
+}
 _VICTIMS = {"type": click.Choice(["Never", "LowerPriority"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
@@ -201,6 +215,8 @@ _FLAGS = (
     _preemption("at-most", _OF_TIME, "How long they wait at most, whatever work others lose."),
     _preemption("patience", _OF_PATIENCE, "How many times what they go without others may lose until then."),
     _preemption("min-runtime", _OF_TIME, "How long its groups run at least before others take their room."),
+    _preemption("honour", _OF_HONOUR, "What keeps its pods from others that take room back."),
+    _preemption("max-grace-period", _OF_TIME, "How long its pods that make room get to end at most."),
     _preemption("within-queue", _VICTIMS, "Whether they take room from groups of their queue."),
     _preemption("unmanaged", _VICTIMS, "Whether they take room from pods that are not Muster's."),
     _preemption(

@@ -514,6 +514,10 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
         "--preemption-after 5m --preemption-at-most 30m --preemption-patience 0.5 --preemption-min-runtime 1h"
     )
     town.output(*f"queue update idle {flags}".split())
+    flags = "--preemption-honour none --preemption-max-grace-period 10m"
+    town.output(*f"queue update idle {flags}".split())
+    assert spec(town, "idle")["preemption"]["honour"] == []
+    town.output(*["queue", "update", "idle", "--preemption-honour", "Preemptable,PodDisruptionBudgets"])
     victims = "within-queue LowerPriority,unmanaged Never,borrow-within-cohort LowerPriority"
     flags = " ".join(f"--preemption-{each}" for each in f"{victims},max-priority-threshold 5".split(","))
     town.output(*f"queue update idle {flags} --preemption-at-most 45m".split())
@@ -522,10 +526,14 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
         "atMost": "45m",
         "patience": "0.5",
         "minRuntime": "1h",
+        "honour": ["Preemptable", "PodDisruptionBudgets"],
+        "maxGracePeriod": "10m",
         "withinQueue": "LowerPriority",
         "unmanaged": "Never",
         "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5},
     }
+    printed = town.refuses("queue", "update", "idle", "--preemption-honour", "Budgets", status=2)
+    assert "got 'Budgets'; allowed is none, or of PodDisruptionBudgets and Preemptable one or both" in printed
     printed = town.refuses("queue", "update", "idle", "--preemption-patience", "1001", status=2)
     assert "'--preemption-patience': got '1001'; allowed is a number from 0 to 1000" in printed
 

@@ -183,6 +183,22 @@ def test_a_member_may_say_it_for_its_gang() -> None:
     assert waited <= 60.0
 
 
+@pytest.mark.parametrize(("devices", "after"), [({}, 200 / 3), ({"example.com/fpga": "1"}, 200.0)])
+def test_of_several_resources_that_counts_of_which_it_is_the_most(
+    devices: dict[str, str], after: float
+) -> None:
+    """2 of 4 cpu have run for 200 s; with the only device that is all there is. 2 cpu are wanted."""
+    rules = preemption(at_most="1h", patience="4")
+    world = World(node("n", more={"example.com/fpga": "1"}), queue("a", preemption=rules))
+    world.add(queue("b", preemption=KEEPS), gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
+    world.add(gang("long", 1, queue="b", cpu="2", more=devices)).start("kept", "long").advance(200.0)
+    runs(world, "long-0", since=world.now - 200.0)
+    world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
+    waited = taken_after(world)
+    assert waited is not None
+    assert after <= waited <= after + 2 * LOOKS
+
+
 # ---- what a group has lost
 
 
