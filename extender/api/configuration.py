@@ -53,6 +53,7 @@ webhook_certificates: The webhooks' certificate. files: from two files. self-sig
   it. off: no webhooks.
 webhook_listen: The address for the API server's admission reviews, over TLS.
 webhook_folder: files: the folder with tls.crt and tls.key, read again on changes.
+webhook_client_ca: The file with the CA of the API server's client certificate: nobody else is answered.
 webhook_secret: self-signed: the Secret that holds the certificate for all replicas.
 webhook_names: self-signed: the host names or IP addresses by which the API server calls.
 webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that is left.
@@ -107,6 +108,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_certificates: Annotated[str, allowed.one_of("off", "files", "self-signed")] = "off"
     webhook_listen: Annotated[Address, allowed.ADDRESS] = Address("", 8443)
     webhook_folder: Annotated[str, allowed.TEXT] = "/etc/kube-muster/webhook"
+    webhook_client_ca: Annotated[str, allowed.TEXT] = ""
     webhook_secret: Annotated[ObjectName, allowed.OBJECT] = ObjectName(
         "kube-muster", "muster-webhook-certificate"
     )

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import VIEW_KUBECONFIG
@@ -21,7 +22,7 @@ from extender.api.setting_kinds import Address
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.host.tls import CertificateFiles
+from extender.host.tls import CERTIFICATE, KEY, CertificateFiles
 from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
@@ -34,7 +35,7 @@ from extender.view.upstream import Upstream
 from extender.web.health import Check
 from extender.web.listen import Identity
 from extender.web.side import WebhookServer
-from extender.webhooks.latest import Latest, LookUps, Sources
+from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules, access_reviews
 
@@ -143,10 +144,13 @@ class Webhooks:
         self, configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
     ) -> None:
         api = AdmissionApi(connection)
-        self._identity = Identity("webhooks")
+        self._identity, callers = Identity("webhooks"), configuration.webhook_client_ca
         self._certificate: Poller
         if configuration.webhook_certificates == "files":
-            self._certificate = CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
+            names = (CERTIFICATE, KEY, *([str(Path(callers).absolute())] if callers else []))
+            self._certificate = CertificateFiles(
+                Path(configuration.webhook_folder), self._identity.use, names
+            )
         else:
             from extender.webhooks.certificate_rotation import CertificateRotation  # slow to load
 
@@ -155,10 +159,15 @@ class Webhooks:
                 configuration.webhook_secret,
                 frozenset(configuration.webhook_names),
                 configuration.webhook_lifetime,
-                self._identity.use,
+                partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
             )
         schedulers = frozenset(configuration.scheduler_names)
-        sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
+        lane = BoundedSemaphore(IN_LANE)
+        sources = Sources(
+            LookUps(api.queue, lane=lane).find,
+            LookUps(api.local_queue, lane=lane).find,
+            LookUps(api.namespace, lane=lane).find,
+        )
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
         rules = AdmissionRules(ledger, latest, access_reviews(api), schedulers, depth)
         self._reviewer = Reviewer(rules.paths(), synced)

@@ -52,9 +52,11 @@ class CallerConnection(RequestHandler):
     """A member of `connections` from its creation until it is lost."""
 
     __slots__ = ("_connections", "_content", "_limits", "_refuse", "_refused", "_wire", "answered", "caller",
-                 "deadline", "opening", "secure", "size", "state")  # fmt: skip
+                 "deadline", "opening", "origin", "secure", "size", "state")  # fmt: skip
 
-    def __init__(self, server: web.Server, connections: Connections, secure: bool, refuse: Refuse) -> None:
+    def __init__(
+        self, server: web.Server, connections: Connections, secure: bool, refuse: Refuse, origin: str
+    ) -> None:
         self._limits = connections.limits
         options: dict[str, Any] = {
             "access_log": None,
@@ -67,7 +69,7 @@ class CallerConnection(RequestHandler):
             "read_bufsize": _BUFFER,
         }
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._connections = connections
+        self._connections, self.origin = connections, origin
         self._refuse = refuse
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None

@@ -1,9 +1,11 @@
 """The policy of every port: how many connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many, one is closed that waits for its request: the one that has waited longest among those
-that never had an answer, or else among all. So a flood of silent connections closes only its own.
+If there are too many, in all or from one address, one of those is closed that waits for its request: the one
+that has waited longest among those that never had an answer, or else among all. So a flood of silent
+connections closes only its own.
 """
 
+from collections import Counter
 from typing import NamedTuple, Protocol
 
 from extender.telemetry import metrics
@@ -44,6 +46,7 @@ class ConnectionLimits(NamedTuple):
     line: int = 4094  # bytes of the request's first line
     field: int = 8190  # bytes of one header
     fields: int = 100
+    of_one: int = 0  # connections from one address, which others may share; 0: as many as in all
 
 
 class Member(Protocol):
@@ -53,6 +56,7 @@ class Member(Protocol):
     deadline: float
     answered: int
     size: int
+    origin: str  # the caller's address
 
     def end(self) -> None:
         """Close it, whatever it does."""
@@ -66,26 +70,33 @@ class Connections:
         self._name = name
         self._bytes = 0
         self._all: set[Member] = set()
+        self._from: Counter[str] = Counter()  # by address
         self._waiting: dict[Member, None] = {}  # the one that has waited longest first
 
-    def admit(self) -> bool:
-        """Whether there may be one more; if necessary, another is closed for it."""
-        if len(self._all) < self.limits.connections:
+    def admit(self, origin: str = "") -> bool:
+        """Whether there may be one more from this address; if necessary, another is closed for it."""
+        crowd = 0 < self.limits.of_one <= self._from[origin]
+        if not crowd and len(self._all) < self.limits.connections:
             return True
         self.count("full")
-        if not self._waiting:
+        waiting = [member for member in self._waiting if not crowd or member.origin == origin]
+        if not waiting:
             return False
-        unanswered = (member for member in self._waiting if not member.answered)
-        self.drop(next(unanswered, next(iter(self._waiting))))
+        self.drop(next((member for member in waiting if not member.answered), waiting[0]))
         return True
 
     def add(self, member: Member) -> None:
         self._all.add(member)
+        self._from[member.origin] += 1
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
         """For one that has ended; more than once does no harm."""
-        self._all.discard(member)
+        if member in self._all:
+            self._all.remove(member)
+            self._from[member.origin] -= 1
+            if not self._from[member.origin]:
+                del self._from[member.origin]
         self._waiting.pop(member, None)
         self.settle(member)
 

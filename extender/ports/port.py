@@ -73,7 +73,7 @@ class Newcomer:
         idle ──► head ──► body ──► the request is there ──┴──► a connection of aiohttp's takes over"""
 
     __slots__ = ("_begin", "_connections", "_loop", "_secure", "_seen", "_sock", "answered", "deadline",
-                 "size", "state")  # fmt: skip
+                 "origin", "size", "state")  # fmt: skip
 
     def __init__(
         self,
@@ -81,10 +81,11 @@ class Newcomer:
         connections: Connections,
         secure: bool,
         begin: Callable[[socket.socket], object],
+        origin: str = "",
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._connections = connections
+        self._connections, self.origin = connections, origin
         self._secure = secure
         self._begin = begin
         self._seen = 0  # how many bytes were there at the last look
@@ -186,7 +187,7 @@ class ServedPort:
     def _accept(self) -> None:
         for _ in range(_ACCEPTED):
             try:
-                sock, _ = self._listener.accept()
+                sock, (origin, *_) = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError:  # the caller is gone, or there are too many open files
@@ -194,17 +195,19 @@ class ServedPort:
                 self._loop.call_later(_PAUSE, self._accept_again)
                 return
             context = self._secure() if self._secure else None
-            if (self._secure and context is None) or not self.connections.admit():
+            if (self._secure and context is None) or not self.connections.admit(origin):
                 sock.close()
                 continue
-            Newcomer(sock, self.connections, bool(context), partial(self._begin_with, context))
+            Newcomer(
+                sock, self.connections, bool(context), partial(self._begin_with, context, origin), origin
+            )
 
     def _accept_again(self) -> None:
         if not self._stopping:
             self._loop.add_reader(self._listener, self._accept)
 
-    def _begin_with(self, context: ssl.SSLContext | None, sock: socket.socket) -> None:
-        made = CallerConnection(self._server, self.connections, bool(context), self._refuse)
+    def _begin_with(self, context: ssl.SSLContext | None, origin: str, sock: socket.socket) -> None:
+        made = CallerConnection(self._server, self.connections, bool(context), self._refuse, origin)
         # Of TLS: when we close, the caller has so long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
 

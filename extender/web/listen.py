@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 from importlib import import_module
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
@@ -76,13 +77,17 @@ class Identity:
         self._port = port
         self.context: ssl.SSLContext | None = None
 
-    def use(self, certificate: bytes, key: bytes, callers: bytes = b"") -> None:
+    def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:
+        """The same for clients with a certificate of one of the CAs in a file. Raises OSError, ValueError."""
+        self.use(certificate, key, callers.read_bytes())
+
+    def use(self, certificate: bytes, key: bytes, callers: bytes | None = None) -> None:
         """Serve with this certificate and key, all PEM. With `callers`, a bundle of CAs, only clients with a
         certificate of one of them are served. Raises ssl.SSLError, an OSError, if the files do not match."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # not h2: a held call would block all others
-        if callers:
+        if callers is not None:  # a file without any is an error, and lets nobody in
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=callers.decode("ascii", "replace"))
         with NamedTemporaryFile() as file:  # the library reads only files; this one is readable only by us

@@ -28,6 +28,9 @@ from extender.webhooks.reviews import NotKnown
 BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 PACE = 0.1  # seconds between two look-ups of one name
 AT_ONCE = 8  # look-ups at the same time
+IN_LANE = (
+    48  # reviews that wait for one at the same time: the threads of the port that are left know the queues
+)
 _MOST = 4096  # names whose last look-up is remembered
 
 T = TypeVar("T")
@@ -38,15 +41,18 @@ class LookUps(Generic[T]):
     would refuse a group whose queue was created a moment ago, so each review gets a look-up that began after
     it asked. But a tenant may write thousands of groups for a queue that does not exist: reviews share a
     look-up that has not begun yet, one name is looked up at most ten times a second, and only a few names at
-    the same time. `read`: one object by name, within seconds; raises ApiError."""
+    the same time. All reviews that wait for one share a lane, so that others go on: `lane`, for look-ups of
+    several kinds. `read`: one object by name, within seconds; raises ApiError."""
 
     def __init__(
         self,
         read: Callable[[str, float], T],
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        lane: BoundedSemaphore | None = None,
     ) -> None:
         self._read = read
+        self._lane = lane or BoundedSemaphore(IN_LANE)
         self._clock = clock
         self._pause = pause
         self._due: dict[str, Future[T | None]] = {}  # look-ups that have not begun
@@ -56,6 +62,14 @@ class LookUps(Generic[T]):
 
     def find(self, name: str, timeout: float) -> T | None:
         """An object as the API server has it now; None if there is none. Raises NotKnown."""
+        if not self._lane.acquire(blocking=False):
+            raise NotKnown("too many reviews wait for it")
+        try:
+            return self._find(name, timeout)
+        finally:
+            self._lane.release()
+
+    def _find(self, name: str, timeout: float) -> T | None:
         with self._lock:
             shared = self._due.get(name)
             look = self._due[name] = shared or Future()

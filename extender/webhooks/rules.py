@@ -254,8 +254,8 @@ class AdmissionRules:
         elif not faults and not is_update and entry.is_restricted(to):
             # When pods that wait already were created, it was not known that they would use this queue.
             there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
-            if names := sorted(pod.name for pod in there if pod.waiting and not pod.auto):
-                faults = [pods_not_judged(to, names)]
+            if early := sum(pod.waiting and not pod.auto for pod in there):
+                faults = [pods_not_judged(to, early)]
         return ReviewOutcome([*faults, *topologies])
 
     def judge_other_group(self, request: ReviewRequest) -> ReviewOutcome:

@@ -443,7 +443,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
     bob.create(PODS, early)
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
     wait_for(
-        lambda: "before it existed are waiting (early)" in webhooks.refusal(alice, group),
+        lambda: "before it existed are waiting (1)" in webhooks.refusal(alice, group),
         what="the pod known",
     )
     stage.delete_pods(["early"])

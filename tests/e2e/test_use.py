@@ -1,17 +1,19 @@
 """Who may use a restricted queue, with the tenants' own credentials: also where no review is answered."""
 
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import urlopen
 
 import pytest
 
 from extender.api.keys import LOCAL_QUEUE, MAY_USE
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import manifests, objects
-from tests.e2e.harness.access import User
+from tests.e2e.harness.access import CALLERS_CA, User
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.muster import Muster
@@ -97,10 +99,16 @@ def unreviewed(stage: Stage, muster_user: User, tmp_path: Path) -> Muster:
 
 
 @pytest.fixture
-def judge(stage: Stage, muster_user: User) -> Iterator[Muster]:
-    port = Port()
+def port() -> Port:
+    return Port()
+
+
+@pytest.fixture
+def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
+    """It answers nobody but the API server, which shows a certificate."""
+    callers = f"--webhook-client-ca={stage.cluster.folder / CALLERS_CA}"
     with configured(stage.api, port):
-        muster = _begin(stage, muster_user, *port.flags("self-signed"))
+        muster = _begin(stage, muster_user, *port.flags("self-signed", callers))
         wait_in_force(stage.api)
         yield muster
 
@@ -151,7 +159,7 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
         assert stage.reason(name) == "QueueNotAllowed"
 
 
-def test_reviews_note_who_may(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: Tenants) -> None:
     alice, bob = tenants
 
     def group(name: str) -> Json:
@@ -175,3 +183,7 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, tenants: Tenants) -> 
     large = objects.pod("large", namespace=stage.namespace, queue="vip")
     large["spec"]["containers"][0]["args"] = ["<" * 480_000] * 3
     assert "is restricted" in refusal(partial(_dry, bob, PODS, large))
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with pytest.raises(OSError, match=r"(?i)certificate required|reset|closed|aborted"):
+        urlopen(port.url("/podgroups/validate"), b"{}", timeout=10, context=context)

@@ -19,6 +19,7 @@ from tests.sim.test_workloads import created, pods_of
 NOT_RUN = {
     r"(# \S+\n)?apiVersion: kustomize\.config\.k8s\.io/": "an overlay: tests/e2e/test_pages.py applies it",
     r"apiVersion: config\.kube-muster\.io/": "the configuration of muster serve, generated from it",
+    r"apiVersion: (apiserver\.config\.k8s\.io/|v1\nkind: Config\n)": "for others: tests/e2e/test_use.py",
     r"apiVersion: scheduling\.sigs\.k8s\.io/": "its queues: tests/domain/test_quotas.py",
     r"apiVersion: rbac\.authorization\.k8s\.io/": "rights only: tests/e2e/test_webhook_rights.py has them",
 }

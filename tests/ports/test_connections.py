@@ -10,8 +10,10 @@ PORT = "test"
 class Fake:
     """A connection that waits for a request."""
 
-    def __init__(self, among: Connections, answered: int = 0, deadline: float = 100.0) -> None:
-        self.state = "head"
+    def __init__(
+        self, among: Connections, answered: int = 0, deadline: float = 100.0, origin: str = ""
+    ) -> None:
+        self.state, self.origin = "head", origin
         self.deadline = deadline
         self.answered = answered
         self.size = 0
@@ -38,6 +40,21 @@ def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
     assert all_of_them.admit()
     assert closed(regular, first, second) == [False, True, False]
     assert counted("full") == before + 1
+
+
+def test_a_crowd_from_one_address_makes_room_among_itself() -> None:
+    all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, of_one=2))
+    regular, first, second = Fake(all_of_them), Fake(all_of_them, origin="a"), Fake(all_of_them, origin="a")
+    assert all_of_them.admit("a")
+    assert closed(regular, first, second) == [False, True, False]
+    third = Fake(all_of_them, origin="a")
+    for each in (second, third):
+        all_of_them.serve(each)
+    assert not all_of_them.admit("a")
+    assert all_of_them.admit("b")
+    for each in (second, third, third):
+        all_of_them.remove(each)
+    assert all_of_them.admit("a")
 
 
 def test_one_that_had_answers_makes_room_when_all_had_some() -> None:

@@ -53,6 +53,16 @@ def identity(pairs: tuple[Pair, Pair]) -> Identity:
     return made
 
 
+def test_a_file_without_a_ca_lets_nobody_in(pairs: tuple[Pair, Pair], tmp_path: Path) -> None:
+    made, callers = Identity("webhooks"), tmp_path / "ca.crt"
+    with pytest.raises(OSError, match="No such file"):
+        made.use_for(callers, pairs[0].certificate, pairs[0].key)
+    callers.touch()
+    with pytest.raises(ValueError, match="Empty"):
+        made.use_for(callers, pairs[0].certificate, pairs[0].key)
+    assert made.context is None
+
+
 @pytest.fixture
 def echo() -> Echo:
     return Echo()

@@ -1,7 +1,7 @@
 """Queues looked up by name: never an answer older than the question, and never a flood of requests."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Semaphore
+from threading import BoundedSemaphore, Event, Semaphore
 
 import pytest
 
@@ -123,3 +123,19 @@ def test_what_could_not_be_asked_is_not_called_missing(desk: Desk) -> None:
         desk.ask()
     desk.api.away = False
     assert desk.ask() is None
+
+
+def test_reviews_that_wait_for_look_ups_leave_room_for_others() -> None:
+    """Of two kinds that share a lane for two; the third is told at once."""
+    api, lane = Api(), BoundedSemaphore(2)
+    queues, others = (LookUps(api.queue, lane=lane) for _ in range(2))
+    api.answers.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.submit(queues.find, "a", PATIENCE), threads.submit(others.find, "b", PATIENCE)
+        for _ in range(2):
+            assert api.asked.acquire(timeout=PATIENCE)
+        with pytest.raises(NotKnown, match="too many reviews wait for it"):
+            queues.find("c", PATIENCE)
+        api.answers.set()
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (None, None)
+    assert queues.find("c", PATIENCE) is None

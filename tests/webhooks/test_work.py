@@ -425,7 +425,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> N
     granted(private, "alice")
     private.ledger.pods.set(builders.pod("early", "g"))
     answer = private.ask("/podgroups/validate", pod_group("private"))
-    assert "pods that named this group before it existed are waiting (early)" in answer["status"]["message"]
+    assert "pods that named this group before it existed are waiting (1)" in answer["status"]["message"]
     assert private.faults("/podgroups/validate", pod_group("open")) == []
     private.ledger.pods.drop(Uid("uid-early"))
     assert private.faults("/podgroups/validate", pod_group("private")) == []

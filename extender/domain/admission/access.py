@@ -8,7 +8,6 @@ a controller creates for a Job are not judged again.
 import msgspec
 
 from extender.api.admission import NewPod, UserInfo
-from extender.api.texts import listed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Destination
 
@@ -61,12 +60,12 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {cannot}: {remedy}")
 
 
-def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
-    """For a group whose pods existed before it, when it was not known that they would use this queue."""
+def pods_not_judged(to: Destination, pods: int) -> Fault:
+    """For a group whose pods existed before it, when it was not known that they would use this queue. They
+    are counted, not named: who asks may not be the API server."""
     text = (
-        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are "
-        f"waiting ({listed(pods, 3)}), so their permission was not checked: delete them, create the group, "
-        "then its pods"
+        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
+        f"({pods}), so their permission was not checked: delete them, create the group, then its pods"
     )
     return Fault(Code.PODS_NOT_JUDGED, to.field, text)
 

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from extender.webhooks.certificates import make_mutual
 from tests.e2e.harness.client import Access, Client
 
 
@@ -87,6 +88,27 @@ SUBMITTER = User("submitter")
 def write_tokens(path: Path, users: list[User]) -> None:
     path.write_text("\n".join(user.line(number) for number, user in enumerate(users, start=1)) + "\n")
     path.chmod(0o600)
+
+
+CALLERS_CA = "callers-ca.crt"  # of the certificate that the API server shows to webhooks
+
+
+def write_caller(folder: Path) -> None:
+    """The certificate that the API server shows to webhooks, and the files that make it do so."""
+    _, client = make_mutual([], 24 * 3600.0, time.time())
+    files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    ends = {"client-certificate": "crt", "client-key": "key"}
+    shown = {name: str(folder / f"caller.{end}") for name, end in ends.items()}
+    users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": shown}]}
+    (folder / "caller.kubeconfig").write_text(json.dumps(users))
+    version, config = "apiserver.config.k8s.io/v1", str(folder / "caller.kubeconfig")
+    webhooks = {"apiVersion": version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": config}
+    plugins = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
+    named = [{"name": name, "configuration": webhooks} for name in plugins]
+    whole = {"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": named}
+    (folder / "admission.json").write_text(json.dumps(whole))
 
 
 def write_kubeconfig(path: Path, user: User, access: Access) -> Path:

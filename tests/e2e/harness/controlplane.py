@@ -16,6 +16,7 @@ from tests.e2e.harness.access import (
     SCHEDULER,
     SUBMITTER,
     User,
+    write_caller,
     write_kubeconfig,
     write_tokens,
 )
@@ -73,6 +74,7 @@ class ControlPlane:
 
     def start(self) -> None:
         write_tokens(self.folder / "tokens.csv", self._users)
+        write_caller(self.folder)
         self.etcd.start()
         self.apiserver.start()
         self.wait_ready()

@@ -33,6 +33,7 @@ def apiserver(folder: Path, port: int, etcd_port: int, certificate: Path, key: P
         f"--service-account-signing-key-file={key}",
         f"--token-auth-file={folder / 'tokens.csv'}",
         "--authorization-mode=RBAC",
+        f"--admission-control-config-file={folder / 'admission.json'}",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         "--max-requests-inflight=0",
