@@ -79,7 +79,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 _MOST = 4096  # answers kept
 _OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
-_VOLCANO = "batch.volcano.sh"
+_BATCH, _VOLCANO = "batch", "batch.volcano.sh"
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
@@ -146,7 +146,8 @@ def warned(judge: Rule) -> Rule:
 
     def judged(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = judge(request), read(request.object, AnyObject).metadata
-        return outcome._replace(warnings=[*outcome.warnings, *unread_annotations(meta)])
+        pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
+        return outcome._replace(warnings=[*outcome.warnings, *unread_annotations(meta, pods)])
 
     return judged
 

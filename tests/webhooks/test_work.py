@@ -548,6 +548,14 @@ def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warn
     assert all(words in warning for words, warning in zip(warned, warnings, strict=True))
 
 
+@pytest.mark.parametrize("group", ["", "g"])
+def test_a_jobs_checkpoint_that_its_pods_do_not_have_from_it_warns(desk: Desk, group: str) -> None:
+    thing = job("open", group)
+    thing["metadata"] = {"name": "a", "namespace": "team", "annotations": {CHECKPOINT: "10m"}}
+    told = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
+    assert ["pods of PodGroup g do not have it" in each for each in told] == [True] * bool(group)
+
+
 @pytest.mark.parametrize(
     ("written", "is_read"), [("10m", True), ("2026-01-31T08:00:00Z", True), ("soon", False)]
 )

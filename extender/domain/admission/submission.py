@@ -227,8 +227,8 @@ def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
-def unread_annotations(meta: Meta) -> Iterator[str]:
-    """What is wrong with Muster's annotations of any object, for people."""
+def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
+    """What is wrong with Muster's annotations of any object, for people. `pods`: those of a job."""
     annotations = meta.annotations or {}
     if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
         fault := size_of(None, size, Defaults(), waits=False).fault
@@ -243,6 +243,11 @@ def unread_annotations(meta: Meta) -> Iterator[str]:
     for key, text in allowed.items():
         got = f"got {annotations[key][:60]!r}, which counts as absent"
         yield f"metadata.annotations[{key}]: {got}; allowed is {text}"
+    if annotations.get(keys.CHECKPOINT) and pods is not None and (named := group_name(pods)):
+        text = (
+            f"metadata.annotations[{keys.CHECKPOINT}]: pods of PodGroup {named} do not have it from their job"
+        )
+        yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
 # ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.
