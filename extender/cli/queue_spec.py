@@ -225,6 +225,7 @@ _FLAGS = (
         "Whether they take room beyond what the queue deserves.",
         "borrowWithinCohort.policy",
     ),
+    _preemption("consolidation", _OF_TRUTH, "Whether its groups move, and have others moved, to fit."),
     _preemption(
         "max-priority-threshold",
         _INT,

@@ -518,7 +518,9 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
     town.output(*f"queue update idle {flags}".split())
     assert spec(town, "idle")["preemption"]["honour"] == []
     town.output(*["queue", "update", "idle", "--preemption-honour", "Preemptable,PodDisruptionBudgets"])
-    victims = "within-queue LowerPriority,unmanaged Never,borrow-within-cohort LowerPriority"
+    victims = (
+        "within-queue LowerPriority,unmanaged Never,borrow-within-cohort LowerPriority,consolidation true"
+    )
     flags = " ".join(f"--preemption-{each}" for each in f"{victims},max-priority-threshold 5".split(","))
     town.output(*f"queue update idle {flags} --preemption-at-most 45m".split())
     assert spec(town, "idle")["preemption"] == {
@@ -530,6 +532,7 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
         "maxGracePeriod": "10m",
         "withinQueue": "LowerPriority",
         "unmanaged": "Never",
+        "consolidation": True,
         "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5},
     }
     printed = town.refuses("queue", "update", "idle", "--preemption-honour", "Budgets", status=2)

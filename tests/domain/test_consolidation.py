@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from extender.api.keys import HOLD, PREEMPTABLE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from tests.domain.builders import budget, group, node, pod, preemption, queue
+from tests.domain.builders import budget, flavor, group, node, on_flavor, pod, preemption, queue, stranger
+from tests.domain.job_world import JobWorld, job
 from tests.domain.shared_world import SharedWorld
-from tests.domain.world import World, gang, key, names, timestamp
+from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.property_examples import examples
 
 GPU = "nvidia.com/gpu"
@@ -191,6 +192,36 @@ def test_a_gang_moves_whole() -> None:
     ).settle()
     assert world.verdict("pair") is Verdict.STARTING
     assert world.start("g", "pair").verdicts("g", "pair") == [Verdict.RUNNING] * 2
+
+
+def test_a_job_moves_by_being_suspended_and_let_go_again() -> None:
+    world = JobWorld(nodes("n0", "n1", cpu="4"), queue("q", preemption=MOVES))
+    for name in ("a", "b"):
+        world.submit(job(name, 1, "3", queue="q")).run_whole(name)
+    world.add(node("n2", cpu="4"), stranger("s", on="n2"))
+    world.add(gang("g", 1, queue="q", cpu="4", created=timestamp(world.now))).settle()
+    (moved,) = {name.partition("-")[0] for name in evicted(world)}
+    world.run_whole(moved).start("g")
+    assert not world.suspended(moved)
+    assert {world.pods[name].spec.node_name for name in world.pods_of(moved)} == {"n2"}
+
+
+def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
+    """Although others have more room."""
+    kinds = [flavor("spot"), flavor("ondemand")]
+    spot: Any = {"labels": on_flavor("spot")}
+    world = World([node(f"n{number}", cpu="6", **spot) for number in range(2)], node("free", cpu="60"))
+    world.add(node("o", cpu="60", labels=on_flavor("ondemand")), stranger("s", on="o", cpu="56"))
+    world.add(queue("q", flavors=kinds, preemption=MOVES))
+    for number in range(2):
+        world.add(gang(f"r{number}", 1, queue="q", cpu="2", owner="rs")).settle()
+        world.scheduler_takes(f"r{number}-0", offered=[f"n{number}"]).run(f"r{number}-0").settle()
+    world.add(gang("g", 1, queue="q", cpu="6", created=timestamp(world.now))).settle()
+    (gone,) = evicted(world)
+    replaced(world, gone)
+    left, other = ("n0", "n1") if gone == "r0-0" else ("n1", "n0")
+    assert world.plan("g") == {"g-0": left}
+    assert world.plan(gone[:2]) == {f"{gone}-again": other}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from extender.sim.virtual.report import Waits
 from extender.sim.virtual.runner import Result, SimulationOptions, simulate
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
+from tests.domain.builders import preemption, queue
 from tests.property_examples import examples
 from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
 
@@ -181,6 +182,17 @@ def test_what_queues_held_lately_counts_if_it_is_kept(half_life: float, last: st
     given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
     begun = starts(run(given_, Limits(usage_half_life=half_life)))
     assert max(begun, key=lambda name: begun[name] or 0.0) == last
+
+
+@pytest.mark.parametrize(("moves", "evicted", "starts_at"), [(False, 0, 100.0), (True, 1, 30.0)])
+def test_what_is_in_the_way_moves_if_its_queue_says_so(moves: bool, evicted: int, starts_at: float) -> None:
+    """Two nodes of 4 cpu: from 20 on, 2 are free on each."""
+    halves = [row(f"r{number}", 1, seconds=(100.0, 20.0)[number % 2], cpu="2") for number in range(4)]
+    queues = (queue("default", preemption=preemption(consolidation=moves)),)
+    rows = [*halves, row("whole", 1, arrival=30.0, cpu="4")]
+    result = run(cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {}))
+    assert (starts(result)["whole"], result.report.evictions) == (starts_at, evicted)
+    assert result.report.done == 5
 
 
 def test_pods_that_run_without_end_are_not_done() -> None:

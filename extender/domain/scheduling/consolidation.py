@@ -6,11 +6,14 @@ anybody is evicted, and kept until they stand there, as long as the room that th
 It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
 stands against it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from extender.domain.model.evictions import Move, Reclaim
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import Resources, total
+from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import PlannedPod, Planner, rows_of
 from extender.domain.placement.units import Disruptions, Unit
 from extender.domain.placement.victim_search import Found, Search
@@ -47,7 +50,7 @@ def find_with_homes(
 ) -> Found | None:
     """The units that lose the least work, of those that fit elsewhere once the gang has their room, with a
     node for each of their pods. What finds no place together with the others stays in the next search."""
-    units = [unit for unit in units if _fits_elsewhere(round_, planner, unit)]
+    units = _that_fit_elsewhere(round_, planner, units)
     for _ in range(_SEARCHES):
         found = Search(planner.clone(), shares, units, disruptions.clone()).find(wanted) if units else None
         pods = [pod for taking in found.takings for pod in taking.pods] if found is not None else []
@@ -64,14 +67,18 @@ def find_with_homes(
     return None
 
 
-def _fits_elsewhere(round_: Round, planner: Planner, unit: Unit) -> bool:
-    """Whether each of its pods would find room on another node, if only it moved."""
-    for pod in unit.pods:
-        rooms = planner.capacity.counts(_as_now(round_, pod).shape) > 0
-        row = planner.nodes.row.get(pod.node)
-        if rooms.sum() <= (row is not None and rooms[row]):
-            return False
-    return True
+def _that_fit_elsewhere(round_: Round, planner: Planner, units: Iterable[Unit]) -> list[Unit]:
+    """Those of whose pods each would find room on another node, if only it moved."""
+    having_room: dict[Shape, int] = {}
+
+    def fits(pod: PodRecord) -> bool:
+        shape, row = _as_now(round_, pod).shape, planner.nodes.row.get(pod.node)
+        counts = planner.capacity.counts(shape)
+        if shape not in having_room:
+            having_room[shape] = int(np.count_nonzero(counts))
+        return having_room[shape] > (row is not None and counts[row] > 0)
+
+    return [unit for unit in units if all(map(fits, unit.pods))]
 
 
 def _as_now(round_: Round, pod: PodRecord) -> PodRecord:

@@ -347,6 +347,8 @@ class _Searches:
             self._reservations.give_back_own(group, planner)
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
+            if moves and scarce:
+                continue
             about = (self._round, group, flavored, scarce, from_others, self._price)
             mark = journal.mark()
             self._reservations.give_back_own_headroom(group)
@@ -433,7 +435,8 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
         if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _BEYOND_A_SHARE
     else:
-        if round_.decided[group.key].reason is Reason.FRAGMENTED:
+        reason, may_choose = round_.decided[group.key].reason, bool(round_.budget.flavors.of(group.queue))
+        if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_ROOM):  # said of all flavors
             yield (EvictionCause.CONSOLIDATE,)
-        is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
+        is_full = reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from extender.api import keys
 from extender.api.durations import as_duration
 from extender.api.keys import GPU
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.quantities import BadQuantity, at_least
@@ -166,13 +166,21 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
         )
         spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
         coming.append(GroupArrival(at, PodGroup(meta, spec)))
+        made_by = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
         for row in of_group:
             container = Container(ResourceRequirements(dict(row.requests)))
             pod_spec = PodSpec([container], scheduler_name="muster", priority=row.priority)
             annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
-                pod_meta = Meta(name, row.namespace, uid, creation_timestamp=created, annotations=annotations)
+                pod_meta = Meta(
+                    name,
+                    row.namespace,
+                    uid,
+                    creation_timestamp=created,
+                    annotations=annotations,
+                    owner_references=made_by,
+                )
                 members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
     there = {queue.metadata.name for queue in known}
     new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in there]
