@@ -101,7 +101,8 @@ def waiting_of(decision: GroupDecision, why: WhyGroup | None, remedy: str) -> Wa
         namespace, _, name = holder.name.partition("/")
         kind = "PodGroup" if holder.group else "Pod"
         holds = quantities(holder.amounts)
-        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds))
+        going = holder.deleting, holder.overdue or None
+        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds, *going))
     queue, capability = (why.change.queue, quantities(why.change.capability)) if why.change else ("", {})
     return WaitingStatus(
         position=decision.position,

@@ -55,6 +55,26 @@ def end(world: World, *names: str) -> World:
 # ---- room
 
 
+@pytest.mark.parametrize(
+    ("after", "going"),
+    [(60.0, "1 being deleted"), (-60.0, "1 being deleted and should have gone at {at}")],
+)
+def test_pods_that_are_going_are_named_before_others(after: float, going: str) -> None:
+    """Those of others, too; and when they should have gone, if their kubelets have not let go of them yet."""
+    world = small(pod("s", cpu="1", on="n", scheduler=keys.DEFAULT_SCHEDULER, gated=False))
+    world.add(one("a", "2"), one("c", "1")).start("a", "c").add(one("b", "2")).settle()
+    at = timestamp(world.now + after)
+    before = world.pods["a-0"]
+    world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at))).settle()
+    assert change(world, "b").text == f"once team/a (1 pod, {going.format(at=at)}) ends"
+    told = {holder.name: (holder.deleting, holder.overdue) for holder in why(world, "b").holders}
+    assert told == {"team/a": (1, at if after < 0 else ""), "team/c": (0, ""), "team/s": (0, "")}
+    before = world.pods["s"]
+    world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at)))
+    world.add(one("d", "1")).settle()
+    assert change(world, "d").text == f"once pod team/s ({going.format(at=at).removeprefix('1 ')}) ends"
+
+
 def test_a_group_in_the_way() -> None:
     world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
     assert world.reason("b") is Reason.NO_ROOM

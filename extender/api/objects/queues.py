@@ -223,6 +223,8 @@ class GroupHolder(Wire, frozen=True):
     queue: str = ""
     pods: int = 0
     holds: Mapping[str, str] = {}
+    deleting: int = 0  # of its pods
+    overdue: str | None = None  # since when the first of these should have gone
 
 
 class Raise(Wire, frozen=True):

@@ -347,13 +347,18 @@ def _end_of(
 def _named(holders: Sequence[Holder]) -> str:
     named: list[str] = []
     for holder in holders:
-        pods = "1 pod" if holder.pods == 1 else f"{holder.pods} pods"
-        named.append(f"{holder.called} ({pods})" if holder.group else f"pod {holder.name}")
+        pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
+        if holder.deleting:
+            late = f" and should have gone at {holder.overdue}" if holder.overdue else ""
+            pods.append(f"{holder.deleting} being deleted{late}" if holder.group else f"being deleted{late}")
+        what = f" ({', '.join(pods)})" if pods else ""
+        named.append(f"{holder.called}{what}" if holder.group else f"pod {holder.name}{what}")
     return listed(named, _NAMES)
 
 
-def _smallest_first(holder: Holder) -> tuple[int, str]:
-    return (holder.pods, holder.name)
+def _smallest_first(holder: Holder) -> tuple[bool, int, str]:
+    """What is going anyway first."""
+    return (holder.deleting < holder.pods, holder.pods, holder.name)
 
 
 _ROOM = (ends_for_room, nodes)

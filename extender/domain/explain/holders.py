@@ -1,11 +1,12 @@
 """Who holds what a group lacks: groups by queue, and pods of others, the largest first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import nsmallest
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from extender.domain.explain.hypotheses import Trial, on_nodes
 from extender.domain.model.reasons import Reason, Verdict
@@ -14,7 +15,7 @@ from extender.domain.model.resources import PODS, Resources, total
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import Mask
-from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.snapshot import Snapshot, moment_of
 from extender.domain.snapshot.wholeness import missing
 
 
@@ -27,6 +28,8 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""  # of the group; empty for a pod of others
     group: GroupKey = GroupKey("")  # empty for a pod of others
     uid: Uid = Uid("")  # of a pod of others
+    deleting: int = 0  # how many of its pods are being deleted
+    overdue: str = ""  # since when the first of these should have gone, as a timestamp; empty: none is late
     called: str = ""  # what people know the group by
 
 
@@ -88,10 +91,10 @@ class WaitingCase:
         for key in dict.fromkeys(gone.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
                 pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
-                yield Holder(key, len(pods), self._held(pods), group.queue, key, called=group.called)
+                yield self._holding(pods, key, group)
         for uid in gone:
             if (pod := self.snapshot.others.get(uid)) is not None:
-                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+                yield self._holding([pod], pod.key)
 
     def ahead(self, most: int) -> tuple[GroupKey, ...]:
         """The first groups in line in front of it."""
@@ -119,7 +122,7 @@ class WaitingCase:
         """Pods of others there."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
-                yield Holder(pod.key, 1, self._held([pod]), uid=pod.uid)
+                yield self._holding([pod], pod.key)
 
     def of_the_queue(self) -> Iterator[Holder]:
         """Groups of its queue, and of those that share a parent with it, that hold or start."""
@@ -144,7 +147,23 @@ class WaitingCase:
         pods = [pod for pod, _ in on_nodes(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
-        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key, called=group.called)
+        return self._holding(pods, group.key, group)
+
+    def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupView | None = None) -> Holder:
+        """Pods of a group, or without one a single pod of others."""
+        ends = [pod.gone_by for pod in pods if pod.deleting]
+        now, epoch = self.snapshot.now, self.snapshot.epoch
+        holder = Holder(
+            name,
+            len(pods),
+            self._held(pods),
+            uid=pods[0].uid if group is None else Uid(""),
+            deleting=len(ends),
+            overdue=min((at for at in ends if moment_of(at, epoch) < now), default=""),
+        )
+        if group is None:
+            return holder
+        return replace(holder, queue=group.queue, group=group.key, called=group.called)
 
     def _held(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)

@@ -111,6 +111,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         scheduler=intern(spec.scheduler_name),
         phase=intern(pod.status.phase),
         deleting=meta.deletion_timestamp is not None,
+        gone_by=meta.deletion_timestamp or "",
         nominated=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
         preemptable=_allows_preemption(meta),
