@@ -7,7 +7,7 @@ reserved nodes is taken out of that of all others, and given back while a group 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from itertools import chain
 from math import inf, nextafter
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
@@ -28,7 +29,7 @@ from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
-from extender.domain.snapshot.wholeness import Missing, missing
+from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
 FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
@@ -91,7 +92,7 @@ class Forecast:
         if (asked := self._asked(reservation, wanted)) is None:
             return False
         rows, needs = asked
-        has_room = bool((self.free_atstart_of(reservation, rows) >= needs).all())
+        has_room = bool((self.free_at_start(reservation, rows) >= needs).all())
         return has_room and self.headroom.is_there(group, wanted, start_of(reservation))
 
     def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
@@ -109,7 +110,7 @@ class Forecast:
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
         return rows_of(placed, self._round.snapshot.nodes)
 
-    def free_atstart_of(self, reservation: Reservation, rows: Rows) -> AmountRows:
+    def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """What will be free on the reserved `rows` when the group is expected to start; once all groups that
         run there have ended, where nobody knows when that is."""
         return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
@@ -182,55 +183,105 @@ class KeptRoom(msgspec.Struct, eq=False):
     binds: bool  # all queues; else those within their shares need not wait behind it
 
 
-def may_pass(
-    round_: Round,
-    forecast: Forecast,
-    group: GroupView,
-    rooms: Collection[KeptRoom],
-    is_lent: bool,
-    rank: Callable[[GroupView], Rank],
-) -> list[KeptRoom]:
-    """In front of whom a group may start: since it ends before that, because it is within its share and they
-    are not, or because it comes first in their queue and nothing is promised to them. `is_lent`: it is not
-    within its share, either."""
-    passed: list[KeptRoom] = []
-    seconds, now = forecast.times.of(group), round_.snapshot.now
-    end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
-    for room in rooms:
-        until = room.reservation.passable_until
-        if until is not None and end <= until:
-            round_.look_again_at(nextafter(now + until - end, inf))
-            passed.append(room)
-        elif room.group.queue != group.queue:
-            if not (is_lent or room.binds):
+class Backfill:
+    """The room that is kept for groups in one round, and who may use it."""
+
+    def __init__(
+        self, round_: Round, rank: Callable[[GroupView], Rank], kept: dict[GroupKey, KeptRoom]
+    ) -> None:
+        self._round, self._rank, self._kept = round_, rank, kept
+        self._told: tuple[tuple[GroupKey, ...], str] = (), ""  # of whom others were told, and what
+        self._fits_without: dict[Signature, bool] = {}
+        self._given_back: GivenBackCounts = {}
+        self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        return Forecast(self._round)
+
+    def keep(self, group: GroupView, reservation: Reservation, binds: bool = True) -> None:
+        """What the group will not need by the time it starts is left to all; of what is free already, all is
+        kept once that moment has come, or if nobody knows it. But no node is idle for a group that lacks
+        headroom, and nobody knows until when."""
+        round_, forecast, planner = self._round, self.forecast, self._round.budget.planner
+        wanted, start = missing(group), reservation.starts_at
+        rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
+        left = np.maximum(planner.capacity.left[rows], 0)
+        is_known = start is not None and not round_.is_due(start)
+        then = forecast.free_at_start(reservation, rows) if is_known else left
+        kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
+        if start is None and not suffices(round_.budget, group, wanted):
+            kept = np.zeros_like(kept)
+        planner.take_amounts(rows, kept)
+        forecast.reserve(rows, needs - kept)
+        headroom = forecast.headroom.keep(group, wanted, start)
+        self._kept[group.key] = KeptRoom(group, reservation, rows, needs, kept, headroom, binds)
+
+    def end(self, group: GroupView) -> None:
+        """The group starts: what is kept for it and not used is free."""
+        if (kept := self._kept.pop(group.key, None)) is not None:
+            self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
+            reserve(self._round.budget, kept.headroom.kept, -1)
+
+    def may_pass(self, group: GroupView, is_lent: bool) -> list[KeptRoom]:
+        """In front of whom a group may start: since it ends before that, because it is within its share and
+        they are not, or because it comes first in their queue and nothing is promised to them. `is_lent`: it
+        is not within its share, either."""
+        passed: list[KeptRoom] = []
+        round_, seconds, now = self._round, self.forecast.times.of(group), self._round.snapshot.now
+        end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
+        for room in self._kept.values():
+            until = room.reservation.passable_until
+            if until is not None and end <= until:
+                round_.look_again_at(nextafter(now + until - end, inf))
                 passed.append(room)
-        elif not room.reservation.is_promised and rank(group) < rank(room.group):
-            passed.append(room)
-    return passed
+            elif room.group.queue != group.queue:
+                if not (is_lent or room.binds):
+                    passed.append(room)
+            elif not room.reservation.is_promised and self._rank(group) < self._rank(room.group):
+                passed.append(room)
+        return passed
 
+    def given_back(self, rooms: Collection[KeptRoom]) -> AbstractContextManager[None]:
+        return _given_back(self._round.budget, rooms, self._given_back)
 
-def keep(
-    round_: Round, group: GroupView, forecast: Forecast, reservation: Reservation, binds: bool
-) -> KeptRoom:
-    """Take it. What the group will not need by the time it starts is left to all; of what is free already,
-    all is kept once that moment has come, or if nobody knows it. But no node is idle for a group that lacks
-    headroom, and nobody knows until when."""
-    planner, wanted, start = round_.budget.planner, missing(group), reservation.starts_at
-    rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
-    left = np.maximum(planner.capacity.left[rows], 0)
-    is_known = start is not None and not round_.is_due(start)
-    then = forecast.free_atstart_of(reservation, rows) if is_known else left
-    kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
-    if start is None and not suffices(round_.budget, group, wanted):
-        kept = np.zeros_like(kept)
-    planner.take_amounts(rows, kept)
-    forecast.reserve(rows, needs - kept)
-    headroom = forecast.headroom.keep(group, wanted, start)
-    return KeptRoom(group, reservation, rows, needs, kept, headroom, binds)
+    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
+        """Whose reservations keep members from starting, as text; empty where they would find no room, or no
+        headroom, without them either."""
+        at_ceiling = reason is Reason.QUEUE_CEILING
+        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
+            return ""
+        if self._told[0] != (whose := tuple(self._kept)):
+            holders = (f"{kept.group.called}: {kept.reservation.text}" for kept in self._kept.values())
+            self._told = whose, "; ".join(holders)
+        return self._told[1]
+
+    def _has_headroom(self, group: GroupView, wanted: Missing) -> bool:
+        """Whether members would have some if none were kept."""
+        mark = self._round.journal.mark()
+        for kept in self._kept.values():
+            reserve(self._round.budget, kept.headroom.kept, -1)
+        has_some = suffices(self._round.budget, group, wanted)
+        self._round.journal.roll_back(mark)
+        return has_some
+
+    def _has_room(self, wanted: Missing) -> bool:
+        """Whether members would have some if none were kept."""
+        fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
+        if fits is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
+            planner = self._round.budget.planner
+            now = planner.capacity.known
+            if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
+                self._free = now, planner.clone()
+                for kept in self._kept.values():
+                    self._free[1].take_amounts(kept.rows, kept.kept, -1)
+            fits = self._free[1].could_place(wanted.members, wanted.shapes)
+            self._fits_without[wanted.signature] = fits
+        return fits
 
 
 @contextmanager
-def given_back(budget: Budget, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+def _given_back(budget: Budget, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
     """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
     counted while it was given back before."""
     planner, whose = budget.planner, frozenset(room.group.key for room in rooms)

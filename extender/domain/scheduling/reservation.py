@@ -28,26 +28,16 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add
-from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.planner import Kind, Planner
-from extender.domain.scheduling.backfill import (
-    FAR,
-    Forecast,
-    GivenBackCounts,
-    KeptRoom,
-    given_back,
-    keep,
-    may_pass,
-    start_of,
-)
+from extender.domain.scheduling.backfill import FAR, Backfill, KeptRoom, start_of
 from extender.domain.scheduling.consolidation import kept_homes
-from extender.domain.scheduling.headroom import Amounts, less, reserve, suffices
+from extender.domain.scheduling.headroom import Amounts, less, reserve
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Reservation
-from extender.domain.snapshot.wholeness import Missing, Signature, missing, ready_since
+from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
@@ -59,22 +49,18 @@ KEPT_FROM_OTHERS = (*LACKS_ROOM, Reason.QUEUE_CEILING)  # the reasons of those t
 _MAY_RESERVE = (*KEPT_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # the topic of what is read of the reservations
-InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank] | None]]
-"""By group its reservation and, unless that is lent, what is kept for it, whether it binds everybody, and its
-place in its queue."""
+InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
+"""By group its reservation and, unless that is lent, what is kept for it, whether it binds everybody, and
+without a promise its place in its queue."""
 
 
 class Reservations:
     def __init__(self, round_: Round, strategies: Strategies) -> None:
         self._round, self._rank = round_, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
-        self.is_lent = False  # whether only groups above their share are judged by now
         self._kept: dict[GroupKey, KeptRoom] = {}
-        self._holders = ""  # of these, for people; empty until it is asked for
+        self.is_lent = False  # whether only groups above their share are judged by now
         self._lacking: defaultdict[Kind, list[GroupView]] = defaultdict(list)  # room
-        self._fits_without: dict[Signature, bool] = {}
-        self._given_back: GivenBackCounts = {}
-        self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
         self.first_due: Mapping[Kind, GroupView] = {}  # by kind the one that is asked for all of it
         self.due: list[GroupView] = []  # of these, those that might get one now, in their order
         self.first_in_turn: GroupView | None = None  # the one for which others have to end; it alone is due
@@ -82,8 +68,8 @@ class Reservations:
     # ---- the reservations there are
 
     @cached_property
-    def _forecast(self) -> Forecast:
-        return Forecast(self._round)
+    def _backfill(self) -> Backfill:
+        return Backfill(self._round, self._rank, self._kept)
 
     def keep_for_moved(self) -> None:
         """Keep the room for what replaces members that have moved, until it stands there."""
@@ -110,8 +96,7 @@ class Reservations:
                 self._reserved[group.key] = group, reservation
                 if turn.is_kept:
                     binds = reservation.is_promised or not self._brings_above_share(group, reservation)
-                    self._kept[group.key] = keep(round_, group, self._forecast, reservation, binds)
-                    self._holders = ""
+                    self._backfill.keep(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
         """Whether the reservations keep no more than their part of the cluster with one that `asks`."""
@@ -138,7 +123,7 @@ class Reservations:
 
     def _brings_above_share(self, group: GroupView, reservation: Reservation) -> bool:
         """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
-        shares, gone = self._round.budget.shares, self._forecast.held_on(reservation, group.queue)
+        shares, gone = self._round.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.take(group.queue, gone, -1)
         is_above = shares.is_above_share(group.queue, reservation.asks)
         shares.take(group.queue, gone)
@@ -149,15 +134,15 @@ class Reservations:
         round_, wanted, before = self._round, missing(group), group.start.reservation
         if before is None or round_.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
-        if self._forecast.is_as_expected(before, group):
+        if self._backfill.forecast.is_as_expected(before, group):
             return before
-        put_off = self._forecast.put_off(before, group)
+        put_off = self._backfill.forecast.put_off(before, group)
         if put_off is not None and (round_.snapshot.now < before.stays_until or self._must_wait()):
             return _no_later(put_off, before)
         if put_off is None and self._must_wait():
             return None
         stay = max(2.0 * (before.stays_until - before.since), _SHORTEST_STAY)
-        found = self._forecast.find(group, self.room_besides(), stay)
+        found = self._backfill.forecast.find(group, self.room_besides(), stay)
         return (
             None
             if found is None
@@ -166,9 +151,9 @@ class Reservations:
 
     def _must_wait(self) -> bool:
         """Whether nodes were looked for in this round already."""
-        if self._forecast.has_searched:
+        if self._backfill.forecast.has_searched:
             self._round.look_again_at(self._round.snapshot.now + _AGAIN)
-        return self._forecast.has_searched
+        return self._backfill.forecast.has_searched
 
     def room_besides(self, only_promised: bool = False) -> Planner:
         """The room for one more that takes its own by reserving it or from victims: all that the others, or
@@ -208,32 +193,35 @@ class Reservations:
 
     @property
     def in_force(self) -> InForce:
-        kept = {
-            key: (room.kept.tobytes(), room.headroom.kept, room.binds, self._rank(room.group))
-            for key, room in self._kept.items()
-        }
+        kept = {}
+        for key, room in self._kept.items():
+            place = None if room.reservation.is_promised else self._rank(room.group)
+            kept[key] = room.kept.tobytes(), room.headroom.kept, room.binds, place
         moved = {key: (room.reservation, kept[key]) for key, room in self._kept.items()}
         return moved | {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
 
     # ---- backfill: who may use the kept room
 
+    def has_one(self, group: GroupView) -> bool:
+        return group.key in self._reserved
+
     def of(self, group: GroupView) -> list[KeptRoom]:
         """The room that is kept for a group itself."""
         return [self._kept[group.key]] if group.key in self._kept else []
 
-    def has_one(self, group: GroupView) -> bool:
-        return group.key in self._reserved
-
     def is_promised(self, group: GroupView) -> bool:
         """Whether a moment is promised to it: whatever the order, nobody goes first."""
-        return group.key in self._kept and self._kept[group.key].reservation.is_promised
+        return any(kept.reservation.is_promised for kept in self.of(group))
 
     def may_backfill(self, group: GroupView) -> list[KeptRoom]:
         """The reservations in front of which a group may start."""
         self._round.reads.note(RESERVED)
-        if not self._kept:
-            return []
-        return may_pass(self._round, self._forecast, group, self._kept.values(), self.is_lent, self._rank)
+        return self._backfill.may_pass(group, self.is_lent) if self._kept else []
+
+    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
+        """Whose reservations keep members from starting, as text; empty where none do."""
+        self._round.reads.note(RESERVED)
+        return self._backfill.holding_up(group, wanted, reason) if self._kept else ""
 
     def own_room(self, group: GroupView) -> AbstractContextManager[None]:
         """Meanwhile the room that is kept for a group is there for it."""
@@ -241,52 +229,12 @@ class Reservations:
         return self.given_back(own) if own else nullcontext()
 
     def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
-        return given_back(self._round.budget, kept, self._given_back)
+        return self._backfill.given_back(kept)
 
     def end(self, group: GroupView) -> None:
         """The group starts: what is kept for it and not used is free."""
         self._reserved.pop(group.key, None)
-        kept, self._holders = self._kept.pop(group.key, None), ""
-        if kept is not None:
-            self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
-            reserve(self._round.budget, kept.headroom.kept, -1)
-
-    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
-        """Whose reservations keep members from starting, as text; empty where they would find no room, or no
-        headroom, without them either."""
-        self._round.reads.note(RESERVED)
-        if not self._kept:
-            return ""
-        at_ceiling = reason is Reason.QUEUE_CEILING
-        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
-            return ""
-        if not self._holders:
-            holders = (f"{kept.group.called}: {kept.reservation.text}" for kept in self._kept.values())
-            self._holders = "; ".join(holders)
-        return self._holders
-
-    def _has_headroom(self, group: GroupView, wanted: Missing) -> bool:
-        """Whether members would have some if none were kept."""
-        mark = self._round.journal.mark()
-        for kept in self._kept.values():
-            reserve(self._round.budget, kept.headroom.kept, -1)
-        has_some = suffices(self._round.budget, group, wanted)
-        self._round.journal.roll_back(mark)
-        return has_some
-
-    def _has_room(self, wanted: Missing) -> bool:
-        """Whether members would have some if none were kept."""
-        fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
-        if fits is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
-            planner = self._round.budget.planner
-            now = planner.capacity.known
-            if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
-                self._free = now, planner.clone()
-                for kept in self._kept.values():
-                    self._free[1].take_amounts(kept.rows, kept.kept, -1)
-            fits = self._free[1].could_place(wanted.members, wanted.shapes)
-            self._fits_without[wanted.signature] = fits
-        return fits
+        self._backfill.end(group)
 
     # ---- new ones
 
@@ -355,23 +303,24 @@ class Reservations:
 
     def _search(self, groups: Iterable[GroupView]) -> None:
         """Make one for each that gets one, besides those before it; in this round they keep nothing."""
-        mark, reserved, kept = self._round.journal.mark(), dict(self._reserved), dict(self._kept)
-        served = set[str]()
+        mark, made_for = self._round.journal.mark(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._round, group):
-                if group.queue in served:
+                if group.queue in made_for:
                     continue
                 if not self._has_place_for(missing(group).requests):
                     break
                 stay = max(self._patience(group), _SHORTEST_STAY)
-                if (made := self._forecast.find(group, self.room_besides(), stay)) is not None:
+                if (made := self._backfill.forecast.find(group, self.room_besides(), stay)) is not None:
                     made = self._promised(group, made)
                     self._round.settle(replace(self._round.decided[group.key], reservation=made))
+                    made_for[group.queue] = group.key
                     self._reserved[group.key] = group, made
-                    self._kept[group.key] = keep(self._round, group, self._forecast, made, binds=True)
-                    served.add(group.queue)
+                    self._backfill.keep(group, made)
         self._round.journal.roll_back(mark)
-        self._reserved, self._kept = reserved, kept
+        for key in made_for.values():
+            self._kept.pop(key, None)
+            self._reserved.pop(key, None)
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:
