@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects.queues import QueueLimits, RunningLimit
+from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
@@ -12,10 +12,12 @@ from tests.domain.world import LIMITS, World, comparable, gang, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 PATIENCE = 600.0
-FOUR = {"cpu": "4"}
+FOUR: dict[str, Any] = {"cpu": "4"}
 WAYS = {
     "capability": [queue("q", capability=FOUR)],
     "capability above": [queue("p", capability=FOUR), queue("q", parent="p")],
+    "flavor": [queue("q", flavors=[QueueFlavor("all", capability=FOUR)])],
+    "flavor above": [queue("p", flavors=[QueueFlavor("all", capability=FOUR)]), queue("q", parent="p")],
     "pods": [queue("q", limits=QueueLimits(pods=4))],
     "pods of each namespace": [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=4)))],
 }

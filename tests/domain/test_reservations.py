@@ -13,7 +13,7 @@ from extender.domain.model.run_history import series_of
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.reservation import RoomTurn, turn_at
 from extender.domain.snapshot.group_view import Reservation
-from tests.domain.builders import node, queue, stranger
+from tests.domain.builders import flavor, node, on_flavor, queue, stranger
 from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -433,6 +433,21 @@ def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is
     assert ("it is to start about" in world.detail("big")) is is_told
     world.pass_time(3600.0 if not is_told else 0.0)
     assert "it is to start about" in world.detail("big")
+
+
+@pytest.mark.parametrize("flavors", [1, 2])
+def test_a_start_on_a_flavor_is_promised_where_there_is_no_other(flavors: int) -> None:
+    """Two jobs of 2 cpus fill the node of each flavor; both kinds suit `big`, where there are two."""
+    kinds = [flavor(f"f{n}", {"cpu": "4"}) for n in range(flavors)]
+    filled = [node(f"n{n}", cpu="4", labels=on_flavor(f"f{n}")) for n in range(flavors)]
+    world = World(*filled, queue("default", flavors=kinds))
+    for n in range(2 * flavors):
+        job(world, f"small{n}", run_time=HOUR).start(f"small{n}")
+    job(world, "big", cpu="4").pass_time(PATIENCE + 1.0)
+    assert ("it is to start about" in world.detail("big")) is (flavors == 1)
+    if flavors == 1:
+        assert end(job(world, "late", cpu="2"), "small0").reason("late") is Reason.RESERVED
+        assert end(world, "small1").verdict("big") is STARTS
 
 
 def test_a_start_that_is_put_off_is_told_no_more() -> None:

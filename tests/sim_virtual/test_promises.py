@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.objects.queues import Queue, QueueLimits, QueuePreemption, QueueSpec
+from extender.api.objects.queues import Queue, QueueFlavor, QueueLimits, QueuePreemption, QueueSpec
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import Decisions
@@ -19,6 +19,7 @@ from extender.sim.virtual.trace import Row, from_rows
 from tests.property_examples import examples
 
 PATIENCE = "20s"
+LABELS = {"kind": "a"}
 QUEUES = ("p", "q", "r", "s")
 
 
@@ -36,13 +37,15 @@ class Job(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Of a queue. `capability` and `pods`: the most that it holds; 0: no limit."""
+    """Of a queue. `capability` and `pods`: the most that it holds; 0: no limit. `flavors`: it may use only
+    the labelled nodes, or all by a flavor, of which the capability is then."""
 
     weight: int
     capability: int
     pods: int
     strategy: str
     takes_at_once: bool
+    flavors: tuple[QueueFlavor, ...] = ()
 
 
 class Watch(Observer):
@@ -88,6 +91,7 @@ SPECS = st.builds(
     st.sampled_from([0, 0, 0, 3, 5]),
     st.sampled_from(["traverse", "traverse", "priority", "fifo", "rotation"]),
     st.booleans(),
+    st.sampled_from([(), (), (QueueFlavor("all"),), (QueueFlavor("a", LABELS),)]),
 )
 
 
@@ -100,15 +104,21 @@ def run(jobs: list[Job], specs: dict[str, Spec], nodes: int, share: float) -> Wa
         rows.append(gang)
     queues = tuple(Queue(Meta(name), _spec(name, spec)) for name, spec in specs.items())
     watch = Watch()
-    cluster = made_nodes(nodes, "4", "16Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
+    cluster = made_nodes(nodes, "4", "16Gi", 0)
+    labelled = [replace(node, metadata=replace(node.metadata, labels=LABELS)) for node in cluster.nodes[::2]]
+    cluster = replace(cluster, nodes=(*labelled, *cluster.nodes[1::2])) + replace(
+        from_rows(rows, queues, {}), queues=queues
+    )
     Simulation(cluster, Limits(reservations=share), frozenset({"muster"}), watch).run()
     return watch
 
 
 def _spec(name: str, spec: Spec) -> QueueSpec:
+    most: dict[str, str | int] | None = {CPU: str(spec.capability)} if spec.capability else None
     return QueueSpec(
         spec.weight,
-        capability={CPU: str(spec.capability)} if spec.capability else None,
+        capability=None if spec.flavors else most,
+        flavors=[replace(flavor, capability=most) for flavor in spec.flavors] or None,
         parent="p" if name in ("q", "r") else "",
         limits=QueueLimits(pods=spec.pods) if spec.pods else None,
         dequeue_strategy=spec.strategy,

@@ -5,7 +5,6 @@ reserved nodes is taken out of that of all others, and given back while a group 
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
@@ -48,7 +47,8 @@ class Forecast:
         """When and where the group would start. None where it would find no room in `planner` even once all
         groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
         self.has_searched = True
-        wanted, snapshot, now = missing(group), self._round.snapshot, self._round.snapshot.now
+        snapshot, now = self._round.snapshot, self._round.snapshot.now
+        wanted = self._round.budget.flavors.settled(group)
 
         def is_below(moment: float) -> bool:
             return self.headroom.is_there(group, wanted, moment)
@@ -60,12 +60,13 @@ class Forecast:
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
         below = lacking(self._round.budget, group, wanted)
         expected = snapshot.timestamp(known)
-        return Reservation(now, nodes, wanted.requests, known, known, now + stay, expected, below)
+        asks = missing(group).requests
+        return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupView) -> Reservation | None:
         """The same nodes with the moment at which they, and headroom, are expected to be there by now; None
         where they will not be."""
-        wanted = missing(group)
+        wanted = self._round.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return None
         rows, needs = asked
@@ -88,7 +89,7 @@ class Forecast:
 
     def is_as_expected(self, reservation: Reservation, group: GroupView) -> bool:
         """Whether the members will still find room on the reserved nodes, and headroom, at that moment."""
-        wanted = missing(group)
+        wanted = self._round.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return False
         rows, needs = asked
@@ -160,11 +161,11 @@ class Forecast:
         return holders
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
-        """What a queue's groups hold on the reserved nodes."""
+        """What a queue's groups hold on the reserved nodes, of flavors, too."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
         held = chain.from_iterable(held_by(group).pods for group in groups)
-        return requests_of(Counter(pod.shape for pod, node in held if node in nodes))
+        return self._round.budget.flavors.requests((pod, node) for pod, node in held if node in nodes)
 
 
 def start_of(reservation: Reservation) -> float:
@@ -204,7 +205,7 @@ class Backfill:
         kept once that moment has come, or if nobody knows it. But no node is idle for a group that lacks
         headroom, and nobody knows until when."""
         round_, forecast, planner = self._round, self.forecast, self._round.budget.planner
-        wanted, start = missing(group), reservation.starts_at
+        wanted, start = round_.budget.flavors.settled(group), reservation.starts_at
         rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
         left = np.maximum(planner.capacity.left[rows], 0)
         is_known = start is not None and not round_.is_due(start)
@@ -261,7 +262,9 @@ class Backfill:
         mark = self._round.journal.mark()
         for kept in self._kept.values():
             reserve(self._round.budget, kept.headroom.kept, -1)
-        has_some = suffices(self._round.budget, group, wanted)
+        budget = self._round.budget
+        is_within = (not budget.shares.above_ceiling(group.queue, it) for it in budget.flavors.asks(group))
+        has_some = suffices(budget, group, wanted) and any(is_within)
         self._round.journal.roll_back(mark)
         return has_some
 

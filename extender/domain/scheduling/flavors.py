@@ -8,6 +8,7 @@ labels."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice, product
 from typing import NamedTuple
 
@@ -27,6 +28,16 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
 Why = tuple[Reason, str]
+
+
+class Flavored(Missing, frozen=True):
+    """Members bound to the nodes of flavors."""
+
+    asked: Resources = {}  # of flavors, too
+
+    @cached_property
+    def requests(self) -> Resources:
+        return self.asked
 
 
 class Way(NamedTuple):
@@ -86,12 +97,24 @@ class Flavors:
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
             yield Way(bound, asked, instead)
 
-    def is_above_share_on_all(self, group: GroupView) -> bool:
-        """Whether its queue would hold more than it deserves with what misses, on each of these ways."""
+    def asks(self, group: GroupView) -> tuple[Resources, ...]:
+        """What its members that miss ask for on each of these ways."""
         key = group.queue, roles_of(group)
         if key not in self._asks:
             self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
-        return all(self._shares.is_above_share(group.queue, asked) for asked in self._asks[key])
+        return self._asks[key]
+
+    def has_choice(self, group: GroupView) -> bool:
+        """Whether it is open which flavors it will have; not where nodes of one alone suit it."""
+        return bool(self.of(group.queue)) and len(self.asks(group)) != 1
+
+    def settled(self, group: GroupView) -> Missing:
+        """Its members that miss, unless it has a choice with the flavors that they will have."""
+        wanted = missing(group)
+        if not self.of(group.queue) or self.has_choice(group):
+            return wanted
+        way = next(self.ways(group, wanted))
+        return Flavored(way.wanted.members, wanted.absent, way.asked)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Whether nodes of a flavor admit pods of each shape."""

@@ -14,7 +14,7 @@ from extender.domain.placement.departures import RunEnd, RunTimes, nodes_of
 from extender.domain.scheduling.budget import Budget, Scope
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import Missing, missing
+from extender.domain.snapshot.wholeness import Missing
 
 Level = int | Scope  # a node in the tree of queues, below its ceiling; or whom a limit applies to
 Amounts = Mapping[Level, Resources]
@@ -53,7 +53,7 @@ def levels(budget: Budget, group: GroupView, wanted: Missing) -> Iterator[tuple[
 
 
 def left_for(budget: Budget, group: GroupView) -> Amounts:
-    return {level: left for level, _, left in levels(budget, group, missing(group))}
+    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled(group))}
 
 
 def lacking(budget: Budget, group: GroupView, wanted: Missing) -> tuple[str, ...]:

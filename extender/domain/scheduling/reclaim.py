@@ -429,7 +429,8 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
     which may be that of a queue above, only what counts for it helps. Where free room only lies in pieces,
     what could stand elsewhere moves first."""
-    if round_.budget.flavors.is_above_share_on_all(group):
+    shares, asks = round_.budget.shares, round_.budget.flavors.asks(group)
+    if all(shares.is_above_share(group.queue, asked) for asked in asks):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:

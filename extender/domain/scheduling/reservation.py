@@ -116,7 +116,7 @@ class Reservations:
         if moment is None or (reservation.is_promised and not round_.is_due(moment + _LATE)):
             return reservation
         is_near = round_.is_due(moment - FAR * round_.limits.room_kept) and not reservation.is_put_off
-        is_near = is_near and not round_.budget.flavors.of(group.queue)  # of which it may lack the right one
+        is_near = is_near and not round_.budget.flavors.has_choice(group)  # it may lack the right one
         is_promised = is_near and not (round_.is_due(moment) or self._brings_above_share(group, reservation))
         since = round_.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=since)
@@ -125,13 +125,15 @@ class Reservations:
         """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
         shares, gone = self._round.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.take(group.queue, gone, -1)
-        is_above = shares.is_above_share(group.queue, reservation.asks)
+        asks = {**self._round.budget.flavors.settled(group).requests, **reservation.asks}
+        is_above = shares.is_above_share(group.queue, asks)
         shares.take(group.queue, gone)
         return is_above
 
     def _renewed(self, group: GroupView) -> Reservation | None:
         """The reservation as it is by now; None where it ends."""
-        round_, wanted, before = self._round, missing(group), group.start.reservation
+        round_, before = self._round, group.start.reservation
+        wanted = round_.budget.flavors.settled(group)
         if before is None or round_.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
         if self._backfill.forecast.is_as_expected(before, group):
@@ -245,9 +247,8 @@ class Reservations:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        is_of_flavor = bool(self._round.budget.flavors.of(group.queue))  # whose ceilings are not reserved
-        at_ceiling_of_flavor = is_of_flavor and decision.reason is Reason.QUEUE_CEILING
-        if decision.reason in _MAY_RESERVE and not at_ceiling_of_flavor and self._is_due(group):
+        is_open = decision.reason is Reason.QUEUE_CEILING and self._round.budget.flavors.has_choice(group)
+        if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open: of which flavor
             self._lacking[self._kind_of(group)].append(group)
         return decision
 
