@@ -25,9 +25,11 @@ from extender.api.admission import (
     VolcanoJob,
 )
 from extender.api.keys import DEFAULT_SCHEDULER
+from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
 from extender.domain.admission.access import (
     Subject,
+    acts_for_all,
     asked_about_pod,
     asked_about_template,
     not_granted,
@@ -66,7 +68,7 @@ from extender.domain.admission.submission import (
     use_noted,
 )
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import controller_of
+from extender.domain.model.ownership import controller_of, group_name, group_name_of
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
@@ -78,7 +80,8 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 _MOST = 4096  # answers kept
-_OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
+_ACCOUNTS = "system:serviceaccount:"
+_OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH, _VOLCANO = "batch", "batch.volcano.sh"
 
 D = TypeVar("D", Destination, Destination | None)
@@ -298,7 +301,10 @@ class AdmissionRules:
         if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
             return ReviewOutcome()
         is_ours = request.user_info.username.startswith(_OURS)  # names its group when it lets it go
-        users = () if is_ours else asked_about_template(pod, request.user_info)
+        is_asked = not (
+            is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), to, request)
+        )
+        users = asked_about_template(pod, request.user_info) if is_asked else ()
         own = queue_named_in(job.metadata)
         faults = entry.judge(to, job_entry, *users)
         if own is None or faults:
@@ -364,13 +370,31 @@ class AdmissionRules:
             return ReviewOutcome(budgets)
         if to is None:
             return ReviewOutcome()
-        return ReviewOutcome(self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info)))
+        is_asked = not self._is_made_for(pod, pod.controller, to, request)
+        users = asked_about_pod(pod, request.user_info) if is_asked else ()
+        return ReviewOutcome(self._entry().judge(to, judge_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         """None for a pod that is not ours."""
         if not self._ledger.pods.owns(pod):
             return None
         return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
+
+    def _is_made_for(
+        self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
+    ) -> bool:
+        """Whether an operator, an account of another namespace, makes it for a job whose group may use the
+        queue by the rights of the job's author: its own do not matter. Operators write true owners."""
+        user, namespace = request.user_info, pod.metadata.namespace
+        name, own = user.username, f"{_ACCOUNTS}{namespace}:"
+        is_operators = name.startswith(_ACCOUNTS) and not (name.startswith(own) or acts_for_all(user))
+        named = group_name(pod)
+        is_of_job = owner is not None and named == group_name_of(owner.uid) and to.joined
+        return (
+            is_operators
+            and is_of_job
+            and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
+        )
 
     def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
         was = self._destination(_placed(before, request))

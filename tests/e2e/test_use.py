@@ -15,7 +15,9 @@ from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import CALLERS_CA, User
 from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobs import job
+from tests.e2e.harness.jobset import JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
 from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, Resource
@@ -185,5 +187,35 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: 
     assert "is restricted" in refusal(partial(_dry, bob, PODS, large))
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with pytest.raises(OSError, match=r"(?i)certificate required|reset|closed|aborted"):
+    with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|aborted|EOF"):
         urlopen(port.url("/podgroups/validate"), b"{}", timeout=10, context=context)
+
+
+@pytest.fixture
+def jobset_rights(cluster: ControlPlane) -> Iterator[None]:
+    with manifests.applied(cluster.admin, "jobs/jobset/rbac.yaml"):
+        yield
+
+
+@pytest.fixture
+def jobsets(stage: Stage, jobset_rights: None) -> None:
+    """Served before Muster looks for them."""
+    stage.start_jobset_controller()
+
+
+@pytest.mark.jobset
+def test_jobs_of_operators_are_judged_by_who_wrote_them(
+    stage: Stage, jobsets: None, judge: Muster, tenants: Tenants
+) -> None:
+    alice, bob = tenants
+
+    def made(name: str) -> Json:
+        return job_set(name, namespace=stage.namespace, suspend=True, annotations={QUEUE_NAME: "vip"})
+
+    group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="vip")
+    wait_for(lambda: "is restricted" in refusal(partial(_dry, bob, POD_GROUPS, group)), what="vip known")
+    theirs = f"podgroup-{bob.create(JOB_SETS, made('theirs'))['metadata']['uid']}"
+    alice.create(JOB_SETS, made("own"))
+    stage.jobs.wait_pods("own-workers-0", 1, "Running")
+    stage.wait_group(theirs)
+    stage.wait_reason(theirs, "QueueNotAllowed")

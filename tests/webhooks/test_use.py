@@ -5,7 +5,7 @@ import pytest
 from extender.api.keys import LOCAL_QUEUE, MAY_USE, QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
-from tests.domain.builders import NAMESPACE, queue
+from tests.domain.builders import NAMESPACE, group, queue
 from tests.webhooks.desk import ALICE, CONTROLLER, Desk, Json, job, owned, pod, pod_group
 
 POD, GROUP = (
@@ -103,3 +103,27 @@ def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None
     assert desk.faults("/jobs/validate", owned(work, "JobSet", "s"), kind=BATCH) == [], (
         "it is part of another"
     )
+
+
+def test_what_operators_make_for_a_job_that_may_is_not_asked_about_again(desk: Desk) -> None:
+    operator = {"username": "system:serviceaccount:jobset-system:controller"}
+    neighbour = {"username": f"system:serviceaccount:{NAMESPACE}:builder"}
+    desk.ledger.intake.judge_users()
+    desk.ledger.intake.trust_uses(True)
+    unit = "podgroup-s"
+
+    def faults(user: Json, owner: str = "s") -> list[str]:
+        things = (("/pods/validate", pod(group=unit), POD), ("/jobs/validate", job(group=unit), BATCH))
+        made = [(path, owned(thing, "JobSet", owner), kind) for path, thing, kind in things]
+        found = [desk.faults(path, thing, kind=kind, userInfo=user) for path, thing, kind in made]
+        assert found[0] == found[1]
+        return found[0]
+
+    desk.ledger.intake.set_group(group(unit, 1, queue="vip"))
+    assert faults(operator) == ["UseNotGranted"]
+    desk.ledger.intake.set_group(group(unit, 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
+    assert faults(operator) == []
+    assert faults(operator, "another") == ["UseNotGranted"], "of a job that names the group of another"
+    desk.roles.granted = set()
+    for user in (neighbour, CONTROLLER, ALICE):
+        assert faults(user) == ["UseNotGranted"]

@@ -40,16 +40,16 @@ def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     template. Owner references count only if those controllers wrote them, since any user can write them."""
     owner = pod.controller
     of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
-    return () if of_job and _acts_for_all(user) else asked_about_template(pod, user)
+    return () if of_job and acts_for_all(user) else asked_about_template(pod, user)
 
 
 def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """The same for a Job. The rights of a controller that acts for all users do not count."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
-    return (account,) if _acts_for_all(user) else (subject(user), account)
+    return (account,) if acts_for_all(user) else (subject(user), account)
 
 
-def _acts_for_all(user: UserInfo) -> bool:
+def acts_for_all(user: UserInfo) -> bool:
     return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
 
 

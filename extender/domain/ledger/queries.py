@@ -46,6 +46,12 @@ class GroupQueries:
         group = self._registry.groups.get(key)
         return group.record if group else None
 
+    def may_use(self, key: GroupKey, queue: str) -> bool:
+        """Whether a group may enter a queue, as far as its author's rights go."""
+        with self._lock:
+            group = self._registry.groups.get(key)
+            return group is not None and self._registry.may_use(group, queue)
+
     def auto_group(self, key: GroupKey) -> AutoGroup:
         """A group of pods that name none, as it is now."""
         with self._lock:
