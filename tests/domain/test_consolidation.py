@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec import Raw
 from msgspec.structs import replace
 
 from extender.api.keys import HOLD, PREEMPTABLE
+from extender.api.objects.pods import Volume
+from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain.builders import budget, flavor, group, node, on_flavor, pod, preemption, queue, stranger
@@ -270,6 +273,32 @@ def test_what_could_not_start_again_stays(notes: dict[str, str], spec: dict[str,
     assert bool(evicted(wants_node(world))) is (not notes and "stop_policy" not in spec)
 
 
+def test_what_has_a_volume_stays_since_that_may_be_tied_to_its_node() -> None:
+    world = World(hgx(2), queue("q", preemption=MOVES))
+    for number in range(2):
+        placed(world, f"r{number}", f"n{number}", 1)
+        old = world.pods[f"r{number}-0"]
+        volume = Volume(persistent_volume_claim=Raw(b'{"claimName":"data"}'))
+        world.add(replace(old, spec=replace(old.spec, volumes=[volume])))
+    assert not evicted(wants_node(world))
+
+
+def test_one_group_does_not_move_for_two_gangs_at_once() -> None:
+    """Of four members that it can spare, one moves: room is kept for what replaces it alone."""
+    world = World(hgx(4), queue("q", preemption=MOVES))
+    world.add(group("elastic", 1, "q", stood_whole=True, admitted=True))
+    for number in range(4):
+        world.add(pod(f"elastic-{number}", "elastic", on=f"n{number}", owner="rs", more={GPU: "2"}))
+    for name in ("g", "h"):
+        world.add(gang(name, 1, queue="q", created=timestamp(world.now), **gpus(8)))
+    world.settle()
+    gone = evicted(world)
+    assert len(gone) == 1
+    replaced(world, *gone)
+    assert sorted(world.verdicts("g", "h")) == [Verdict.STARTING, Verdict.WAITING]
+    assert len(world.plan("elastic")) == 1
+
+
 def test_it_moves_where_nothing_forbids_it() -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
     placed(world, "r", "n0", 1)
@@ -351,16 +380,26 @@ def test_a_node_that_is_cordoned_is_no_place_any_more() -> None:
     assert again is None or set(again.homes.values()) - {home}
 
 
-def test_headroom_below_a_ceiling_is_kept_for_what_moves() -> None:
-    world = World(hgx(2), queue("q", capability={GPU: "10"}, preemption=MOVES))
+@pytest.mark.parametrize(
+    "most", [{"capability": {GPU: "10"}}, {"limits": QueueLimits(groups=3)}, {"limits": QueueLimits(pods=3)}]
+)
+def test_headroom_is_kept_for_what_moves(most: dict[str, Any]) -> None:
+    world = World(hgx(2), queue("q", preemption=MOVES, **most))
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1)
     wants_node(world)
     (gone,) = evicted(world)
-    world.delete(gone).start("g").add(gang("other", 1, queue="q", **gpus(1))).settle()
-    assert world.verdict("other") is Verdict.WAITING
-    world.add(hgx(3)[-1:]).settle()
-    assert world.reason("other") in (Reason.QUEUE_CEILING, Reason.RESERVED)
+    before = world.pods[gone]
+    world.delete(gone).start("g").add(hgx(3)[-1:])
+    world.add(gang("other", 1, queue="q", created=timestamp(world.now), **gpus(1))).settle()
+    assert world.reason("other") is Reason.RESERVED
+    world.add(
+        replace(
+            before, spec=replace(before.spec, node_name=""), status=replace(before.status, phase="Pending")
+        )
+    )
+    world.start(gone[:1])
+    assert world.reason("other") is Reason.QUEUE_CEILING
 
 
 running = st.tuples(
@@ -372,7 +411,7 @@ running = st.tuples(
 )
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.integers(2, 4),
     st.lists(running, min_size=2, max_size=8),
@@ -398,7 +437,8 @@ def test_whoever_moves_runs_again_and_so_does_the_gang(
     world.add(gang("g", wanted[0], queue="q", cpu=wanted[1], created=timestamp(world.now))).settle()
     moved = {eviction.victim.group for eviction in world.decisions.evictions.values()}
     for _ in range(40):
-        going = evicted(world)
+        if not (going := evicted(world)):
+            break
         replaced(world, *(going if at_once else going[:1]))
         for each in (*moved, key("g")):
             if plan := world.plan(each.partition("/")[2]):

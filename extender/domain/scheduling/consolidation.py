@@ -121,9 +121,10 @@ def _keep(round_: Round, group: GroupView, move: Move, homes: Sequence[PlannedPo
     budget.planner.take_amounts(rows, needs)
     gone = [home for home in homes if home[0].uid not in there]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
+    limits = budget.running.left(group, len(gone)) if gone else ()
     headroom: Amounts = {
         level: {name: min(n, max(spare[name], 0)) for name, n in asked.items()}
-        for level, asked, spare in below
+        for level, asked, spare in (*below, *limits)
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}

@@ -260,12 +260,15 @@ class Candidates:
         return queue in queues and queues[queue].record.preemption.consolidation
 
     def _may_move(self, victim: GroupView) -> bool:
-        """Only what comes back, and may start again, can move; what has moved stays there for a while."""
+        """Only what comes back, and may start again on any node, can move: claims of volumes and devices may
+        be tied to one. What has moved stays there for a while."""
         last = self._round.snapshot.moves.get(victim.key)
         if last is not None and not self._round.is_due(last.at + self._round.limits.reclaim_memory):
             return False
-        is_replaced = victim.job.managed or all(pod.is_replaced for pod in victim.once(standing))
-        return is_replaced and obstacle(self._round, victim) is None
+        pods = victim.once(standing)
+        comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
+        is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
+        return comes_back and is_free and obstacle(self._round, victim) is None
 
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
         """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,
