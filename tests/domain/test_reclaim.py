@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import QUEUE
 from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.queues import (
     BorrowWithinCohort,
     GangPolicy,
@@ -19,7 +20,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
-from tests.domain.builders import budget, node, pod, preemption, queue, stranger
+from tests.domain.builders import budget, group, node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
@@ -514,6 +515,24 @@ def test_a_full_capability_makes_room_inside_the_queue() -> None:
     world.add(important("high", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
     assert evict(world).verdict("high") is STARTS
+
+
+@pytest.mark.parametrize("policy", ["Never", "PreemptLowerPriority"])
+def test_the_class_of_a_group_says_whether_it_evicts(policy: str) -> None:
+    some = PriorityClass(Meta(name="some"), 0, preemption_policy=policy)
+    world = World(node("n"), some, queue("a"), queue("b"), gang("rich", 4, queue="b")).start("rich")
+    world.add(group("x", 2, "a", priority_class="some"), pod("x-0", "x"), pod("x-1", "x")).settle()
+    assert len(evicted(world)) == (0 if policy == "Never" else 4)
+
+
+def test_nobody_is_evicted_for_elastic_members() -> None:
+    """Queue a holds 1 of the 2 cpus that it deserves."""
+    world = World(node("n"), queue("a"), queue("b"))
+    world.add([gang(f"b{n}", 1, queue="b") for n in range(3)]).start("b0", "b1", "b2")
+    world.add(gang("elastic", 3, min_member=1, queue="a")).start("elastic")
+    assert world.verdict("elastic") is Verdict.RUNNING
+    assert world.reason("elastic") is not None
+    assert not evicted(world)
 
 
 def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
