@@ -279,6 +279,15 @@ def without_marks(site: Installation) -> None:
     site.of("validatingadmissionpolicies")[:] = kept
 
 
+def without_uses(site: Installation) -> None:
+    kept = [
+        each
+        for each in site.of("validatingadmissionpolicies")
+        if each["metadata"]["name"] != "kube-muster-uses"
+    ]
+    site.of("validatingadmissionpolicies")[:] = kept
+
+
 def without_policies(site: Installation) -> None:
     site.of("mutatingadmissionpolicies").clear()
 
@@ -628,6 +637,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),
         (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
         (without_marks, "policies", "kube-muster-marks is missing, so Muster's records on PodGroups"),
+        (without_uses, "policies", "kube-muster-uses is missing, so nothing starts in restricted queues"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),

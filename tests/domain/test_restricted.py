@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import group, node, owner, pod, queue
 from tests.domain.job_world import BATCH, JobWorld, job, unit_name
-from tests.domain.world import World, comparable, gang
+from tests.domain.world import World, comparable, gang, key
 
 NOTE = {keys.MAY_USE: "vip/PodGroup"}
 OF_POD, OF_JOB = {keys.MAY_USE: "vip/Pod"}, {keys.MAY_USE: "vip/Job"}
@@ -83,6 +83,15 @@ def test_pods_without_a_group_each_need_a_note() -> None:
     pair = [pod(f"p-{n}", queue="vip", owner="rs", annotations=notes) for n, notes in enumerate((OF_POD, {}))]
     there = world(owner("rs", min_member="2"), *pair, auto_groups=True)
     assert there.reason("podgroup-uid-rs") is Reason.QUEUE_NOT_ALLOWED
+
+
+def test_a_pod_that_runs_by_its_own_note_is_not_kept_out() -> None:
+    there = (
+        world(pod("p", queue="vip", annotations=OF_POD), auto_groups=True).start("podgroup-uid-p").run("p")
+    )
+    there.settle()
+    assert there.verdict("podgroup-uid-p") is Verdict.RUNNING
+    assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_kept_out
 
 
 def test_a_job_is_judged_by_its_own_note_whoever_makes_its_podgroup() -> None:

@@ -22,7 +22,7 @@ from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
-from extender.kube.calls import MARKS_POLICY
+from extender.kube.calls import MARKS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS
 
@@ -132,10 +132,14 @@ def policies(site: Installation) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(kube.MUTATING_POLICIES) and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", message, APPLY)
-    if MARKS_POLICY not in map(name_of, site.ours(kube.VALIDATING_POLICIES)):
+    there = set(map(name_of, site.ours(kube.VALIDATING_POLICIES)))
+    if MARKS_POLICY not in there:
         message = (
             f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
+        yield wrong("policies", message, APPLY)
+    if USES_POLICY not in there:
+        message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield wrong("policies", message, APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
