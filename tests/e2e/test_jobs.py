@@ -161,7 +161,13 @@ def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs:
 def test_a_job_that_runs_longer_than_its_queue_allows_is_suspended_until_it_is_resumed(jobs: Stage) -> None:
     jobs.queue("q", maxRunTime="3s")
     jobs.job("long", parallelism=2, suspend=True, queue="q")
-    jobs.jobs.wait_pods("long", 2, "Running")
+
+    def said() -> list[str]:
+        events = jobs.api.items(EVENTS, jobs.namespace, fieldSelector="reason=JobStopped")
+        return [event["message"] for event in events if event["involvedObject"]["name"] == "long"]
+
+    wait_for(said, what="it is suspended")
+    assert "jobs of queue q run for 3s at most" in said()[0]
     jobs.jobs.wait_condition("long", "Suspended")
     jobs.jobs.wait_pods("long", 0)
     jobs.job("next", parallelism=4, suspend=True, queue="default")
