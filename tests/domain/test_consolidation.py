@@ -14,7 +14,19 @@ from extender.api.objects.pods import Volume
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from tests.domain.builders import budget, flavor, group, node, on_flavor, pod, preemption, queue, stranger
+from extender.domain.scheduling import consolidation
+from tests.domain.builders import (
+    apart,
+    budget,
+    flavor,
+    group,
+    node,
+    on_flavor,
+    pod,
+    preemption,
+    queue,
+    stranger,
+)
 from tests.domain.job_world import JobWorld, job
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import World, gang, key, names, nodes, timestamp
@@ -297,6 +309,18 @@ def test_one_group_does_not_move_for_two_gangs_at_once() -> None:
     replaced(world, *gone)
     assert sorted(world.verdicts("g", "h")) == [Verdict.STARTING, Verdict.WAITING]
     assert len(world.plan("elastic")) == 1
+
+
+@pytest.mark.parametrize(("looks", "moves"), [(0.0, False), (1e5, True)])
+def test_a_gang_does_not_pay_for_constraints_of_others(
+    looks: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidation, "_MOST_LOOKS", looks)
+    world = World(hgx(2), queue("q", preemption=MOVES))
+    for number in range(2):
+        placed(world, f"r{number}", f"n{number}", 1, affinity=apart(app="none"))
+    wants_node(world)
+    assert world.reason("g") is (Reason.RECLAIMING if moves else Reason.FRAGMENTED)
 
 
 def test_it_moves_where_nothing_forbids_it() -> None:

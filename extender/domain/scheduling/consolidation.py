@@ -6,14 +6,15 @@ anybody is evicted, and kept until they stand there, as long as the room that th
 It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
 stands against it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from extender.domain.model.evictions import Move, Reclaim
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, total
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.planner import PlannedPod, Planner, rows_of
 from extender.domain.placement.units import Disruptions, Unit
 from extender.domain.placement.victim_search import Found, Search
@@ -28,6 +29,7 @@ from extender.domain.snapshot.wholeness import Missing
 
 _SEARCHES = 4  # for one gang in one round, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
+_MOST_LOOKS = 1e5  # at a node for a term, to find a place for them
 
 
 class NothingLost(VictimShares):
@@ -59,12 +61,24 @@ def find_with_homes(
         trial = planner.clone()
         trial.free(pods)
         trial.hold((pod, found.plan[pod.uid]) for pod in wanted.members)
-        homes = trial.place([_as_now(round_, pod) for pod in pods], partly=True) or {}
+        homes = _homes(round_, trial, pods)
         if len(homes) == len(pods):
             return Found(found.takings, found.plan, homes)
         stays = {taking.unit for taking in found.takings if any(pod.uid not in homes for pod in taking.pods)}
         units = [unit for unit in units if unit not in stays]
     return None
+
+
+def _homes(round_: Round, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
+    """Nodes for what replaces pods, as far as there are any. What their constraints cost to look at is not
+    for the gang to pay: where it is too much, there are none."""
+    own = round_.effort.allow(_MOST_LOOKS)
+    try:
+        return planner.place([_as_now(round_, pod) for pod in pods], partly=True) or {}
+    except TooDear:
+        return {}
+    finally:
+        round_.effort.allow(own)
 
 
 def _that_fit_elsewhere(round_: Round, planner: Planner, units: Iterable[Unit]) -> list[Unit]:
