@@ -13,10 +13,21 @@ from msgspec.structs import replace
 from extender.api.objects.queues import BorrowWithinCohort, QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import NAMESPACE, node, pod, preemption, queue
-from tests.domain.world import LIMITS, World, gang, timestamp
+from tests.domain.world import LIMITS, World, gang, key, timestamp
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
 HOUR = LIMITS.reclaim_memory
+
+
+def written(world: World) -> QueueStatus:
+    """What the status of queue a remembers."""
+    reclaimed = world.decisions.queues["a"].reclaimed.items()
+    return QueueStatus(
+        reclaimed=[
+            QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.used)
+            for losing, last in reclaimed
+        ]
+    )
 
 
 class Refusing:
@@ -40,11 +51,7 @@ class Refusing:
         """Another Muster, which knows what the API server does."""
         before = self.world
         groups = [gang(name, 1, queue="b")[0] for name in VICTIMS]
-        written = [
-            QueueReclaimed(losing.queue, last.group, last.at, last.in_vain)
-            for losing, last in before.decisions.queues["a"].reclaimed.items()
-        ]
-        claiming = replace(self.claiming, status=QueueStatus(reclaimed=written))
+        claiming = replace(self.claiming, status=written(before))
         self.world = World(self.objects, claiming, groups, gang("x", 2, queue="a")[0])
         self.world.now = before.now
         self.world.add(*before.pods.values())
@@ -163,3 +170,37 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
         world.settle()
         planned = [name for each in world.decisions.groups for name in world.plan(each.partition("/")[2])]
         world.scheduler_takes(*planned).run(*planned).settle()
+
+
+@pytest.mark.parametrize(("starts", "most"), [(False, (1 + 3) * 8), (True, 60 * 8)])
+def test_who_comes_only_to_evict_is_given_little(starts: bool, most: int) -> None:
+    """Eight groups come each minute for an hour, and are deleted once room is taken back for them, or once
+    they have used it. Muster begins anew every ten minutes. Evicted pods come again."""
+    base: list[Any] = [node("n", cpu="16"), queue("b")]
+    world = World(base, queue("a"), [gang(f"b{n}", 1, queue="b") for n in range(16)])
+    world.start(*(f"b{n}" for n in range(16)))
+    gone = 0
+    for turn in range(60):
+        names = [f"x{turn}-{n}" for n in range(8)]
+        world.add([gang(name, 1, queue="a") for name in names]).settle()
+        for _ in range(3):
+            victims = [each.victim for each in world.decisions.evictions.values()]
+            for number, victim in enumerate(victims):
+                again = pod(f"{victim.name}-{turn}-{number}", victim.group.partition("/")[2])
+                world.delete(victim.name).add(again)
+            gone += len(victims)
+            world.settle()
+        if starts and world.plan(names[0]):
+            world.start(*(name for name in names if world.plan(name)))
+        for name in names:
+            world.ledger.intake.drop_group(key(name))
+        world.delete(*(f"{name}-0" for name in names)).settle()
+        world.start(*(name for name in (f"b{n}" for n in range(16)) if world.plan(name)))
+        if turn % 10 == 9:
+            before, groups = world, [gang(f"b{n}", 1, queue="b")[0] for n in range(16)]
+            world = World(base, replace(queue("a"), status=written(before)), groups)
+            world.now = before.now
+            world.add(*before.pods.values()).settle()
+        world.pass_time(60.0)
+    assert 8 <= gone <= most
+    assert starts is (gone > (1 + 3) * 8)

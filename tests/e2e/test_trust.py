@@ -1,6 +1,6 @@
 """What anybody may write is not believed: marks on PodGroups, priorities, and nodes of pods' own choosing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -317,6 +317,61 @@ def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
         wait_for(lambda: grace() == {240}, what="no more than their queue gives them")
     stage.kubelet.on()
     stage.wait_phase(poor)
+
+
+def test_who_comes_only_to_evict_is_soon_given_nothing(
+    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+) -> None:
+    """Four times room is taken back for groups that are deleted before they have it; then no more, also for a
+    Muster that begins anew. What was evicted comes again."""
+    stage.api.patch(QUEUES, "rich", {"spec": {"preemption": {"honour": ["PodDisruptionBudgets"]}}})
+    there = set(lent)
+
+    def came(turn: int) -> str:
+        name = f"thief{turn}"
+        tenant.create(
+            POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=2, queue="poor")
+        )
+        for number in range(2):
+            made = objects.pod(f"{name}-{number}", namespace=stage.namespace, group=name, cpu="2", gated=True)
+            tenant.create(PODS, made)
+        return name
+
+    for turn in range(4):
+        stage.kubelet.off()
+        name = came(turn)
+        going = wait_for(partial(_both_going, stage, there), what="room is taken back")
+        tenant.delete(POD_GROUPS, name, stage.namespace)
+        for number in range(2):
+            tenant.delete(PODS, f"{name}-{number}", stage.namespace, grace=0)
+        stage.kubelet.on()
+        stage.wait_phase(going, "Gone")
+        slow: Json = {"group": "rich", "cpu": "2", "gated": True, "terminationGracePeriodSeconds": 600}
+        again = stage.pods("rich", len(going), first=10 * (turn + 1), **slow)
+        stage.wait_phase(again)
+        there = there - set(going) | set(again)
+    last = came(4)
+    for _ in range(2):
+        told = "queue rich gave room to queue poor in vain, and gives none for an hour"
+        muster.wait_decision(stage.namespace, last, verdict="Waiting", spared=told)
+        assert not any(_is_going(stage, each) for each in there)
+        wait_for(lambda: _in_vain(stage, "poor") == [3], what="its status remembers it")
+        muster.kill()
+        muster.start()
+
+
+def _in_vain(stage: Stage, queue: str) -> list[int]:
+    status = stage.api.get(QUEUES, queue).get("status", {})
+    return [each.get("inVain", 0) for each in status.get("reclaimed", ())]
+
+
+def _both_going(stage: Stage, pods: Iterable[str]) -> list[str]:
+    going = [name for name in pods if _is_going(stage, name)]
+    return going if len(going) == 2 else []
+
+
+def _is_going(stage: Stage, pod: str) -> bool:
+    return "deletionTimestamp" in stage.pod(pod)["metadata"]
 
 
 # ---- priorities

@@ -110,12 +110,14 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueReclaimed(Wire, frozen=True):
-    """When room was last taken from another queue, for which group, and how often before in vain."""
+    """When room was last taken from another queue, for which group, how often before in vain, and whether
+    that group has stood whole since."""
 
     queue: str
     group: str = ""
     at: str = ""
     in_vain: int = 0
+    used: bool = False
 
 
 class QueueFlavorStatus(Wire, frozen=True):

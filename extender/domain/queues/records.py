@@ -29,7 +29,8 @@ class Reclaimed(msgspec.Struct, frozen=True, gc=False):
 
     group: GroupKey  # for which
     at: str  # a timestamp
-    in_vain: int = 0  # how often, each within an hour of the last time, the one before waited for room again
+    in_vain: int = 0  # how often, each within an hour of the last time, the room was not kept or not used
+    used: bool = False  # whether that group has stood whole since
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -123,7 +124,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(
-                GroupKey(each.group), each.at, each.in_vain
+                GroupKey(each.group), each.at, each.in_vain, each.used
             )
             for each in queue.status.reclaimed or ()
         },

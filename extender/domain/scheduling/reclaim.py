@@ -411,7 +411,8 @@ class _Searches:
 def _taken_from(round_: Round, group: GroupView, losing: LosingTo) -> Reclaimed:
     """That a group takes room from another queue. The last time was in vain if that queue has taken room back
     since, unless this group came only then: that is no turn in a loop, but two queues that lend to each other
-    as their work comes and goes. It was in vain, too, if whom it was for waits again."""
+    as their work comes and goes. It was in vain, too, if whom it was for waits again, or has gone before it
+    stood whole."""
     now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(losing)
     if last is None:
         return Reclaimed(group.key, now)
@@ -420,7 +421,8 @@ def _taken_from(round_: Round, group: GroupView, losing: LosingTo) -> Reclaimed:
     went_back = back_at > last.at and group.created <= back_at
     before = round_.decision_on(last.group)
     waits = before is not None and before.verdict is Verdict.WAITING and before.reclaim is None
-    return Reclaimed(group.key, now, last.in_vain + (waits or went_back))
+    is_unused = before is None and not last.used
+    return Reclaimed(group.key, now, last.in_vain + (waits or went_back or is_unused))
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:

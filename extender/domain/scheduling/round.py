@@ -8,6 +8,8 @@ from pathlib import PurePath
 from traceback import extract_tb
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from extender.api.keys import STOP_DRAIN
 from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
@@ -109,8 +111,12 @@ class Round:
                 found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((it, last) for it, last in found.items() if self.snapshot.moment(last.at) > until)
-            self._reclaimed[queue] = dict(recent)
+            self._reclaimed[queue] = {it: self._noting_use(last) for it, last in recent}
         return self._reclaimed[queue]
+
+    def _noting_use(self, last: Reclaimed) -> Reclaimed:
+        group = None if last.used else self.snapshot.groups.get(last.group)
+        return replace(last, used=True) if group is not None and group.stood_whole else last
 
     def unsettled(
         self, groups: Iterable[GroupView], decide: Callable[[GroupView], GroupDecision | None]
