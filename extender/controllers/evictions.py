@@ -60,7 +60,8 @@ class EvictionsController(RecordingController[Uid]):
     def reconcile(self, uid: Uid) -> None:
         """By the newest decisions. The pods of a job are not evicted: the job is suspended."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
-        if pod is None or self._ledger.registry.has_job(pod.group) or (pod.deleting and eviction is None):
+        is_slow = eviction is not None and eviction.is_slow
+        if pod is None or (not is_slow if pod.deleting else self._ledger.registry.has_job(pod.group)):
             return None
         decision = self._decisions.groups.get(pod.group)
         if eviction is not None:
@@ -77,8 +78,10 @@ class EvictionsController(RecordingController[Uid]):
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         queue = self._ledger.queues.view(self._ledger.groups.queue_of(pod.group)) if pod.group else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
-        overrules = protection is not None and cause is EvictionCause.RECLAIM and not protection.by_budgets
-        grace = protection.max_grace if protection is not None else None
+        grace, overrules = None, False
+        if protection is not None:  # budgets keep none that is going
+            grace = protection.max_grace
+            overrules = cause is EvictionCause.RECLAIM and not (protection.by_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)

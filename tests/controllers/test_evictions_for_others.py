@@ -1,18 +1,23 @@
 """Evicting pods that give their room to others."""
 
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
 from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
 from extender.kube.errors import TooManyRequests
 from tests.controllers.bench import Bench
-from tests.domain.builders import node, queue, stranger
-from tests.domain.world import gang
+from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.world import gang, timestamp
 
 
 class Reclaiming(Bench):
     """Queue b holds all four cpus, and a group of queue a is below its share."""
 
-    def __init__(self) -> None:
-        super().__init__(node("n"), queue("a"), queue("b"))
+    def __init__(self, **rules: Any) -> None:
+        super().__init__(node("n"), queue("a"), queue("b", preemption=preemption(**rules)))
         for n in range(4):
             self.add(gang(f"b{n}", 1, queue="b"))
         self.start(*(f"b{n}" for n in range(4)))
@@ -75,3 +80,27 @@ def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None
         evictor.look(bench.decisions)
         bench.flush()
     assert [call[1] for call in bench.api.calls if call[0] == "evict"] == ["low-1"] * 4
+
+
+@pytest.mark.parametrize(("honour", "verb"), [(["PodDisruptionBudgets"], "evict"), ([], "delete")])
+def test_budgets_are_overruled_by_deletion_where_their_queue_says_so(honour: list[str], verb: str) -> None:
+    bench = Reclaiming(honour=honour, max_grace_period="90s")
+    with bench.writing():
+        (call,) = [call for call in bench.look() if call[0] in ("evict", "delete")]
+        assert (call[0], call[2]) == (verb, 90.0)
+        bench.mark_deleted(str(call[1]))
+        bench.advance(10.0)
+        assert [again for again in bench.look() if again[0] in ("evict", "delete")] == []
+
+
+def test_a_pod_that_takes_too_long_to_go_is_hurried() -> None:
+    bench = Reclaiming(honour=[])
+    with bench.writing():
+        for name in [name for name in bench.pods if name.startswith("b")]:
+            before = bench.pods[name]
+            going = replace(before.metadata, deletion_timestamp=timestamp(bench.now + 2e9))
+            bench.add(replace(before, metadata=going))
+        bench.settle()
+        asked = sorted(call[1:] for call in bench.look() if call[0] in ("evict", "delete"))
+    assert asked == [(f"b{n}-0", 240.0) for n in range(4)]
+    assert {call[0] for call in bench.api.calls} <= {"evict", "event", "disrupted"}

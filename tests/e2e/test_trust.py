@@ -313,8 +313,7 @@ def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
         return {each["metadata"]["deletionGracePeriodSeconds"] for each in map(stage.pod, lent)}
 
     assert grace() != {240}
-    with manifests.applied(stage.api, "overruling/rbac.yaml"):
-        wait_for(lambda: grace() == {240}, what="no more than their queue gives them")
+    wait_for(lambda: grace() == {240}, what="no more than their queue gives them")
     stage.kubelet.on()
     stage.wait_phase(poor)
 

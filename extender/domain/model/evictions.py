@@ -102,3 +102,4 @@ class Eviction(msgspec.Struct, frozen=True):
 
     victim: ReclaimVictim
     why: str  # for people: for whom, and by which rule
+    is_slow: bool = False  # it is being deleted already, but takes too long

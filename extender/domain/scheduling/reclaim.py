@@ -191,8 +191,8 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
     a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
     starving = _starving(round_)
-    if starving:
-        round_.evictions |= {each.uid: Eviction(each, _LINGERS) for each in lingering(round_)}
+    if starving or round_.reclaims:
+        round_.evictions |= {each.uid: Eviction(each, _LINGERS, is_slow=True) for each in lingering(round_)}
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
     may_find = [group for group in starving if (group.queue, group.priority) not in idle]
     longest = _longest(may_find)
