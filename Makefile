@@ -69,6 +69,9 @@ nightly: $(READY)  ## the e2e tests' own tools, the embedded server beside a rea
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+hostile: $(READY)  ## what a tenant writes to harm others, on a real control plane, twice what e2e does (TIMES=2; needs Go)
+	MUSTER_HOSTILE=$(or $(TIMES),2) $(E2E) tests/e2e/test_hostile.py -s $(ARGS)
+
 coverage: $(READY)  ## how much of domain, ports, verbs and view their tests reach; fails below the floors of tools/coverage.py
 	MUSTER_EXAMPLES=0.2 $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json \
 	    tests/domain tests/ports tests/verbs tests/view $(ARGS)
@@ -101,4 +104,4 @@ wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx inst
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance coverage shape chart hashes image release wheel clean
+.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean

@@ -8,7 +8,13 @@ from contextlib import ExitStack, contextmanager, suppress
 HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: local"
 HALF_A_BODY = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 HALF_A_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
-HALVES = {"verbs": HALF_A_BODY, "health": HALF_A_HEAD, "debug": HALF_A_HEAD, "webhooks": HALF_A_HANDSHAKE}
+HALVES = {
+    "verbs": HALF_A_BODY,
+    "health": HALF_A_HEAD,
+    "debug": HALF_A_HEAD,
+    "view": HALF_A_HEAD,
+    "webhooks": HALF_A_HANDSHAKE,
+}
 PATIENCE = 60
 
 

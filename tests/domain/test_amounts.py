@@ -121,7 +121,7 @@ def test_what_a_group_asks_for_makes_no_decision_long() -> None:
     decision = world.queue("default")
     for amounts in (decision.allocated, decision.requested, decision.deserved, decision.ceiling):
         assert amounts.keys() <= {"cpu", "memory", "pods"}
-    assert world.reason("wide") is Reason.NEVER_FITS
+    assert world.reason("wide") is Reason.TOO_COMPLEX
     assert len(world.detail("wide")) < 300
 
 

@@ -100,6 +100,11 @@ CASES = {
         "pod p has 257 host ports; 256 are judged at most",
         lambda: World(node("n"), gang("g", 1), with_host_ports(pod("p", "g"), 257)),
     ),
+    "more resources than are judged": Case(
+        Reason.TOO_COMPLEX,
+        "pod g-0 has 257 resources; 256 are judged at most",
+        lambda: World(node("n"), gang("g", 1, more={f"x.io/r{n}": "1" for n in range(256)})),
+    ),
     "more text than is judged": Case(
         Reason.TOO_COMPLEX,
         "pod g-0 has 193 KiB of selectors, affinity, tolerations and volumes; 128 are judged at most",

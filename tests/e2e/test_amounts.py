@@ -71,7 +71,7 @@ def test_resources_that_no_node_offers_make_no_status_longer(
         stage.pods(f"wide{number}", 1, cpu="10m", scheduler=SOMEBODY, limits=names, nodeName="n0")
     ours = {f"ours.example.com/r{n}": "1" for n in range(4000)}
     stage.gang("wide", 1, gated=True, limits=ours)
-    stage.wait_reason("wide", "NeverFits")
+    stage.wait_reason("wide", "TooComplex")
     stage.wait_phase(stage.gang("a", 3, gated=True))
     wait_for(lambda: _allocated(stage).get("cpu") == "3", what="the queue's status counts the gang")
     status = stage.api.get(QUEUES, "default")["status"]

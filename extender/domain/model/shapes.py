@@ -52,7 +52,7 @@ _ANY_NAMESPACE = LabelSelector()
 _MOST_OF_OTHERS = 8  # terms of one pod that is not ours
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
-MOST_TERMS, MOST_PORTS, MOST_TEXT = 64, 256, 128 * 1024
+MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
 KEPT_AS_READ = 4096  # selectors of terms
 _SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too
 _BEYOND = ""  # no namespace
@@ -286,6 +286,10 @@ def _excess(spec: PodSpec) -> str:
     ports = sum(len(container.ports or ()) for container in spec.containers)
     if ports > MOST_PORTS and (ports := len(_host_ports(spec))) > MOST_PORTS:
         return f"{ports} host ports; {MOST_PORTS} are judged at most"
+    parts = (spec, *spec.containers, *(spec.init_containers or ()))
+    asked = [part.resources.requests for part in parts if part.resources and part.resources.requests]
+    if sum(map(len, asked)) > MOST_RESOURCES and (names := len(set().union(*asked))) > MOST_RESOURCES:
+        return f"{names} resources; {MOST_RESOURCES} are judged at most"
     text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
     if len(text) > MOST_TEXT:
         size, most = len(text) // 1024, MOST_TEXT // 1024
