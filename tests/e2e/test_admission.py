@@ -26,6 +26,7 @@ from tests.e2e.harness.resources import (
     PODS,
     QUEUES,
     REPLICA_SETS,
+    RESOURCE_FLAVORS,
     SECRETS,
     Resource,
 )
@@ -137,6 +138,26 @@ def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None
         known(stage, judge, name)
         assert "is never deleted" in refusal(partial(stage.api.delete, QUEUES, name), 403)
     assert "is never deleted" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
+
+
+def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, judge: Muster) -> None:
+    """Its labels and taints are judged by the schema, and the keys of labels by Muster."""
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+    create = partial(stage.api.create, RESOURCE_FLAVORS)
+    wrong = {**head, "spec": {"nodeTaints": [{"key": "a", "effect": "Never"}]}}
+    assert "nodeTaints" in refusal(partial(create, wrong), 422)
+    wrong = {**head, "spec": {"nodeLabels": {"a/b/c": "d"}}}
+    assert "allowed is that of a label" in refusal(partial(create, wrong), 422)
+    create({**head, "spec": {"nodeLabels": {"example.com/gpu": "h100"}}})
+    stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
+    known(stage, judge, "team")
+    assert "is named by queue team" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
+    assert "one is allowed" in refusal(
+        lambda: stage.queue("both", flavors=[{"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}]), 422
+    )
+    stage.api.patch(QUEUES, "team", {"spec": {"flavors": None}})
+    wait_for(lambda: "team" not in judge.debug("/debug/flavors"), what="team known to name none")
+    stage.api.delete(RESOURCE_FLAVORS, "h100")
 
 
 def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, judge: Muster) -> None:
