@@ -435,7 +435,7 @@ running = st.tuples(
 )
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.integers(2, 4),
     st.lists(running, min_size=2, max_size=8),
@@ -460,9 +460,8 @@ def test_whoever_moves_runs_again_and_so_does_the_gang(
     before = {each.key: len(each.placed) for each in world.ledger.snapshot().groups.values()}
     world.add(gang("g", wanted[0], queue="q", cpu=wanted[1], created=timestamp(world.now))).settle()
     moved = {eviction.victim.group for eviction in world.decisions.evictions.values()}
-    for _ in range(40):
-        if not (going := evicted(world)):
-            break
+    for _ in range(16):  # members that can be spared come last
+        going = evicted(world)
         replaced(world, *(going if at_once else going[:1]))
         for each in (*moved, key("g")):
             if plan := world.plan(each.partition("/")[2]):
