@@ -70,14 +70,19 @@ def test_a_share_is_not_taken_whatever_is_honoured() -> None:
     assert (world.verdict("y"), evicted(world)) == (Verdict.WAITING, [])
 
 
-def test_what_the_cluster_rests_on_stays() -> None:
-    world = lent([], priority=SYSTEM_PRIORITY)
-    assert evicted(world) == []
+def test_a_class_of_kubernetes_keeps_no_lent_room() -> None:
+    """Kubernetes lets whoever may create pods name one, in every namespace."""
+    assert evicted(lent([], priority=SYSTEM_PRIORITY)) == [*names("late", 2)]
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+@pytest.mark.parametrize("controls", [False, True])
+def test_an_owner_that_anybody_may_write_keeps_no_lent_room(kind: str, controls: bool) -> None:
     world = World(node("n"), queue("a"), queue("b", preemption=preemption(honour=[])))
-    of_node = pod("d", queue="b", cpu="4", on="n")
-    owned = [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)]
-    world.add(replace(of_node, metadata=replace(of_node.metadata, owner_references=owned)))
-    assert evicted(world.add(gang("x", 2, queue="a")).settle()) == []
+    held = pod("d", queue="b", cpu="4", on="n")
+    owned = [OwnerReference("example.com/v1", kind, "d", "uid-d", controls)]
+    world.add(replace(held, metadata=replace(held.metadata, owner_references=owned)))
+    assert evicted(world.add(gang("x", 2, queue="a")).settle()) == ["d"]
 
 
 def test_inside_a_queue_and_for_borrowers_pods_are_asked() -> None:

@@ -162,7 +162,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         running_since=status.start_time or "",
         unscheduled=_unscheduled(pod),
         preemptable=_allows_preemption(meta),
-        is_vital=_is_vital(pod),
+        is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
         gone_by=meta.deletion_timestamp or "",
         never_preempts=spec.preemption_policy == keys.NEVER,
         may_use=noted_use(meta, "Pod"),
@@ -184,7 +184,9 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
 
 
 def _is_vital(pod: Pod) -> bool:
-    """Whether its room is never taken. A pod that belongs to its node would come back at once."""
+    """Whether the room of a pod that is not ours is never taken. One that belongs to its node would come back
+    at once; one of ours waits in its queue as others do. Whoever may write a pod says whose it is and of
+    which class, so that of ours neither counts."""
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
     return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
