@@ -473,10 +473,14 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_for_the_next_after_a_moment
     assert never.detail == f"its pods are refused: {refusal}"
 
 
-def test_a_job_whose_pods_a_quota_refuses_starts_once_others_have_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_job_some_or_all_of_whose_pods_a_quota_refuses_starts_once_others_have_ended(
+    tmp_path: Path, before: int
+) -> None:
     """Tried at 0, 7, 19 and 41 seconds: after a moment each time, and pauses of 5, 10 and 20 seconds."""
-    before = pod("first", cpu="1", run="30").replace("{sched", "{activeDeadlineSeconds: 99, sched")
-    result = run(loaded(tmp_path, limit(3), before, LIMITED_JOB))
+    pods = [pod(f"first-{number}", cpu="100m", run="30") for number in range(before)]
+    first = [text.replace("{sched", "{activeDeadlineSeconds: 99, sched") for text in pods]
+    result = run(loaded(tmp_path, limit(3), *first, LIMITED_JOB))
     assert (starts(result)["job/cut"], result.report.makespan) == (41.0, 51.0)
 
 

@@ -7,16 +7,20 @@ Suspended jobs wait as in a cluster, and make their pods when room has been clai
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.base import Condition
+from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod, PodStatus
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.job_suspension import JobStep, next_step
+from extender.domain.snapshot.jobs import AnyJob
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.quotas import charged, refusal
@@ -86,7 +90,7 @@ class VirtualCluster:
             self._started[key] = self._jobs.pop(key)
             found.append((job, managed.reduced_to))
             self._left[key] += len(job.pods[: managed.reduced_to])
-            self.ledger.intake.set_job(job.kind, job.let_go(self._clock(), managed.reduced_to))
+            self._tell(job, job.let_go(self._clock(), managed.reduced_to))
             if (going := self.ledger.managed_job(key)) is not None:
                 spec = replace(job.unit.group.spec, min_member=going.members)
                 self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
@@ -107,7 +111,15 @@ class VirtualCluster:
         del self._left[key]
         self._jobs[key] = job
         self.ledger.intake.set_group(job.unit.group)
-        self.ledger.intake.set_job(job.kind, job.waiting)
+        self._tell(job, job.waiting)
+
+    def _tell(self, job: JobArrival, now: AnyJob) -> None:
+        """A job has changed, which may be the owner of its pods."""
+        known = self.ledger.intake.set_job(job.kind, now)
+        if WORKLOADS[job.kind].makes_groups:
+            self.ledger.intake.set_maker(job.kind, now, known)
+        else:
+            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
     def refusal(self, pod: Pod) -> str:
         """Why a quota does not take a new pod, in the API's words; empty if all do."""
