@@ -210,6 +210,9 @@ def _other_kinds() -> Iterator[Sent]:
     yield bad("group with a text", GROUPS, group(minMember="3"))
     yield bad("group with a negative role", GROUPS, group(minTaskMember={"worker": -1}))
     yield bad("group with negative resources", GROUPS, group(minResources={"cpu": "-1"}))
+    names = {f"example.com/{number}": 1 for number in range(257)}
+    yield bad("group with too many resources", GROUPS, group(minResources=names))
+    yield bad("group with too many roles", GROUPS, group(minTaskMember=names))
     yield bad("group with a misspelt field", GROUPS, group(minMembers=1), STRICT)
     yield bad("group with a number for its queue", GROUPS, group(queue=7))
 
