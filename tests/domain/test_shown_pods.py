@@ -13,6 +13,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
 from tests.domain.builders import SCHEDULER, node, pod, stranger
+from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
 
 MESSAGE = "0/2 nodes are available: 2 Insufficient magic."
@@ -331,3 +332,16 @@ def test_what_is_released_taken_back_and_leaving_is_counted() -> None:
     assert world.ledger.shown.counts() == (2, 0, 0)
     world.report("g-0", MESSAGE)
     assert world.ledger.shown.counts() == (1, 1, 1)
+
+
+def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
+    """Its pods come one by one: those to come have claims, and would stay nominated for ever."""
+    world = JobWorld(node("a", cpu="4"), viewed=True).submit(job("train", 4))
+    world.stopped = True
+    world.work()
+    for number in range(4):
+        world.add(pod_of(world.jobs["train"], f"train-{number}")).settle()
+        assert set(world.shown()) == set(world.pods_of("train"))
+        assert world.ledger.shown.counts().released == number + 1
+    world.scheduler_takes(*world.pods_of("train")).run(*world.pods_of("train"))
+    assert world.ledger.shown.counts().released == 0

@@ -124,8 +124,9 @@ class ShownPods(Appearances):
     def _release_group(self, group: Group) -> bool:
         """Whether all planned members are shown now. A member of a gang is nominated to its node. Once the
         scheduler has refused it, it may find another by itself; for a group of one, its own scoring picks the
-        node. It has to ask then, where claims are to be minded that it does not know."""
-        claims = (self._claims.get(uid) for uid in group.pods)
+        node. It has to ask then, where claims are to be minded that it does not know. Pods that a job has yet
+        to make cannot be shown: nobody would count them off their node again."""
+        claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         for claim in planned:
             attempt = group.attempt(claim.pod.uid)
