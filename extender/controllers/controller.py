@@ -169,6 +169,7 @@ class PacedController(Controller[K]):
     def prepare(self) -> None:
         self._budget = TokenBucket(self.rate, self.burst, self._clock())
         self._parked: dict[K, object] = {}  # keys that wait in a lane of numbers, with their course
+        self._is_turn = False  # whether the key that is attended to comes from a lane of numbers
 
     def rest(self) -> None:
         self._parked.clear()
@@ -187,10 +188,22 @@ class PacedController(Controller[K]):
 
     def _work(self, least_urgent: int | None = None) -> None:
         super()._work(0)
+        self._is_turn = True
+        try:
+            self._work_on_numbers()
+        finally:
+            self._is_turn = False
+
+    def _work_on_numbers(self) -> None:
         for _ in range(_AT_ONCE):
             if not self._may_begin_numbers() or (key := self._queue.take()) is None:
                 return
             self._attend(key)
+
+    def _take_turn(self) -> bool:
+        """Whether mere numbers may be written now. Those that wait come first: else numbers that change all
+        the time would take every token before them."""
+        return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
         return self._writers.depth < _BUSY and self._budget.left(self._clock()) >= 1

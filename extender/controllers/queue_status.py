@@ -136,7 +136,7 @@ class QueueController(PacedController[str], Generic[T]):
         """Submit `write` when this object's turn has come: `at_once`, or as the budget allows."""
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
-        elif at_once() or self._budget.take(self._clock()):
+        elif at_once() or self._take_turn():
             self._next[key] = self._clock() + _PACE
             self.write(key, write)
         else:

@@ -326,3 +326,27 @@ def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
     desk.keep(queue("q"))
     desk.rest()
     assert desk.status().flavors is None
+
+
+class ShownOnChange(Desk):
+    """The watch shows a queue when it has changed, and not otherwise."""
+
+    def follow(self, queue: Queue) -> None:
+        known = self.copies.get(queue.metadata.name)
+        if known is None or known.queue.metadata.resource_version != queue.metadata.resource_version:
+            super().follow(queue)
+
+
+def test_numbers_that_change_all_the_time_keep_no_others_from_being_told() -> None:
+    """What three queues have held lately changes at each look; another has new numbers once."""
+    held, limits = ("x", "y", "z"), replace(LIMITS, usage_half_life=100.0)
+    made = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)
+    with made.writing():
+        made.keep(*map(queue, (*held, "q")))
+        made.start(*held)
+        for _ in range(40):  # the burst is used up
+            made.look(seconds=1.01)
+        made.add(gang("late", 1, queue="q"))
+        for _ in range(10):
+            made.look(seconds=1.01)
+        assert made.status("q").inqueue == 1
