@@ -60,6 +60,10 @@ def too_long(field: str, longest: int) -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes")
 
 
+def too_many(field: str, found: int, most: int) -> FieldError:
+    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {most} items")
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list | str):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

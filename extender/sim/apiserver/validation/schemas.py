@@ -160,17 +160,26 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, in_rules or at)
     if isinstance(value, dict):
-        for name in published.get("required", ()):
-            if name not in value:
-                yield errors.required(f"{at}.{name}")
-        for name in sorted(value):
-            in_rules = f"{at}[{name}]" if "additionalProperties" in published else ""
-            yield from schema_errors(value[name], schema.field(name), f"{at}.{name}", in_rules)
+        yield from _field_errors(value, schema, at)
     if isinstance(value, list):
         yield from _item_errors(value, schema, at)
 
 
+def _field_errors(fields: Json, schema: FieldSchema, at: str) -> errors.FieldErrors:
+    published = schema.published
+    if len(fields) > (most := published.get("maxProperties", len(fields))):
+        yield errors.too_many(at, len(fields), most)
+    for name in published.get("required", ()):
+        if name not in fields:
+            yield errors.required(f"{at}.{name}")
+    for name in sorted(fields):
+        in_rules = f"{at}[{name}]" if "additionalProperties" in published else ""
+        yield from schema_errors(fields[name], schema.field(name), f"{at}.{name}", in_rules)
+
+
 def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.FieldErrors:
+    if len(items) > (most := schema.published.get("maxItems", len(items))):
+        yield errors.too_many(at, len(items), most)
     keys = set()
     for place, item in enumerate(items):
         yield from schema_errors(item, schema.items, f"{at}[{place}]")
