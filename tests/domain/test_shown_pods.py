@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Condition
@@ -146,13 +147,70 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
     assert "g-0" in world.settle().shown()
 
 
-def _refuse_twice(world: World) -> None:
+def _refuse_twice(world: World, words: str = MESSAGE) -> None:
     """The first time it is shown again soon."""
-    world.report("g-0", MESSAGE)
+    world.report("g-0", words)
     world.settle().pass_time(0.6)
     assert "g-0" in world.settle().shown()
-    world.report("g-0", MESSAGE)
-    assert world.settle().shown() == {}
+    world.report("g-0", words)
+    assert "g-0" not in world.settle().shown()
+
+
+# What stands where the scheduler assumes pods whose bindings Muster is about to refuse.
+OUTDATED = "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack room, 5 Insufficient cpu."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        OUTDATED,
+        "0/6 nodes are available: 6 Insufficient cpu.",
+        "0/6 nodes are available: 1 node(s) had untolerated taint {a: b}, 5 Insufficient cpu.",
+        "0/6 nodes are available: 6 Too many pods. preemption: 0/6 nodes are available: 6 no victims.",
+    ],
+)
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_refusal_for_room_that_is_there_passes_in_seconds(words: str, members: int) -> None:
+    world = viewed(nodes("a", "b", cpu="2"), gang("g", members, gated=False, cpu="2"))
+    _refuse_twice(world, words)
+    world.pass_time(0.6)
+    assert "g-0" in world.settle().shown()
+    assert world.verdict("g") is Verdict.STARTING
+
+
+def test_a_pod_refused_for_one_that_took_its_node_and_may_not_bind_there_is_shown_again() -> None:
+    """The scheduler, which does not ask for either, has room there again once it hears of the refusal."""
+    groups = [gang(name, 1, gated=False, cpu="2", min_member=1) for name in ("g", "other")]
+    world = viewed(nodes("a", "b", cpu="2"), *groups)
+    planned = [claim.node for name in ("other-0", "g-0") if (claim := world.claim(name))]
+    assert world.hold("other-0", planned[1]) is Reason.NO_ROOM
+    assert world.answer("g-0", planned[:1]) is Reason.NO_ROOM
+    _refuse_twice(world, OUTDATED.replace("5", "1"))
+    world.pass_time(0.6)
+    assert "g-0" in world.settle().shown()
+
+
+def test_a_refusal_for_other_reasons_lasts() -> None:
+    for words in (OUTDATED.replace("cpu", "magic"), OUTDATED.replace("5", "4 crooked, 1")):
+        world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+        _refuse_twice(world, words)
+        world.pass_time(30)
+        assert (world.reason("g"), world.shown()) == (Reason.REFUSED_BY_SCHEDULER, {})
+
+
+def test_a_refusal_for_room_that_another_pod_is_nominated_to_is_met_ever_more_rarely() -> None:
+    """The scheduler keeps room for a pod of others, of which Muster does not know."""
+    world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+    begun, asked = world.now, []
+    while world.now < begun + 600:
+        if "g-0" in world.shown():
+            asked.append(world.now - begun)
+            world.report("g-0", OUTDATED)
+            world.settle()
+        world.pass_time(0.25)
+    assert len([at for at in asked if at < 10]) <= 6
+    assert len([at for at in asked if at > 300]) <= 2
+    assert len(asked) >= 9, "it is still tried"
 
 
 def test_it_is_shown_again_only_after_the_scheduler_reported_the_end_of_the_old_attempt() -> None:

@@ -27,7 +27,7 @@ from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
 from extender.domain.model.evictions import Move, Reclaim
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.reasons import Outcome, Verdict
+from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
@@ -230,7 +230,10 @@ class Ledger:
         now, turned = self._clock(), False
         for uid, node in decision.moved.items():  # where the scheduler refuses a shape
             if (pod := group.pods.get(uid)) is not None:
-                self._refusals.learn(self.pods.separate(pod), node, now + self.limits.refusal_memory)
+                expires = now + self.limits.refusal_memory
+                if lacks_only_room(group.attempt(uid).words, pod.shape.requests):  # it may know of it by then
+                    expires = min(expires, decision.retry_at)
+                self._refusals.learn(self.pods.separate(pod), node, expires)
         if decision.reclaim is not None and decision.reclaim != group.start.reclaim:
             # From whom a group took room: each gives back to the same group once.
             kept = {key: at for key, at in group.took_from.items() if at + self.limits.reclaim_memory > now}

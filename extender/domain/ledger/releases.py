@@ -141,9 +141,9 @@ class Releases:
     def note_fresh_start(self) -> None:
         self._leaving.clear()
 
-    def retry(self, uid: Uid, soon: bool) -> None:
-        """The attempt of a pod that was taken back has ended, and another one follows, at once if `soon`."""
-        self._leaving[uid] = self._clock() + (0.0 if soon else _LAG)
+    def retry(self, uid: Uid, lags: int) -> None:
+        """The attempt of a pod that was taken back has ended, and another one follows after so many lags."""
+        self._leaving[uid] = self._clock() + lags * _LAG
 
     def note_planned(self, group: GroupKey) -> None:
         if self.is_on:

@@ -8,10 +8,12 @@ from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
 from extender.domain.ledger.state import Parts
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, Change
-from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_room
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 _ERRORS = "attempts to bind the pod failed"
+_MOST_ASKED = 4  # refusals for room that the scheduler does not see before one of them counts
+_MOST_LAGS = 20  # how far the pauses between these grow
 
 
 class ShownPods(Appearances):
@@ -143,14 +145,19 @@ class ShownPods(Appearances):
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
         is shown again soon, and the scheduler asks filter: a call may have met a restart, or it does not know
-        yet that room has become free. After that it counts as refused."""
+        yet that room has become free. After that it counts as refused. For room that is there it is asked a
+        few times more, ever later: others may be assumed there until their own bindings are refused."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
         group = self._registry.group(pod.group)
-        is_asked_again = group.attempt(pod.uid).refusals == 0
+        refusals = group.attempt(pod.uid).refusals
+        is_there = lacks_only_room(text, pod.shape.requests) and self._claims.fits(pod, claim.node)
+        is_asked_again = refusals < (_MOST_ASKED if is_there else 1)
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
         self._moves.refuse(pod)
         self._pods.note_refused(pod, words, refused_at, asked_twice=not is_asked_again)
-        self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
+        is_ours = not text or REFUSAL_PREFIX in text
+        lags = min(refusals, _MOST_LAGS) if is_there else 0
+        self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))
         self._registry.touch(pod.group)

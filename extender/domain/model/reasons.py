@@ -1,7 +1,8 @@
 """The closed list of verdicts and reasons, what each means and what helps. Codes are added when a rule is
 added, never reworded."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from extender.api.texts import texts
@@ -96,6 +97,23 @@ def refusal(reason: Reason) -> str:
     patch the pod, which makes it try the pod again: about 100 times a second.
     """
     return f"{REFUSAL_PREFIX}{reason}: {reason.meaning}"
+
+
+_PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `FitError` in framework/types.go
+_SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
+
+
+def lacks_only_room(words: str, counted: Collection[str]) -> bool:
+    """Whether the scheduler refuses a pod for nothing but what Muster judges as well: amounts of `counted`
+    resources, taints and labels. Where Muster knows of a node then, its knowledge is newer."""
+    listed = words.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
+    before, *parts = _PART.split(listed)
+    names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
+    return (
+        not before
+        and bool(parts)
+        and all(it in names or it.startswith((REFUSAL_PREFIX, *_SUITS)) for it in parts)
+    )
 
 
 # ---- what helps
