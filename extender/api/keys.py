@@ -30,7 +30,7 @@ ASK_MARK = "kube-muster.io/ask"  # a resource in the copy of a pod that a schedu
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
 # Annotation of a PodGroup, a job or a pod: when its work was last saved, or how often it is.
 CHECKPOINT = "kube-muster.io/checkpoint"
-RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup: how long it will run, as a duration
+RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup or job: how long it will run
 STARTED = "kube-muster.io/started"  # annotation of a job: Muster has let it go, and when
 PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: let go with "3/8" of its pods
 MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: with how few pods it may start

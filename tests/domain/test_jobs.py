@@ -56,6 +56,12 @@ def test_the_next_job_starts_when_the_first_has_ended() -> None:
     assert not world.suspended("second")
 
 
+@pytest.mark.parametrize("kind", WORKLOADS, ids="/".join)
+def test_jobs_of_all_kinds_may_say_how_long_they_run(kind: tuple[str, str]) -> None:
+    told = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))
+    assert job_record(JobKind(*kind), told, WORKLOADS, Shapes(), (SCHEDULER,), True).run_time == 5400.0
+
+
 @pytest.mark.parametrize(("condition", "outcome"), [("Complete", "Completed"), ("Failed", "Failed")])
 def test_a_job_that_has_ended_stays_so_when_its_pods_are_gone(condition: str, outcome: str) -> None:
     """It does not wait for members again."""

@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.run_history import series_of
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.reservation import RoomTurn, turn_at
 from extender.domain.snapshot.group_view import Reservation
+from tests.domain import job_world
 from tests.domain.builders import flavor, node, on_flavor, queue, stranger
+from tests.domain.job_world import JobWorld, unit_name
 from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -34,7 +37,10 @@ def set_limits(world: World, **limits: Any) -> None:
 def busy(run_time: str = HOUR, cluster: int = 2, **queues: Any) -> World:
     """Nodes of 4 cpu, each full of two jobs of 2 cpu; `big` has come, and needs two whole nodes."""
     own = queue("default", **queues)
-    world = World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r"))
+    return filled(World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r")), cluster, run_time)
+
+
+def filled(world: World, cluster: int, run_time: str) -> World:
     for n in range(2 * cluster):
         job(world, f"small{n}", run_time=run_time).start(f"small{n}")
     return job(world, "big", 2, cpu="4")
@@ -225,6 +231,35 @@ def test_room_that_falls_free_is_kept() -> None:
 def test_only_groups_that_end_before_it_may_pass(run_time: str, verdict: Verdict) -> None:
     world = end(job(reserved(), "late", run_time=run_time), "small0")
     assert world.verdict("late") is verdict
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_group", "verdict"),
+    [
+        ("40m", "", STARTS),
+        ("55m", "", WAITS),
+        ("soon", "", WAITS),
+        ("40m", "soon", STARTS),
+        ("40m", "55m", WAITS),
+        ("55m", "40m", STARTS),
+    ],
+)
+def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
+    of_job: str, of_group: str, verdict: Verdict
+) -> None:
+    world = JobWorld(nodes("n0", "n1"), queue("default"))
+    filled(world, 2, HOUR).pass_time(PATIENCE + 1.0)
+    late = job_world.job("late", 1, cpu="2", created=timestamp(world.now))
+    world.submit(late).work()
+    unit = world.units["late"]
+    notes = {**(unit.metadata.annotations or {}), **({keys.RUN_TIME: of_group} if of_group else {})}
+    world.units["late"] = replace(unit, metadata=replace(unit.metadata, annotations=notes))
+    world.add(world.units["late"])
+    end(world, "small0")
+    world.annotate("late", **{keys.RUN_TIME: of_job})
+    world.work()
+    assert world.verdict(unit_name("late")) is verdict
+    assert world.suspended("late") is (verdict is WAITS)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(2400, STARTS), (3600, WAITS)])

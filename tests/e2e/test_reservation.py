@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.harness.resources import POD_GROUPS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -57,6 +59,7 @@ def test_a_large_gang_behind_a_stream_of_small_ones_starts(stage: Stage, schedul
     stage.wait_phase(late)
 
 
+@pytest.mark.usefixtures("job_rights")
 def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, scheduler: KubeScheduler) -> None:
     pods = full(stage, run_time="1h")
     stage.gang("big", 2, queue="q", cpu="2", gated=True)
@@ -67,6 +70,9 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
     stage.wait_reason("long", "Reserved")
     short = small(stage, "short", run_time="10m")
     stage.wait_phase(short)
+    stage.finish(short)
+    stage.job("quick", suspend=True, queue="q", cpu="1", annotations={RUN_TIME: "10m"})
+    wait_for(lambda: not stage.jobs.get("quick")["spec"]["suspend"], what="the job starts")
     assert stage.bound(["long-0", "big-0", "big-1"]) == {}
     wait_for(lambda: "it is to start about" in _message(stage, "big"), what="the message says when")
     stage.api.delete(POD_GROUPS, "big", stage.namespace)

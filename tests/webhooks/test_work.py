@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import CHECKPOINT
+from extender.api.keys import CHECKPOINT, RUN_TIME
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
@@ -548,12 +548,14 @@ def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warn
     assert all(words in warning for words, warning in zip(warned, warnings, strict=True))
 
 
-@pytest.mark.parametrize("group", ["", "g"])
-def test_a_jobs_checkpoint_that_its_pods_do_not_have_from_it_warns(desk: Desk, group: str) -> None:
+@pytest.mark.parametrize("key", [CHECKPOINT, RUN_TIME])
+@pytest.mark.parametrize("group", ["", "g", "podgroup-u"])
+def test_what_a_jobs_pods_do_not_have_from_it_warns(desk: Desk, group: str, key: str) -> None:
+    """A job that Muster has let go names the group that Muster makes of it."""
     thing = job("open", group)
-    thing["metadata"] = {"name": "a", "namespace": "team", "annotations": {CHECKPOINT: "10m"}}
+    thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
     told = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
-    assert ["pods of PodGroup g do not have it" in each for each in told] == [True] * bool(group)
+    assert ["pods of PodGroup g do not have it" in each for each in told] == [True] * (group == "g")
 
 
 @pytest.mark.parametrize(

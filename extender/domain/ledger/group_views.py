@@ -202,16 +202,18 @@ class GroupViews:
         record, is_sized = group.record, group.job is not None or group.is_implied
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
+        job = self._registry.jobs.get(group.key)
+        run_time = job.run_time if job is not None else None
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return GroupSpec(False, fault, False, {}, None, True, series, "", "")
+            return GroupSpec(False, fault, False, {}, run_time, True, series, "", "")
         return GroupSpec(
             recorded=True,
             fault=fault or record.fault,
             held=record.held,
             min_resources=record.min_resources,
-            run_time=record.run_time,
+            run_time=run_time if record.run_time is None else record.run_time,
             preemptable=record.preemptable,
             series=record.series,
             stands_for=record.stands_for,

@@ -183,6 +183,13 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
     return NEVER_SAVED
 
 
+def run_time_of(meta: Meta) -> float | None:
+    """In seconds, by its annotation; what cannot be read counts as absent."""
+    with suppress(ValueError):
+        return as_seconds((meta.annotations or {}).get(keys.RUN_TIME, ""))
+    return None
+
+
 def _is_vital(pod: Pod) -> bool:
     """Whether the room of a pod that is not ours is never taken. One that belongs to its node would come back
     at once; one of ours waits in its queue as others do. Whoever may write a pod says whose it is and of
@@ -284,9 +291,6 @@ def group_record(group: PodGroup) -> GroupRecord:
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
-    run_time = None
-    with suppress(ValueError):  # where it cannot be read, it is as if nothing had been declared
-        run_time = as_seconds(annotations.get(keys.RUN_TIME, ""))
     # What it came from is its controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
@@ -310,7 +314,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources=min_resources,
         owner=owner.uid if owner is not None else "",
         held=annotations.get(keys.HOLD) == "true",
-        run_time=run_time,
+        run_time=run_time_of(meta),
         start_timeouts=noted_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),

@@ -21,7 +21,7 @@ from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_la
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import checkpoint_of, pod_record
+from extender.domain.model.wire_records import checkpoint_of, pod_record, run_time_of
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
@@ -62,6 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     named_group: bool = False  # its pods name a PodGroup of somebody else's
     is_part: bool = False  # another job has made it, and is managed in its stead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
+    run_time: float | None = None  # seconds that it will run, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
 
     @property
@@ -159,6 +160,7 @@ def job_record(
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
         checkpoint=checkpoint_of(meta),
+        run_time=run_time_of(meta),
         may_use=noted_use(meta, kind.kind),
     )
     if record.outcome is not None:
