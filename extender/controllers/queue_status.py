@@ -51,7 +51,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         for name, each in decision.flavors.items()
     ]
     reclaimed = [
-        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.used)
+        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
         for losing, last in sorted(decision.reclaimed.items())
     ]
     status = {

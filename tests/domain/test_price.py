@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.api.keys import CHECKPOINT, LOST_WORK, MIN_MEMBER, PREEMPTABLE, RUN_TIME
+from extender.api.keys import CHECKPOINT, HOLD, LOST_WORK, MIN_MEMBER, PREEMPTABLE, RUN_TIME
 from extender.api.objects.base import Meta
 from extender.domain.admission.submission import unread_annotations
 from extender.domain.model.reasons import Verdict
@@ -102,6 +102,29 @@ def test_the_longest_wait_counts_whoever_sleeps() -> None:
     world.ledger.intake.drop_group(key("y"))
     world.delete("y-0").add(gang("v", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
     assert f"they come by {timestamp(begun + 20.0 + 3600.0)}" in message_of(world.decision("x"))
+
+
+@pytest.mark.parametrize("kept_back", ["held", "queue", "gate", "members"])
+def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(kept_back: str) -> None:
+    """It is held, its queue is stopped, or a member is held back or missing for an hour."""
+    world = World(node("n"), queue("a", preemption=PAID), queue("b"))
+    world.add(gang("long", 4, queue="b")).start("long").advance(1000.0)
+    runs(world, *names("long", 4), since=world.now - 1000.0)
+    hold = {HOLD: "true"} if kept_back == "held" else {}
+    x = group("x", 2 if kept_back == "members" else 1, "a", created=timestamp(world.now), annotations=hold)
+    of_it = pod("x-0", "x", created=timestamp(world.now), foreign_gate="other.io/x")
+    free = pod("x-0", "x", created=timestamp(world.now))
+    stopped = queue("a", preemption=PAID, stop_policy="Hold" if kept_back == "queue" else "")
+    world.add(stopped, x, of_it if kept_back == "gate" else free).settle().pass_time(3700.0)
+    assert not evicted(world)
+    begun = world.now
+    world.add(
+        queue("a", preemption=PAID), group("x", 1, "a", created=x.metadata.creation_timestamp or ""), free
+    )
+    waited = taken_after(world.settle(), most=4000.0)
+    assert waited is not None
+    assert 3600.0 <= waited <= 3602.0
+    assert world.now >= begun + 3600.0
 
 
 def test_until_then_it_says_so() -> None:

@@ -109,15 +109,23 @@ class QueueReservation(Wire, frozen=True):
     resource: Quantities | None = None
 
 
+class QueueTaken(Wire, frozen=True):
+    """A group for which room was taken, when, and for how long it has to run until that was not in vain."""
+
+    group: str
+    at: str = ""
+    seconds: int = 0
+
+
 class QueueReclaimed(Wire, frozen=True):
-    """When room was last taken from another queue, for which group, how often before in vain, and whether
-    that group has stood whole since."""
+    """When room was last taken from another queue, for which group, how often before in vain, and for which
+    groups it is not known yet whether it was."""
 
     queue: str
     group: str = ""
     at: str = ""
     in_vain: int = 0
-    used: bool = False
+    unused: tuple[QueueTaken, ...] = ()
 
 
 class QueueFlavorStatus(Wire, frozen=True):

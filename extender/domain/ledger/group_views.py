@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import UTC, datetime
 from functools import reduce
+from math import ceil
 
 import msgspec
 
@@ -83,8 +85,8 @@ class GroupViews:
     """The views of groups and queues that decide() sees, rebuilt only if something about a group changed; the
     sums of its queue are updated by the difference. Callers hold the ledger's lock."""
 
-    def __init__(self, registry: Registry, claims: Claims) -> None:
-        self._registry = registry
+    def __init__(self, registry: Registry, claims: Claims, wall_clock: Callable[[], float]) -> None:
+        self._registry, self._wall_clock = registry, wall_clock
         self._claims = claims
         self.usage = Usage()
         self._views: dict[GroupKey, GroupView] = {}
@@ -132,6 +134,7 @@ class GroupViews:
         record, needs = group.record, group.needs
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)
+        self._note_kept_back(group, queue, members)
         stood_with = group.stood_with.within(needs) if group.stood_with else None
         named = self._registry
         return GroupView(
@@ -196,6 +199,7 @@ class GroupViews:
             resumes=record is not None and record.admitted and marks_count and not group.waited,
             took_from=dict(group.took_from),
             lost_work=group.lost_work,
+            ready_at=group.ready_at,
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
@@ -259,6 +263,25 @@ class GroupViews:
             group.stood_with = group.needs
         elif group.stood_with is None and not group.waited and noted is not None:
             group.stood_with = Needs(noted, {})  # the mark on a PodGroup does not record roles
+
+    def _note_kept_back(self, group: Group, queue: str, members: Members) -> None:
+        """Note since when it wants room: time in which it, or its queue, was held, its owner suspended, or
+        gates of others kept members back, is no waiting that anybody owes it."""
+        record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
+        there = len(members.placed) + len(members.pinned) + len(members.waiting)
+        was_kept_back, group.is_kept_back = (
+            group.is_kept_back,
+            (
+                (group.record is not None and group.record.held)
+                or (record is not None and bool(record.stop_policy))
+                or (local is not None and (local.is_shut or bool(local.stop_policy)))
+                or self._registry.is_suspended(group)
+                or there < group.needs.min_member
+            ),
+        )
+        if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
+            moment = datetime.fromtimestamp(ceil(self._wall_clock()), UTC)
+            group.ready_at = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class UsageMeter:

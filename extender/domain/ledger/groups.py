@@ -50,6 +50,8 @@ class Group(msgspec.Struct, eq=False):
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
     took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+    is_kept_back: bool = False  # it, or its queue, is held, or members are: it wants no room
+    ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
     def forget_history(self) -> None:

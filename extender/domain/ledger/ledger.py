@@ -81,7 +81,7 @@ class Ledger:
             lock=self._lock,
         )
         jobs = jobs or JobRules()
-        self._views = GroupViews(self.registry, self.claims)
+        self._views = GroupViews(self.registry, self.claims, wall_clock)
         self.pods = Pods(parts, ownership)
         self._meter = UsageMeter(self.registry, self.limits.usage_half_life, wall_clock)
         self.intake = Intake(parts, self.pods, jobs, self._meter)

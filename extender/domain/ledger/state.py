@@ -121,6 +121,7 @@ class Moments:
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
+            yield group.ready_at
             if group.record is not None:
                 yield group.record.created
                 yield group.record.checkpoint.at

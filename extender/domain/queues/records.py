@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import LabelSelector
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import Queue, QueueTaken
 from extender.api.quantities import BadQuantity
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, asked, offered
@@ -30,7 +30,7 @@ class Reclaimed(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey  # for which
     at: str  # a timestamp
     in_vain: int = 0  # how often, each within an hour of the last time, the room was not kept or not used
-    used: bool = False  # whether that group has stood whole since
+    unused: tuple[QueueTaken, ...] = ()  # groups that have not run for long enough since, the last ones
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -124,7 +124,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(
-                GroupKey(each.group), each.at, each.in_vain, each.used
+                GroupKey(each.group), each.at, each.in_vain, each.unused
             )
             for each in queue.status.reclaimed or ()
         },

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from extender.domain.model.resources import Resources, total
 from extender.domain.placement.units import Loss, Run, Taking, Unit
+from extender.domain.queues.spec import TAKE_AFTER
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
+_LEAST_USE = 60.0  # seconds that a group has to run until nobody made way for it in vain
 _PERIOD = 10.0  # seconds from one look to the next
 
 
@@ -87,6 +89,12 @@ class Price:
             return True
         self._round.look_again_at(turns.next_at)
         return False
+
+    def worth_after(self, wanted: Missing, takings: Sequence[Taking]) -> float:
+        """For how many seconds a group has to run until these have not gone for it in vain: so long that it
+        has done as much work as is lost, within bounds."""
+        work, part = self.loss(takings).work, self.part(wanted.requests)
+        return min(max(work / part if part else 0.0, _LEAST_USE), TAKE_AFTER)
 
     def latest(self, group: GroupView) -> float:
         """When room is taken back for a group whatever that costs."""

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from extender.api.objects.queues import QueueTaken
 from extender.api.texts import listed
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.units import Unit
@@ -36,6 +37,7 @@ from extender.domain.scheduling.victims import (
     is_any_in_part,
     left,
     lingering,
+    resting,
     would_be_split,
 )
 from extender.domain.snapshot.decisions import GroupDecision
@@ -46,6 +48,7 @@ _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
+_MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
 _FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)
@@ -235,7 +238,7 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
     for group in groups:
         limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
         alike = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.history.took_from else alike
+        kind = group.key if group.history.took_from else (alike, resting(round_, group))
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return first
@@ -313,7 +316,7 @@ class _Searches:
     def _try(self, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
         round_, wanted = self._round, missing(group)
-        if (sought := alike(group)) in self._vain:
+        if (sought := (alike(group), resting(round_, group))) in self._vain:
             return False
         gives = True
         for causes in _causes(round_, group, wanted):
@@ -398,9 +401,10 @@ class _Searches:
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
             what = "move" if found.homes else "evict"
             detail = f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+        least = self._price.worth_after(missing(group), found.takings)
         for other in {victim.queue for victim in victims if victim.cause in _FROM_OTHERS}:
             losing = LosingTo(other, group.key.partition("/")[0])
-            round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing)
+            round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing, least)
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         round_.is_due(until)
         round_.has_begun_reclaim = True
@@ -408,21 +412,28 @@ class _Searches:
         _evict(round_, group, reclaim)
 
 
-def _taken_from(round_: Round, group: GroupView, losing: LosingTo) -> Reclaimed:
+def _taken_from(round_: Round, group: GroupView, losing: LosingTo, least: float) -> Reclaimed:
     """That a group takes room from another queue. The last time was in vain if that queue has taken room back
     since, unless this group came only then: that is no turn in a loop, but two queues that lend to each other
     as their work comes and goes. It was in vain, too, if whom it was for waits again, or has gone before it
-    stood whole."""
+    had run for `least` seconds. Those who came together, and go together, count once."""
     now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(losing)
+    taken = QueueTaken(group.key, now, int(least))
     if last is None:
-        return Reclaimed(group.key, now)
+        return Reclaimed(group.key, now, unused=(taken,))
     others = round_.reclaimed_by(losing.queue).items()
     back_at = max((back.at for taking, back in others if taking.queue == group.queue), default="")
     went_back = back_at > last.at and group.created <= back_at
-    before = round_.decision_on(last.group)
-    waits = before is not None and before.verdict is Verdict.WAITING and before.reclaim is None
-    is_unused = before is None and not last.used
-    return Reclaimed(group.key, now, last.in_vain + (waits or went_back or is_unused))
+    unused = [each for each in last.unused if not _is_in_vain(round_, each)]
+    in_vain = last.in_vain + (went_back or len(unused) < len(last.unused))
+    return Reclaimed(group.key, now, in_vain, (*unused, taken)[-_MOST_UNUSED:])
+
+
+def _is_in_vain(round_: Round, taken: QueueTaken) -> bool:
+    """Whether a group has gone, or waits again, without having used the room that was taken for it."""
+    decision = round_.decision_on(GroupKey(taken.group))
+    waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
+    return waits or round_.taker(taken) is None
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:

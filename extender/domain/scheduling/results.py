@@ -213,11 +213,12 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
     turned = [key for key in now if key in touched or key in changed]
     turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
     counts = recount(before.counts, known, groups, turned, in_queue)
+    queues = _queues(sleepers, round_, counts, positions)  # which may look forward to a moment
     moments, wake_at = _moments(round_, sleepers, gone)
     return Decisions(
         version=snapshot.version,
         groups=groups,
-        queues=_queues(sleepers, round_, counts, positions),
+        queues=queues,
         wake_at=wake_at,
         orphans=snapshot.orphans,
         evictions=round_.evictions,

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import filterfalse
 from operator import attrgetter
 from pathlib import PurePath
 from traceback import extract_tb
@@ -11,8 +12,9 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from extender.api.keys import STOP_DRAIN
+from extender.api.objects.queues import QueueTaken
 from extender.domain.model.evictions import Eviction, Reclaim
-from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.planner import Planner
@@ -21,8 +23,9 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.shares import Standing
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.phases import outcome_of
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import Missing
+from extender.domain.snapshot.wholeness import Missing, running_since
 
 _NOTHING: Mapping[Uid, str] = {}
 _NOBODY: Mapping[GroupKey, GroupDecision] = {}
@@ -111,12 +114,28 @@ class Round:
                 found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((it, last) for it, last in found.items() if self.snapshot.moment(last.at) > until)
-            self._reclaimed[queue] = {it: self._noting_use(last) for it, last in recent}
+            unused = ((it, last, filterfalse(self._is_used, last.unused)) for it, last in recent)
+            self._reclaimed[queue] = {it: replace(last, unused=tuple(left)) for it, last, left in unused}
         return self._reclaimed[queue]
 
-    def _noting_use(self, last: Reclaimed) -> Reclaimed:
-        group = None if last.used else self.snapshot.groups.get(last.group)
-        return replace(last, used=True) if group is not None and group.stood_whole else last
+    def _is_used(self, taken: QueueTaken) -> bool:
+        """Whether a group has made use of room that was taken for it: it has run for as long as was agreed,
+        or has completed."""
+        group = self.taker(taken)
+        if group is None or outcome_of(group) is Outcome.COMPLETED:
+            return group is not None
+        since = running_since(group, self.snapshot.moment) if group.stood_whole and group.stands else None
+        if since is None:
+            return False
+        used_at = max(since, self.snapshot.moment(taken.at)) + taken.seconds
+        if used_at > self.snapshot.now:
+            self.moments[NOBODY] = min(used_at, self.moments.get(NOBODY, used_at))
+        return used_at <= self.snapshot.now
+
+    def taker(self, taken: QueueTaken) -> GroupView | None:
+        """The group, unless it has gone: another one may have its name by now."""
+        group = self.snapshot.groups.get(GroupKey(taken.group))
+        return group if group is not None and group.created <= taken.at else None
 
     def unsettled(
         self, groups: Iterable[GroupView], decide: Callable[[GroupView], GroupDecision | None]

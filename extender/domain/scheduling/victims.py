@@ -141,6 +141,14 @@ def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
     return any(group is not None and _is_in_part(group, group.placed) for group in views)
 
 
+def resting(round_: Round, group: GroupView) -> str:
+    """The namespace of a group if some queue gives no room to its groups for now, which says nothing about
+    others like it; else empty."""
+    namespace, taken = group.key.partition("/")[0], round_.reclaimed_by(group.queue).items()
+    rests = any(it.namespace == namespace and last.in_vain >= _MOST_IN_VAIN for it, last in taken)
+    return namespace if rests else ""
+
+
 def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
     if not any(pod.holds_room for pod in pods):
         return False
@@ -273,11 +281,15 @@ class Candidates:
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
         """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,
         these have an hour's rest."""
-        last = self._round.reclaimed_by(group.queue).get(LosingTo(queue, group.key.partition("/")[0]))
+        round_, namespace = self._round, group.key.partition("/")[0]
+        last = round_.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
         if last is None or last.in_vain < _MOST_IN_VAIN:
             return True
-        self._round.is_due(self._round.snapshot.moment(last.at) + self._round.limits.reclaim_memory)
-        self.spared = f"queue {queue} gave room to queue {group.queue} in vain, and gives none for an hour"
+        until = round_.snapshot.moment(last.at) + round_.limits.reclaim_memory
+        round_.is_due(until)
+        whose = f"groups of namespace {namespace} in queue {group.queue}"
+        self.spared = f"queue {queue} gave room to {whose} in vain, and gives none until "
+        self.spared += round_.snapshot.timestamp(until)
         return False
 
     def _may_lose_to(self, group: GroupView, victim: GroupView) -> bool:

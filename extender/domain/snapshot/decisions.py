@@ -115,7 +115,8 @@ class Decisions(msgspec.Struct, frozen=True):
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """The numbers behind its reason, its place in line, and what would start it."""
-    return "; ".join(filter(None, (decision.detail, decision.price, place(decision), change)))
+    known = decision.detail, decision.price, decision.spared, place(decision), change
+    return "; ".join(filter(None, known))
 
 
 def place(decision: GroupDecision) -> str:

@@ -172,9 +172,9 @@ def running_since(group: GroupView, moment: Callable[[str], float]) -> float | N
 
 @once
 def ready_since(group: GroupView) -> str:
-    """The timestamp of when all that it needs to start were there."""
+    """The timestamp of when all that it needs to start were there, and nobody kept it back any more."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)
-    return max((group.created, *created))
+    return max((group.created, group.history.ready_at, *created))
 
 
 def _depends_on_the_scheduler(group: GroupView) -> bool:
