@@ -222,6 +222,92 @@ def test_of_several_resources_that_counts_of_which_it_is_the_most(
     assert after <= waited <= after + 2 * LOOKS
 
 
+# ---- what ends soon by itself
+
+WAITS = {"at_most": "30m", "after": "10m"}
+LATE = 1800  # seconds after which cost does not count
+
+
+@pytest.mark.parametrize(
+    ("ran", "ends", "rules", "waited"),
+    [
+        (7200, LATE + 300, {}, LATE + 300),
+        (7200, LATE + 600, {}, LATE + 600),
+        (7200, LATE + 620, {}, LATE),
+        (7200, LATE + 300, {"after": "2m"}, LATE),
+        (7200, None, {}, LATE),
+        (7200, -60, {}, LATE),
+        (7200, LATE + 500, {"at_most": "2m"}, 600),
+        (100, 700, {"patience": "2"}, 700),
+        (100, 1200, {"patience": "2"}, 600),
+        (7200, LATE + 300, {"patience": "1000"}, 600),
+    ],
+    ids=[
+        "soon",
+        "just in time",
+        "not soon",
+        "not soon enough for its queue",
+        "unknown",
+        "past its time",
+        "after what is twice the longest wait",
+        "worth the wait, but more than is gained",
+        "less than is gained",
+        "worth any price",
+    ],
+)
+def test_what_is_known_to_end_soon_is_spared_once(
+    ran: int, ends: int | None, rules: dict[str, str], waited: int
+) -> None:
+    """`ends`: seconds after x has come, by its declared run time. It does not end."""
+    declared = {} if ends is None else {RUN_TIME: f"{ran + ends}s"}
+    found = taken_after(lent(ran=ran, rules=preemption(**{**WAITS, **rules}), notes=declared))
+    assert found is not None
+    assert waited <= found <= waited + 2 * LOOKS
+
+
+@pytest.mark.parametrize(
+    ("times", "waited"),
+    [((300, 500), LATE + 300), ((300, 700), LATE), ((300, None), LATE), ((300, -4000), LATE)],
+    ids=["all soon: until one outruns its time", "one later", "one unknown", "one past its time"],
+)
+def test_of_several_the_last_to_end_counts(times: tuple[int | None, ...], waited: int) -> None:
+    """By how many seconds each ends after the longest wait."""
+    world = World(node("n"), queue("a", preemption=preemption(**WAITS)), queue("b", preemption=KEEPS))
+    world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"})).start("kept")
+    for n, late in enumerate(times):
+        declared = {} if late is None else {RUN_TIME: f"{7200 + LATE + late}s"}
+        world.add(gang(f"b{n}", 1, queue="b", notes=declared)).start(f"b{n}")
+    world.advance(7200.0)
+    runs(world, "b0-0", "b1-0", since=world.now - 7200.0)
+    found = taken_after(world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle())
+    assert found is not None
+    assert waited <= found <= waited + 2 * LOOKS
+    assert evicted(world) == ["b0-0", "b1-0"]
+
+
+def test_whoever_waits_for_it_is_told_and_starts_in_its_place() -> None:
+    rules, notes = preemption(**WAITS), {RUN_TIME: f"{7200 + LATE + 300}s"}
+    world = lent(ran=7200.0, rules=rules, notes=notes)
+    ends = timestamp(world.now + LATE + 300)
+    world.pass_time(LATE + 290)
+    assert not evicted(world)
+    assert f"until the pods end by themselves, by {ends}" in message_of(world.decision("x"))
+    world.finish(*names("long", 2)).settle()
+    assert world.decision("x").verdict is Verdict.STARTING
+    assert not evicted(world)
+
+
+def test_run_times_that_are_put_off_again_and_again_keep_room_until_twice_the_longest_wait() -> None:
+    world, begun = lent(ran=7200.0, rules=preemption(**WAITS)), 8200.0
+    while not evicted(world) and world.now < begun + 3 * LATE:
+        world.add(group("long", 2, "b", run_time=f"{int(world.now - 1000.0) + 300}s")).settle()
+        world.pass_time(97.0)
+        snapshot = world.ledger.snapshot()
+        assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
+    assert begun + LATE + 300 < world.now <= begun + 2 * LATE + 110.0
+    assert evicted(world) == [*names("long", 2)]
+
+
 # ---- what a group has lost
 
 

@@ -8,7 +8,7 @@ outrun its time is expected to run for as long again."""
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from math import floor, log2
+from math import floor, inf, log2
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -41,17 +41,27 @@ class RunTimes:
 
     def of(self, group: GroupView) -> float | None:
         """How many seconds a group will run from its start; None: nobody knows."""
-        if group.key in self._known:
-            return self._known[group.key]
+        if group.key not in self._known:
+            is_declared = group.spec.run_time is not None
+            stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
+            self._known[group.key] = self._of(group, stretch)
+        return self._known[group.key]
+
+    def _of(self, group: GroupView, stretch: float = 1.0) -> float | None:
+        """`stretch`: how many times as long as declared groups of its series run that have not ended."""
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
-        known = limit if limit is not None or spec.run_time is not None else history.usual(kind_of(group))
-        if spec.run_time is not None:
-            # How many times as long as declared groups of its series run, by those that ended and that run.
-            stretch = max(history.stretch(spec.series), self._stretches.get(spec.series, 1.0))
-            declared = max(spec.run_time, _SHORTEST) * stretch
-            known = declared if limit is None else min(declared, limit)
-        self._known[group.key] = known
-        return known
+        if spec.run_time is None:
+            return history.usual(kind_of(group)) if limit is None else limit
+        declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
+        return declared if limit is None else min(declared, limit)
+
+    def in_time(self, group: GroupView, at: float) -> float:
+        """When a group that ran before `at` will have ended, by its own time and what has ended, so that it
+        is not put off as time passes; inf: nobody knows, or it has outrun that by then."""
+        since, seconds = running_since(group, self._snapshot.moment), self._of(group)
+        if since is None or seconds is None or not since < at < since + seconds:
+            return inf
+        return since + seconds
 
     def end_of(self, group: GroupView) -> RunEnd:
         """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those

@@ -4,8 +4,10 @@ Both are parts of the cluster, of the resource of which that is the most, times 
 from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
 is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
 patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
-nothing. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew with
-each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
+nothing. What victims hold that are known to end within `after` comes by itself: they are spared if they lose
+more than the group gains until then, times its patience. Whatever they say of their run times, that ends at
+twice `atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
+with each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
 known when it may be enough."""
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +15,9 @@ from math import inf
 from typing import NamedTuple
 
 from extender.domain.model.resources import Resources, total
+from extender.domain.placement.departures import RunTimes
 from extender.domain.placement.units import Loss, Run, Taking, Unit
-from extender.domain.queues.spec import TAKE_AFTER
+from extender.domain.queues.spec import TAKE_AFTER, PreemptionRules
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
@@ -44,6 +47,7 @@ class Price:
     def __init__(self, round_: Round, longest: Mapping[object, GroupView]) -> None:
         self._round, self._longest = round_, longest
         self._total = round_.budget.shares.standing.division.total
+        self._times = RunTimes(round_.snapshot)
         self._losses: dict[Unit, Loss] = {}  # by whole units
         self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
 
@@ -81,14 +85,30 @@ class Price:
         waited = self.looked_at - self._round.snapshot.moment(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
-    def may_be_paid(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> bool:
-        """Whether these may go for a group. If not, it is looked at again when that may have changed."""
-        rules = self._round.snapshot.queues[group.queue].record.preemption
-        turns = self.turns(group)
-        if self.loss(takings).work <= rules.patience * self.owed(group, wanted) or turns.next_at == inf:
-            return True
-        self._round.look_again_at(turns.next_at)
-        return False
+    def objection(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> str:
+        """Why these do not go for a group yet, for people; empty: they may. It is looked at again when that
+        may have changed."""
+        snapshot, patience = self._round.snapshot, self._rules(group).patience
+        lost, end, latest = self.loss(takings).work, self._end(takings), self.latest(group)
+        left = end - self.looked_at
+        is_soon = left <= self._rules(group).after and end <= self._last(group)
+        if lost > patience * self.owed(group, wanted) and latest > snapshot.now:
+            self._round.look_again_at(latest)
+            text = "evictions for it would lose more work than it has waited for"
+            text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
+        elif is_soon and lost > patience * self.part(wanted.requests) * left:
+            text = "evictions for it would lose more work than it gains until the pods end by themselves, by "
+            text += snapshot.timestamp(end)
+        else:
+            return ""
+        self._round.look_again_at(self.looked_at + _PERIOD)
+        return text
+
+    def _end(self, takings: Sequence[Taking]) -> float:
+        """When the last of these will have ended by itself; inf: nobody knows, or one has outrun its time."""
+        groups = (self._round.snapshot.groups.get(taking.unit.group) for taking in takings)
+        ends = (inf if group is None else self._times.in_time(group, self.looked_at) for group in groups)
+        return max(ends, default=inf)
 
     def worth_after(self, wanted: Missing, takings: Sequence[Taking]) -> float:
         """For how many seconds a group has to run until these have not gone for it in vain: so long that it
@@ -98,20 +118,22 @@ class Price:
 
     def latest(self, group: GroupView) -> float:
         """When room is taken back for a group whatever that costs."""
-        rules, since = self._round.snapshot.queues[group.queue].record.preemption, self._since(group)
-        return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else 0.0
+        rules, since = self._rules(group), self._since(group)
+        return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else -inf
+
+    def _last(self, group: GroupView) -> float:
+        """When nobody is spared any more who is about to end."""
+        return self.latest(group) + self._rules(group).at_most
+
+    def _rules(self, group: GroupView) -> PreemptionRules:
+        return self._round.snapshot.queues[group.queue].record.preemption
 
     def _since(self, group: GroupView) -> str:
         return ready_since(self._longest.get(alike(group), group))
 
     def turns(self, group: GroupView) -> Turns:
-        latest = self.latest(group)
-        if latest <= self._round.snapshot.now:
-            return Turns(latest, inf)
-        return Turns(self.looked_at, min(latest, self.looked_at + _PERIOD))
-
-    def text(self, group: GroupView) -> str:
-        """Why nobody makes way for a group yet, for people."""
-        latest = self._round.snapshot.timestamp(self.latest(group))
-        text = "evictions for it would lose more work than it has waited for"
-        return f"{text}; they come by {latest}" if latest else text
+        latest, now = self.latest(group), self._round.snapshot.now
+        if (last := self._last(group)) <= now:
+            return Turns(last, inf)
+        moments = self.looked_at, self.looked_at + _PERIOD, latest, last
+        return Turns(max(at for at in moments if at <= now), min(at for at in moments if at > now))

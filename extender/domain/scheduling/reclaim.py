@@ -327,13 +327,12 @@ class _Searches:
             gives = bool(units) or moves
             if not (units or (from_others and self._is_any_departing)):
                 continue
-            found = self._search(units, group, wanted, from_others, moves)
-            if found is not None and self._price.may_be_paid(group, wanted, found.takings):
+            if (found := self._search(units, group, wanted, from_others, moves)) is None:
+                continue
+            if not (text := self._price.objection(group, wanted, found.takings)):
                 self._begin(group, found)
                 return True
-            if found is not None:
-                text = self._price.text(group)
-                round_.settle(replace(round_.decided[group.key], price=text))
+            round_.settle(replace(round_.decided[group.key], price=text))
         self._vain.add(sought)
         if self._candidates.spared:
             round_.settle(replace(round_.decided[group.key], spared=self._candidates.spared))
