@@ -16,10 +16,23 @@ from extender.api.objects.pods import (
     PodAffinity,
     PodAffinityTerm,
     Port,
+    Toleration,
 )
+from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import HOSTNAME, apart, group, node, on_nodes, pod, queue, stranger
+from tests.domain.builders import (
+    HOSTNAME,
+    apart,
+    flavor,
+    group,
+    node,
+    on_flavor,
+    on_nodes,
+    pod,
+    queue,
+    stranger,
+)
 from tests.domain.world import World, gang, nodes, timestamp
 
 GPU = "x.io/gpu"
@@ -254,6 +267,34 @@ CASES = {
         Reason.NO_ROOM,
         "cpu: 3 needed, 2 left on suitable nodes; room for 2 of 3 members",
         lambda: World(nodes("a"), stranger("s", on="a", cpu="2"), gang("g", 3)),
+    ),
+    "no room by two resources": Case(
+        Reason.NO_ROOM,
+        "cpu: 3 needed, 2 left and memory: 3Gi needed, 1Gi left on suitable nodes; room for 1 of 3 members",
+        lambda: World(
+            node("a", cpu="4", memory="4Gi"),
+            stranger("s", on="a", cpu="2", more={"memory": "3Gi"}),
+            gang("g", 3, more={"memory": "1Gi"}),
+        ),
+    ),
+    "a flavor whose labels no node has": Case(
+        Reason.NEVER_FITS,
+        "flavor h200: NeverFits (no node has the flavor's labels flavor=h200)",
+        lambda: World(
+            node("a", taints=[Taint("gpu", "NoSchedule")]),
+            queue("q", flavors=[flavor("h200")]),
+            gang("g", 1, queue="q", tolerations=[Toleration(operator="Exists")]),
+        ),
+    ),
+    "a flavor all of whose nodes are an earlier one's": Case(
+        Reason.NEVER_FITS,
+        "flavor spot: NeverFits (all suitable nodes together cannot hold 9 members, even when empty); "
+        "flavor rest: NeverFits (no node has the flavor's labels without those of an earlier flavor)",
+        lambda: World(
+            node("a", labels=on_flavor("spot")),
+            queue("q", flavors=[flavor("spot"), QueueFlavor("rest")]),
+            gang("g", 9, queue="q"),
+        ),
     ),
     "room only in pieces": Case(
         Reason.FRAGMENTED,

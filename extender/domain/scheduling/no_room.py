@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing
 
+_MOST_SHORT = 4  # resources that are looked up for one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
@@ -41,11 +43,10 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        for name, amount in requests_of(part).items():
-            left = capacity.left_for(part, name)
-            if left < amount:
-                numbers = f"{name}: {show(name, amount)} needed, {show(name, left)} left on suitable nodes"
-                return Reason.NO_ROOM, f"{numbers}; {_room_for(capacity, shapes)}"
+        there = ((name, n, capacity.left_for(part, name)) for name, n in requests_of(part).items())
+        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in there if left < n)
+        if numbers := " and ".join(islice(short, _MOST_SHORT)):
+            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_room_for(capacity, shapes)}"
     return Reason.FRAGMENTED, at_once
 
 
@@ -68,6 +69,14 @@ def _no_node(round_: Round, shape: Shape) -> str:
         alone = Shape({}, Constraints((), asked.node_terms, (Toleration(operator="Exists"),)))
         affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
+    if (part := shape.suits.part) is not None:
+        anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
+        own = listed([f"{key}={value}" for key, value in part.labels], _MOST_NAMES)
+        is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
+        besides = " without those of an earlier flavor" if is_taken else ""
+        demands[f"the flavor's labels {own}".rstrip() + besides] = bool(
+            nodes.suitable(anywhere.within(part)).any()
+        )
     if unmet := [text for text, is_met in demands.items() if not is_met]:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
