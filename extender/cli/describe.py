@@ -19,6 +19,7 @@ from extender.cli.why.queues import explain_queue, holders, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.cli.why.workloads import Workloads
 from extender.domain.model.resources import quantities
+from extender.domain.snapshot.job_suspension import min_resources
 from extender.kube.resources import POD_GROUPS, QUEUES
 from extender.terminal.text import columns, many
 
@@ -81,7 +82,8 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     if unit:
         yield "Queue", evidence.queue_of(unit)
         yield "Needs", many(unit.spec.min_member, "pod")
-        yield "Resources", amounts(unit.spec.min_resources)
+        record = job.record() if job.partial_start else None  # the PodGroup has what its author asks for
+        yield "Resources", amounts(min_resources(record) if record else unit.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", unit.spec.priority_class_name or NOTHING
     yield "Let go", f"{age(job.was_let_go)} ago" if job.was_let_go else NOTHING

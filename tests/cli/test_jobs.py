@@ -303,7 +303,9 @@ def test_with_how_many_pods_it_was_started(desk: Desk) -> None:
     queued(
         desk, "small", suspend=False, parallelism=4, job_notes={STARTED: ago(hours=2), PARTIAL_START: "4/6"}
     )
-    assert "Started with:    4 of 6 pods" in desk.output("job", "describe", "small")
+    described = desk.output("job", "describe", "small")
+    assert "Started with:    4 of 6 pods" in described
+    assert "Resources:       cpu 8, memory 4Gi\n" in described
 
 
 def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing(desk: Desk) -> None:
