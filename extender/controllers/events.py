@@ -229,8 +229,7 @@ class GroupEvents:
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
             why = self._changes.work_out(self._ledger.decisions, decision)
-            change = why.change.sentence if why and why.change else ""
-            if (lasting := transitions.of_state(decision, change)) is not None:
+            if (lasting := transitions.of_state(decision, why.outlook if why else "")) is not None:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:

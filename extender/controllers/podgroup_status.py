@@ -81,7 +81,7 @@ def report_of(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
-        detail=message_of(decision, change),
+        detail=message_of(decision, why.outlook if why else ""),
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,

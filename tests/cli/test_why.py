@@ -73,7 +73,8 @@ What helps:
     debug pages what holds each node.
   What other queues hold above their shares is taken back for groups with which
     this queue stays within its own: after 10m if that loses little work, after
-    60m whatever it loses (spec.preemption of the queue).
+    60m whatever it loses, unless disruption budgets keep it (spec.preemption of
+    the queues).
 """
     )
 
@@ -89,6 +90,20 @@ def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) 
     town.queue("reports", {"reclaimable": False}, share=1.5)
     assert "taken back" not in helps(town.output("why", "podgroup/sweep"))
     assert verdict(town.output("why", "q/reports")).endswith("What is above it keeps.")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "disruption budget other/p keeps other/report, so nothing is taken back for it",
+        "queue research would hold cpu 32 > 24 that it deserves, so nothing is taken back for it",
+    ],
+)
+def test_nothing_is_promised_that_its_message_denies(town: Desk, kept: str) -> None:
+    town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {kept}")
+    answer = helps(town.output("why", "podgroup/kept"))
+    assert f"{kept[0].upper()}{kept[1:]}." in answer
+    assert "whatever it loses" not in answer
 
 
 def test_a_group_that_runs(town: Desk) -> None:

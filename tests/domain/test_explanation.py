@@ -1,5 +1,6 @@
 """What is said of a group that waits: who holds what it lacks, and a change that really starts it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
+from tests.domain.builders import budget, flavor, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 from tests.property_examples import examples
 
 STARTS = Verdict.STARTING
 NEVER = preemption(within_queue="Never", unmanaged="Never")
+LATER = preemption(after="10m", at_most="1h")
 
 
 def small(*objects: Any, cpu: str = "4", **more: Any) -> World:
@@ -235,6 +237,63 @@ def test_spare_members_and_pods_of_others_that_are_evicted_for_it() -> None:
         world.mark_deleted(each)
     assert change(world.settle(), "b").then == ""
     assert world.delete("wide-2", "s").settle().verdict("b") is STARTS
+
+
+def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
+    """Queue r holds the four cpu of a node with groups of `size`; q deserves half of them."""
+    world = World(node("n"), queue("q", **more), queue("r"), *objects)
+    for n in range(4 // size):
+        world.add(gang(f"r{n}", size, queue="r", labels={"app": f"r{n}", "team": "r"}))
+    return world.start(*(f"r{n}" for n in range(4 // size)))
+
+
+@pytest.mark.parametrize(
+    ("world", "members", "kept"),
+    [
+        pytest.param(
+            lambda: lent_out(budget("p", 0, team="r")),
+            1,
+            "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+            id="a budget of all of them",
+        ),
+        pytest.param(
+            lambda: lent_out(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
+            2,
+            "disruption budgets team/o, team/p keep team/r0, so nothing is taken back for it",
+            id="each for a reason of its own",
+        ),
+        pytest.param(
+            lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+            1,
+            "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+            id="also while it would not be time yet",
+        ),
+        pytest.param(lambda: lent_out(budget("p", 0, app="x"), preemption=LATER), 1, "", id="of others"),
+        pytest.param(lambda: lent_out(preemption=LATER), 1, "", id="none"),
+        pytest.param(
+            lambda: lent_out(),
+            3,
+            "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
+            id="beyond its due",
+        ),
+        pytest.param(
+            lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+            3,
+            "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
+            id="beyond its due next to a budget",
+        ),
+        pytest.param(lambda: small(stranger("s", on="n", cpu="3")), 2, "", id="nobody borrows"),
+    ],
+)
+def test_why_what_others_hold_above_their_shares_is_kept_from_it(
+    world: Callable[[], World], members: int, kept: str
+) -> None:
+    there = world()
+    there.add(one("b", members=members, created=timestamp(there.now))).settle()
+    assert there.reason("b") is Reason.NO_ROOM
+    shown = why(there, "b")
+    assert shown.kept == kept
+    assert shown.outlook.startswith(kept)
 
 
 def test_pods_that_leave_anyway() -> None:

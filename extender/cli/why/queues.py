@@ -13,7 +13,7 @@ from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
 from extender.cli.why.offers import offered, opening, resuming
-from extender.domain.model.reasons import FOR_ROOM, REMEDIES, Reason, remedy
+from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, remedy
 from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.terminal.text import many
 
@@ -113,7 +113,11 @@ def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
 
 
 def taking_back(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[str]:
-    """When its queue takes back what queues ahead of a group that lacks room hold above their shares."""
+    """When its queue takes back what queues ahead of a group that lacks room hold above their shares, or why
+    it never does."""
+    if kept := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
+        yield f"{kept[0][0].upper()}{kept[0][1:]}."
+        return
     queue = evidence.queue(evidence.queue_of(group))
     above = [evidence.queue(blocker.name) for blocker in ahead if blocker.kind == "Queue"]
     if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
@@ -124,8 +128,8 @@ def taking_back(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocke
         yield (
             "What other queues hold above their shares is taken back for groups with which this queue stays"
             f" within its own: after {rounded(int(after))} if that loses little work, after"
-            f" {rounded(int(max(after, at_most)))} whatever it loses"
-            " (spec.preemption of the queue)."
+            f" {rounded(int(max(after, at_most)))} whatever it loses, unless disruption budgets keep it"
+            " (spec.preemption of the queues)."
         )
 
 

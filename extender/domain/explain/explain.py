@@ -1,18 +1,27 @@
 """All that is known of why one group waits, worked out when somebody asks: never for all groups."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
+from extender.api.texts import listed
 from extender.domain.explain.changes import smallest_change
-from extender.domain.explain.holders import Holder, StartChange, WaitingCase
-from extender.domain.model.reasons import Verdict
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
+from extender.domain.model.evictions import EvictionCause, ReclaimVictim
+from extender.domain.model.reasons import LACKS_ROOM, NOT_TAKEN_BACK, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.placement.units import Disruptions
 from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.decisions import Decisions, message_of
+from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import ready_since
 
 _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
+_MOST_KEPT = 3  # names in one sentence
 _WORK = 40_000  # one to two seconds on the largest clusters
 _LOOKS = 20  # at a node for a term of affinity take about as long as all that is done for one node
 
@@ -31,7 +40,13 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: tuple[GroupKey, ...] = ()  # the first of those in front of it
     holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
     more_holders: int = 0  # how many others do
+    kept: str = ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
     change: StartChange | None = None  # the smallest change found that would start it; None: none is known
+
+    @property
+    def outlook(self) -> str:
+        """What is to be expected, for people."""
+        return "; ".join(filter(None, (self.kept, self.change.sentence if self.change else "")))
 
 
 def work_of(decisions: Decisions) -> int:
@@ -65,13 +80,62 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         return why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
-    change: StartChange | None = None
+    change, kept = None, ""
     with suppress(Exception):  # whatever a group says: it is only left without an explanation
+        kept = _kept_from(case, memory.judged.round_) if reason in LACKS_ROOM else ""
         change = smallest_change(case)
-    return msgspec.structs.replace(
+    return replace(
         why,
         ahead=case.ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
+        kept=kept,
         change=change,
     )
+
+
+def _kept_from(case: WaitingCase, round_: Round) -> str:
+    """Why a group that lacks room gets nothing of what others hold above their shares, however long it waits:
+    its queue would be above its own, or disruption budgets keep whoever would have to go."""
+    snapshot, group, shares = case.snapshot, case.group, round_.budget.shares
+    above = queues_above(case.decisions, group.queue)
+    queues = ((name, snapshot.queues.get(name)) for name, it in case.decisions.queues.items() if it.borrowed)
+    lends = any(it is not None and it.record.reclaimable and name not in above for name, it in queues)
+    if case.queue is None or not lends:
+        return ""
+    over = [shares.beyond_share(group.queue, asked) for asked in round_.budget.flavors.asks(group)]
+    is_beyond = bool(over) and all(over)
+    if not (is_beyond or snapshot.disruption_budgets):
+        return ""
+    rules, since = case.queue.preemption, ready_since(group)
+    at = snapshot.moment(since) + max(rules.after, rules.at_most) if since else snapshot.now
+    then = replace(snapshot, now=max(at, snapshot.now))  # what its victims lose counts no more
+    found = case.trial.decision(then)
+    if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
+        return ""
+    if is_beyond:
+        return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_TAKEN_BACK}"
+    found = case.trial.decision(replace(then, disruption_budgets={}))
+    return _kept_by_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
+
+
+def _kept_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
+    """Which budgets keep those that would have to go if there were none."""
+    groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
+    others = (snapshot.others.get(it.uid) for it in victims if not it.group)
+    there = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
+    bound = {
+        it.uid
+        for it in victims
+        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.by_budgets
+    }
+    going = [pod for pod in there if pod.uid in bound]
+    if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
+        return ""
+    whose = sorted({groups[it.group].called if it.group else f"{it.namespace}/{it.name}" for it in victims})
+    keeps = (
+        f"disruption budget {names[0]} keeps"
+        if len(names) == 1
+        else f"disruption budgets {listed(names)} keep"
+    )
+    return f"{keeps} {listed(whose, _MOST_KEPT)}, {NOT_TAKEN_BACK}"

@@ -17,6 +17,7 @@ from extender.domain.model.resources import Resources, add, total
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord
 from extender.domain.snapshot.snapshot import Snapshot
@@ -149,11 +150,15 @@ class Trial:
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
         """What would be decided on it; None where that is not known."""
+        decided = self.decision(snapshot)
+        return None if decided is None else (decided.verdict, decided.reason)
+
+    def decision(self, snapshot: Snapshot) -> GroupDecision | None:
+        """The same, with all that is decided on it."""
         if self._left <= 0:
             return None
         self._left -= 1
-        decided = decide(snapshot).groups.get(self._key)
-        return None if decided is None else (decided.verdict, decided.reason)
+        return decide(snapshot).groups.get(self._key)
 
     def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
         """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""

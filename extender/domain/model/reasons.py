@@ -171,6 +171,9 @@ REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.it
 # Of pods that Muster put into one group, and that start one by one.
 TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
+# The end of a sentence that says why a group gets nothing of what others hold above their shares.
+NOT_TAKEN_BACK = "so nothing is taken back for it"
+
 # Which others stand in the way of a group: all that hold room, or those of its own queue.
 FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)

@@ -8,6 +8,7 @@ one is a whole group, and a pod that is not ours a unit of its own."""
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple, Protocol
@@ -251,6 +252,14 @@ class Disruptions:
                 if wanted[budget] > budget.allowed:
                     return False
         return True
+
+    def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
+        """The budgets because of which not all of these may go, by `namespace/name`."""
+        of = list(map(self._of, pods))
+        wanted = Counter(chain.from_iterable(of))
+        doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
+        refuse = (it for it, n in wanted.items() if it in doubly or self._taken[it] + n > it.allowed)
+        return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
         """These go; -1 times: they stay."""

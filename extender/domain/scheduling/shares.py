@@ -22,6 +22,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
 _LEAST_PART = 1e-6  # of the cluster
+_MOST_NAMES = 4  # in one sentence
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
 _NOTHING: Portions = {}
 
@@ -166,6 +167,15 @@ class QueueShares:
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+
+    def beyond_share(self, queue: str, asked: Resources) -> str:
+        """`cpu 32 > 24`: what a queue would hold, next to what it held when the round began, and deserves;
+        empty where that is enough."""
+        seat = self.tree.seat[queue]
+        held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
+        over = exceeded(self._there(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
+        sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
+        return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
     def _there(self, asked: Resources) -> Resources:
         """Without what no node offers: that is no question of shares, the pods never fit."""
