@@ -422,6 +422,46 @@ def queue_guaranteed_too_much(site: Installation) -> None:
     site.objects.setdefault("/apis/scheduling.volcano.sh/v1beta1/queues", []).append(found)
 
 
+def queue_that_honours(site: Installation, honour: list[str] | None, *denied: tuple[str, str]) -> None:
+    found = {"metadata": {"name": "lent"}, "spec": {"preemption": {"honour": honour}}}
+    site.objects.setdefault("/apis/scheduling.volcano.sh/v1beta1/queues", []).append(found)
+    site.denied |= {*denied}
+
+
+OVERRULING = (("delete", "pods"), ("overrule", "queues"))
+
+
+@pytest.mark.parametrize(
+    ("honour", "denied", "state", "says"),
+    [
+        (
+            [],
+            OVERRULING,
+            "wrong",
+            "in lent: pods on their lent room that budgets keep stay, since the account",
+        ),
+        ([], OVERRULING, "wrong", "account muster lacks: delete pods, overrule queues"),
+        (["Preemptable"], OVERRULING[1:], "wrong", "account muster lacks: overrule queues"),
+        ([], (), "ok", "disruption budgets keep no lent room of lent"),
+        (["PodDisruptionBudgets"], OVERRULING, "ok", "no queue leaves disruption budgets out"),
+        (None, OVERRULING, "ok", "no queue leaves disruption budgets out"),
+    ],
+)
+def test_queues_that_do_not_honour_budgets_need_the_rights_to_overrule_them(
+    site: Installation,
+    check: Callable[..., Findings],
+    honour: list[str] | None,
+    denied: tuple[tuple[str, str], ...],
+    state: str,
+    says: str,
+) -> None:
+    queue_that_honours(site, honour, *denied)
+    ((found, message, todo),) = check()["overruling"]
+    assert found == state
+    assert says in message
+    assert ("manifests/overruling" in todo) is (state == "wrong")
+
+
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1/localqueues"
 OURS = "/apis/kube-muster.io/v1alpha1/localqueues"
 

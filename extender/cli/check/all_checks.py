@@ -29,7 +29,7 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
-from extender.cli.check.queues import flavors, guarantees, local_queues, quotas
+from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas
 from extender.cli.check.view import view
 from extender.kube.errors import ApiError, Forbidden
 from extender.kube.resources import LEASES
@@ -182,6 +182,7 @@ CHECKS: tuple[tuple[str, Callable[[Installation], Iterator[Finding]]], ...] = (
     ("health", replicas),
     ("view", view),
     ("guarantees", guarantees),
+    ("overruling", overruling),
     ("flavors", flavors),
     ("LocalQueues", local_queues),
     ("quotas", quotas),

@@ -1,10 +1,10 @@
-"""Guarantees that nodes cannot meet, flavors that are missing, LocalQueues that lead nowhere, and quotas from
-which queues are made."""
+"""Guarantees that nodes cannot meet, budgets that Muster may not overrule, flavors that are missing,
+LocalQueues that lead nowhere, and quotas from which queues are made."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.api.keys import QUOTA_SOURCE
+from extender.api.keys import BUDGETS, QUOTA_SOURCE
 from extender.api.objects.base import condition
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
@@ -17,6 +17,11 @@ from extender.kube import resources as kube
 from extender.terminal.text import many
 
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
+_OVERRULING = (right_to("delete", kube.PODS), right_to("overrule", kube.QUEUES))
+_OVERRULES = (
+    "List manifests/overruling under components: of your overlay (chart: overruling.enabled), and apply it;"
+    " or have the queues honour PodDisruptionBudgets."
+)
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
 
 
@@ -35,6 +40,21 @@ def guarantees(site: Installation) -> Iterator[Finding]:
     else:
         there = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
         yield fine("guarantees", f"{many(there, 'queue')} have theirs" if there else "there are none")
+
+
+def overruling(site: Installation) -> Iterator[Finding]:
+    """Whether Muster may delete pods that disruption budgets keep, where queues do not honour these."""
+    rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
+    honoured = ((name, it.honour) for name, it in rules.items() if it and it.honour is not None)
+    without = sorted(name for name, words in honoured if BUDGETS not in words)
+    if without and (missing := [right for right in _OVERRULING if not site.may(right)]):
+        whose = f"{listed(without)}: pods on their lent room that budgets keep stay"
+        message = f"{whose}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
+        yield wrong("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
+    elif without:
+        yield fine("overruling", f"disruption budgets keep no lent room of {listed(without)}")
+    else:
+        yield fine("overruling", "no queue leaves disruption budgets out of spec.preemption.honour")
 
 
 def flavors(site: Installation) -> Iterator[Finding]:
