@@ -118,6 +118,21 @@ def test_only_those_that_are_needed_end() -> None:
     assert end(world, *found.ends).verdict("d") is STARTS
 
 
+def test_those_on_the_nodes_that_are_reserved_for_it_end() -> None:
+    """Others are as good; but the same message names these nodes."""
+    world = World(*nodes("k", "l", "m", "n", cpu="4"), queue("q", preemption=NEVER))
+    for number, name in enumerate("yzab"):
+        world.add(one(name, "4", f"2026-01-0{number + 1}")).start(name)
+    world.add(one("wide", "4", timestamp(world.now), members=2)).pass_time(1801.0)
+    where = {world.ledger.groups.members(key(name))[0].node for name in "yz"}
+    made = world.decision("wide").reservation
+    assert made is not None
+    assert set(made.nodes.values()) == where
+    found = change(world, "wide")
+    assert found.ends == ("team/y", "team/z")
+    assert end(world, *found.ends).verdict("wide") is STARTS
+
+
 def test_a_node_more_where_nobody_could_leave() -> None:
     world = (
         World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER)).add(one("b", "3", members=4)).settle()

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.texts import listed
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
-from extender.domain.explain.hypotheses import with_group, with_nodes, with_queue, without, without_pods
+from extender.domain.explain.hypotheses import (
+    on_nodes,
+    with_group,
+    with_nodes,
+    with_queue,
+    without,
+    without_pods,
+)
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import Resources, show
@@ -288,8 +295,19 @@ def use_allowed(case: WaitingCase) -> StartChange:
 
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
-    there = [*case.on_suitable_nodes(), *case.others()]
-    return _end_of(case, sorted(there, key=_smallest_first), "ends", "end", needs_room=True)
+    """Those on the nodes that are reserved for it come first: where they do, its messages agree."""
+    there = sorted([*case.on_suitable_nodes(), *case.others()], key=_smallest_first)
+    if (made := case.decision.reservation) is not None:
+        nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
+
+        def is_elsewhere(holder: Holder) -> bool:
+            if holder.group:
+                return nodes.isdisjoint(node for _, node in on_nodes(snapshot.groups[holder.group]))
+            pod = snapshot.others.get(holder.uid)
+            return pod is None or pod.node not in nodes
+
+        there.sort(key=is_elsewhere)
+    return _end_of(case, there, "ends", "end", needs_room=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
