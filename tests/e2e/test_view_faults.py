@@ -142,6 +142,7 @@ def test_a_gang_given_up_is_not_shown_before_its_old_calls_have_ended(
     gang = LastCall(stage, muster, verbs, cpu="2")
     stage.delete_pods([gang.last])
     (last,) = stage.pods("a", 1, first=3, group="a", cpu="2")
+    wait_for(lambda: not muster.held(), what="the gang is given up")
     gang.let_go()
     stage.wait_phase([*gang.held, last])
     assert all(len(nodes) == 1 for nodes in proxy.bindings().values())

@@ -58,6 +58,7 @@ REGISTER = (
         Way.ELSEWHERE,
         "tests/e2e/test_uninstall.py and test_moving.py run them with a real Helm",
     ),
+    Entry(r"kubectl annotate job .*/may-use=.*", Way.ELSEWHERE, "tests/e2e/test_use.py writes such notes"),
     Entry(r"kubectl .*volcano-system.*", Way.ELSEWHERE, "needs Volcano: tests/e2e/test_moving.py"),
     Entry(r"make (image )?release IMAGE=.*", Way.ELSEWHERE, "tests/e2e/test_release.py; pages have them"),
     Entry(r"kubectl .*", Way.CLUSTER),
