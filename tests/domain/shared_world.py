@@ -85,6 +85,11 @@ class Picture:
             and pod.uid in self.now.groups[group.key].plan
         ]
 
+    def joining(self, group: GroupView) -> list[PodRecord]:
+        """Of these the ones that had no node before: whoever is given another one adds nothing to its queue,
+        whose ceiling may be a new one by now."""
+        return [pod for pod in self.new(group) if pod.uid not in group.planned]
+
     def path(self, queue: str) -> list[str]:
         found = []
         while queue:
@@ -149,7 +154,7 @@ def check_ceilings(picture: Picture) -> None:
     queues = {
         queue
         for group in picture.snapshot.groups.values()
-        if picture.new(group)
+        if picture.joining(group)
         for queue in picture.path(group.queue)
     }
     for queue in queues:

@@ -43,7 +43,7 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        there = ((name, n, capacity.left_for(part, name)) for name, n in requests_of(part).items())
+        there = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
         short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in there if left < n)
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_room_for(capacity, shapes)}"

@@ -46,6 +46,7 @@ class VirtualCluster:
         self._pods: dict[Uid, Pod] = {}  # those that have not ended
         self._present: dict[GroupKey, list[Uid]] = {}  # by group, ended ones too
         self._left = Counter(key_of_group(member.pod) for member in workload.members)
+        self._over: list[GroupKey] = []  # groups of which all pods have ended
         self._seen = -1
         self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
         for quota in workload.quotas:
@@ -160,10 +161,16 @@ class VirtualCluster:
         group = key_of_group(pod)
         self._left[group] -= 1
         if not self._left[group]:
+            self._over.append(group)
+        return record
+
+    def _forget(self) -> None:
+        """Groups that have ended go only now that a decision has seen them so."""
+        for group in self._over:
             for ended in self._present.pop(group):
                 self.ledger.pods.drop(ended)
             self.ledger.intake.drop_group(group)
-        return record
+        self._over.clear()
 
     def _record(self, uid: Uid) -> PodRecord:
         record = self.ledger.pods.get(uid)
@@ -180,6 +187,7 @@ class VirtualCluster:
             decisions = decide(self.ledger.snapshot(), self.ledger.decisions)
             self.ledger.publish(decisions)
             self.rounds += 1
+            self._forget()
             out: list[PodRecord | None] = []
             for uid in [uid for decision in decisions.groups.values() for uid in decision.undo]:
                 out.append(self.end(uid, FAILED))  # of a start that failed finally; nothing creates it again
