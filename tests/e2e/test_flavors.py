@@ -117,8 +117,9 @@ def test_gpus_of_a_flavor_are_taken_back(stage: Stage, scheduler: KubeScheduler)
     claimant = stage.gang("x0", 8, queue="x", gated=True, limits={GPU: "1"})
     wait_for(lambda: shown(stage, "y", "borrowed") == "8", what="y is shown as borrowing 8 H100")
     assert kinds(stage, claimant) == {"h"}
+    # Each is told in its turn.
     wait_for(lambda: shown(stage, "x", "allocated") == "8", what="x is shown as holding 8 H100")
-    assert shown(stage, "y", "allocated") == "8"
+    wait_for(lambda: shown(stage, "y", "allocated") == "8", what="y is shown as holding 8 H100")
 
 
 def test_a_parents_flavor_binds_those_below(stage: Stage, scheduler: KubeScheduler) -> None:
