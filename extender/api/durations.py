@@ -1,4 +1,5 @@
-"""Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people."""
+"""Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people; and
+moments."""
 
 import re
 from datetime import UTC, datetime
@@ -48,6 +49,14 @@ def age(timestamp: str, now: datetime | None = None) -> str:
     """How long ago a timestamp of the API was. Raises ValueError if it is not a timestamp."""
     passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
     return rounded(max(0, int(passed.total_seconds())))
+
+
+def timestamp_at(seconds: float) -> str:
+    """The timestamp of a moment in seconds since 1970; empty for one beyond all calendars."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def between(start: str, end: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from extender.api.durations import as_seconds
-from extender.api.keys import ROOT_QUEUE
+from extender.api.keys import BUDGETS, PREEMPTABLE_WORD, ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.setting_kinds import Kind, kept
@@ -128,7 +128,7 @@ _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed", "fair"])}
 _PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
 _TURNS = {"type": click.Choice(["Instant", "Historical"])}
-_HONOURED = ("PodDisruptionBudgets", "Preemptable")
+_HONOURED = (BUDGETS, PREEMPTABLE_WORD)
 
 
 def _honour(text: str) -> list[str]:

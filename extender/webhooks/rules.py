@@ -336,7 +336,7 @@ class AdmissionRules:
             version = f"{kind.group}/{kind.version}"
             named = queue_named_by(JobKind(version, kind.kind), job, self._ledger.intake.jobs.table)
             to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, named, known))
-            if kind.group == "batch":
+            if kind.group == _BATCH:
                 template = _placed(read(request.object, Job).pod, request)
                 users = asked_about_template(template, request.user_info)
         if to is None or not users or not entry.is_restricted(to):

@@ -127,6 +127,13 @@ def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(kept_back: str) -
     assert world.now >= begun + 3600.0
 
 
+def test_whoever_wants_room_beyond_all_calendars_is_judged_like_others() -> None:
+    world = World(node("n"), queue("a")).add(group("x", 1, "a")).settle()
+    world.now += 3e11
+    world.add(pod("x-0", "x")).settle()
+    assert world.verdict("x") is Verdict.STARTING
+
+
 def test_until_then_it_says_so() -> None:
     world = lent(ran=3 * 86400.0)
     text = message_of(world.decision("x"))

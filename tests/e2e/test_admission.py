@@ -68,13 +68,6 @@ def refusal(action: Callable[[], object], status: int) -> str:
     return str(refused.value)
 
 
-def dry(client: Client, resource: Resource, body: Json) -> Json:
-    made: Json = client.request(
-        "POST", f"{resource.path(body['metadata'].get('namespace', ''))}?dryRun=All", body
-    )
-    return made
-
-
 def job(stage: Stage, name: str, **annotations: str) -> Json:
     pod = objects.pod("template", namespace=stage.namespace)
     template = {
@@ -106,7 +99,7 @@ def test_queues_get_what_they_leave_out(stage: Stage, judge: Muster) -> None:
     bare = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "bare"}}
     made = stage.api.create(QUEUES, bare)
     assert (made["spec"]["weight"], made["spec"]["reclaimable"]) == (1, True)
-    zero = dry(stage.api, QUEUES, objects.queue("zero", weight=0))
+    zero = stage.api.dry_run(QUEUES, objects.queue("zero", weight=0))
     assert zero["spec"]["weight"] == 1
 
 
@@ -234,7 +227,7 @@ def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, 
             refusals = list(writers.map(lambda _: webhooks.refusal(stage.api, group), range(40)))
         assert all("there is no queue 'late'" in each for each in refusals)
         stage.queue("late")
-        dry(stage.api, POD_GROUPS, group)
+        stage.api.dry_run(POD_GROUPS, group)
         stage.api.patch(QUEUES, "late", {"spec": {"state": "Closed"}})
         wait_for(lambda: _deletable(stage, "late"), what="the queue may be deleted")
         stage.api.delete(QUEUES, "late")
@@ -247,7 +240,7 @@ def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) ->
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"annotations": {QUEUE_NAME: "team"}}})
     shown = objects.pod_group("shown", namespace=stage.namespace, min_member=1, queue="default")
     wait_for(
-        lambda: dry(stage.api, POD_GROUPS, shown)["spec"]["queue"] == "team", what="the namespace's queue"
+        lambda: stage.api.dry_run(POD_GROUPS, shown)["spec"]["queue"] == "team", what="the namespace's queue"
     )
 
 
@@ -260,7 +253,7 @@ def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, judge: Muster)
     field = f"spec.template.metadata.annotations[{QUEUE_NAME}]"
 
     def create(queue: str) -> Callable[[], Json]:
-        return partial(dry, stage.api, JOBS, job(stage, "j", **{QUEUE_NAME: queue}))
+        return partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: queue}))
 
     create("team")()
     create("leaf")()
@@ -388,19 +381,19 @@ def test_a_restricted_queue_is_for_those_who_may_use_it(
     work = job(stage, "j", **{QUEUE_NAME: "private"})
     for resource, thing in ((POD_GROUPS, group), (PODS, pod), (JOBS, work)):
         wait_for(partial(_passes, alice, resource, thing), what="RBAC in force")
-        message = refusal(partial(dry, bob, resource, thing), 403)
+        message = refusal(partial(bob.dry_run, resource, thing), 403)
         assert "queue 'private' is restricted" in message
         assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in message
     stage.api.create(POD_GROUPS, group)
     judge.wait_decision(stage.namespace, "g")
     joining = objects.pod("joining", namespace=stage.namespace, group="g")
-    assert "is restricted" in refusal(lambda: dry(bob, PODS, joining), 403)
-    dry(alice, PODS, joining)
+    assert "is restricted" in refusal(lambda: bob.dry_run(PODS, joining), 403)
+    alice.dry_run(PODS, joining)
 
 
 def _passes(client: Client, resource: Resource, thing: Json) -> bool:
     try:
-        dry(client, resource, thing)
+        client.dry_run(resource, thing)
     except ApiError:
         return False
     return True
@@ -481,9 +474,9 @@ def test_groups_of_scheduler_plugins_name_queues_that_take_them(
         closed(stage, judge, "shut")
         known(stage, judge, "private")
         wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
-        message = refusal(partial(dry, bob, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
+        message = refusal(partial(bob.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
         assert "queue 'private' is restricted" in message
-        message = refusal(partial(dry, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
+        message = refusal(partial(alice.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
         assert "queue 'shut' is Closed" in message
         stage.api.create(PLUGINS_POD_GROUPS, _plugins_group(stage, ""))
         moved = {"metadata": {"annotations": {QUEUE_NAME: "shut"}}}
@@ -538,8 +531,8 @@ def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, ju
     wait_for(lambda: stage.api.find(QUEUES, "default"), what="default is made")
     stage.api.patch(QUEUES, "default", {"spec": {"state": "Closed"}})
     wait_for(lambda: _states(judge).get("default") == "Closed", what="default known as Closed")
-    dry(stage.api, JOBS, job(stage, "j"))
-    named = partial(dry, stage.api, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
+    stage.api.dry_run(JOBS, job(stage, "j"))
+    named = partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
     assert "queue 'default' is Closed" in refusal(named, 403)
 
 

@@ -19,7 +19,7 @@ from extender.api.keys import (
 )
 from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
-from tests.e2e.harness.client import Client
+from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import BUDGETS, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
@@ -48,7 +48,7 @@ def tenant(stage: Stage) -> Iterator[Client]:
         manifests.apply_one(stage.api, each)
     shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
     with stage.api.acting_as("mallory") as client:
-        wait_for(lambda: not refusal(lambda: _dry(client, shown)), what="RBAC in force")
+        wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, shown)), what="RBAC in force")
         yield client
 
 
@@ -56,21 +56,6 @@ def tenant(stage: Stage) -> Iterator[Client]:
 def in_force(stage: Stage) -> Iterator[None]:
     with policies.in_force(stage.api, stage.namespace):
         yield
-
-
-def _dry(client: Client, body: Json) -> Json:
-    resource = POD_GROUPS if body["kind"] == "PodGroup" else PODS
-    made: Json = client.request("POST", f"{resource.path(body['metadata']['namespace'])}?dryRun=All", body)
-    return made
-
-
-def refusal(action: Callable[[], object]) -> str:
-    """The words of a refusal; empty when it passes."""
-    try:
-        action()
-    except ApiError as error:
-        return str(error)
-    return ""
 
 
 def stood_whole(group: Json, message: str = "") -> Json:
@@ -402,10 +387,10 @@ def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, in_forc
         return {**made, "spec": {**made["spec"], "priorityClassName": priority}}
 
     for name in ("system-node-critical", "system-cluster-critical"):
-        message = refusal(partial(_dry, tenant, group(name)))
+        message = refusal(partial(tenant.dry_run, POD_GROUPS, group(name)))
         assert f"spec.priorityClassName: got {name}" in message
-        assert refusal(partial(_dry, stage.api, group(name))) == ""
-    assert refusal(lambda: _dry(tenant, group("high"))) == ""
+        assert refusal(partial(stage.api.dry_run, POD_GROUPS, group(name))) == ""
+    assert refusal(lambda: tenant.dry_run(POD_GROUPS, group("high"))) == ""
 
 
 def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, in_force: None) -> None:
@@ -414,12 +399,12 @@ def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, in_force
     def pod(**options: Any) -> Json:
         return objects.pod("p", namespace=stage.namespace, **options)
 
-    message = refusal(lambda: _dry(tenant, pod(group="g", nodeName="n0")))
+    message = refusal(lambda: tenant.dry_run(PODS, pod(group="g", nodeName="n0")))
     assert "spec.nodeName: got n0; allowed for a pod of a queue or a group is none" in message
     everybodys = {"scheduler": "default-scheduler", "nodeName": "n0"}
-    assert "spec.nodeName" in refusal(lambda: _dry(tenant, pod(queue="q", **everybodys)))
-    assert refusal(lambda: _dry(tenant, pod(group="g"))) == ""
-    assert refusal(lambda: _dry(tenant, pod(**everybodys))) == ""
+    assert "spec.nodeName" in refusal(lambda: tenant.dry_run(PODS, pod(queue="q", **everybodys)))
+    assert refusal(lambda: tenant.dry_run(PODS, pod(group="g"))) == ""
+    assert refusal(lambda: tenant.dry_run(PODS, pod(**everybodys))) == ""
 
 
 def test_a_placed_pod_is_excused_by_no_forged_owner_and_joins_nothing_later(
@@ -430,9 +415,9 @@ def test_a_placed_pod_is_excused_by_no_forged_owner_and_joins_nothing_later(
     of_daemonset = objects.pod("forged", namespace=stage.namespace, group="g", nodeName="n0")
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": NO_QUEUE, "controller": True}
     of_daemonset["metadata"]["ownerReferences"] = [owner]
-    assert "spec.nodeName: got n0" in refusal(partial(_dry, tenant, of_daemonset))
+    assert "spec.nodeName: got n0" in refusal(partial(tenant.dry_run, PODS, of_daemonset))
     with stage.api.acting_as("system:serviceaccount:kube-system:daemon-set-controller") as controller:
-        assert refusal(partial(_dry, controller, of_daemonset)) == ""
+        assert refusal(partial(controller.dry_run, PODS, of_daemonset)) == ""
     tenant.create(PODS, placed)
     for field, key in (
         ("annotations", QUEUE),

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,16 +14,15 @@ from extender.api.keys import LOCAL_QUEUE, MAY_USE
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import CALLERS_CA, User
-from tests.e2e.harness.client import Client
+from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.jobset import JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
-from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, Resource
+from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
-from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 pytestmark = pytest.mark.usefixtures("job_rights")
@@ -62,24 +61,10 @@ def tenants(stage: Stage) -> Iterator[Tenants]:
         manifests.apply_one(stage.api, each)
     with stage.api.acting_as("alice") as alice, stage.api.acting_as("bob") as bob:
         noted = objects.pod("shown", namespace=stage.namespace, annotations={MAY_USE: "vip/Pod"})
-        wait_for(lambda: not refusal(partial(_dry, alice, PODS, noted)), what="RBAC in force")
-        wait_for(lambda: "which is not so" in refusal(partial(_dry, bob, PODS, noted)), what="the policy")
+        wait_for(lambda: not refusal(partial(alice.dry_run, PODS, noted)), what="RBAC in force")
+        wait_for(lambda: "which is not so" in refusal(partial(bob.dry_run, PODS, noted)), what="the policy")
         yield Tenants(alice, bob)
     manifests.remove(stage.api, written)
-
-
-def _dry(client: Client, resource: Resource, body: Json) -> Json:
-    path = f"{resource.path(body['metadata']['namespace'])}?dryRun=All"
-    made: Json = client.request("POST", path, body)
-    return made
-
-
-def refusal(action: Callable[[], object]) -> str:
-    try:
-        action()
-    except ApiError as error:
-        return str(error)
-    return ""
 
 
 def _begin(stage: Stage, user: User, *flags: str) -> Muster:
@@ -167,7 +152,9 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: 
     def group(name: str) -> Json:
         return objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="vip")
 
-    wait_for(lambda: "is restricted" in refusal(partial(_dry, bob, POD_GROUPS, group("g"))), what="vip known")
+    wait_for(
+        lambda: "is restricted" in refusal(partial(bob.dry_run, POD_GROUPS, group("g"))), what="vip known"
+    )
     alice.create(POD_GROUPS, group("g"))
     alice.create(PODS, objects.pod("member", namespace=stage.namespace, group="g"))
     alice.create(PODS, objects.pod("plain", namespace=stage.namespace, queue="vip"))
@@ -176,7 +163,7 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: 
     stage.wait_phase(["member", "plain"])
     for name in ("j", "runs"):
         stage.jobs.wait_pods(name, 1, "Running")
-    assert "is restricted" in refusal(partial(_dry, bob, JOBS, _suspended(stage, "theirs")))
+    assert "is restricted" in refusal(partial(bob.dry_run, JOBS, _suspended(stage, "theirs")))
     bob.create(JOBS, _suspended(stage, "theirs", None))
     bob.patch(JOBS, "theirs", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
     stage.wait_group(_unit(stage, "theirs"))
@@ -184,7 +171,7 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: 
     # Nearly as large as the API server takes it; what it sends for review is escaped, and six times as large.
     large = objects.pod("large", namespace=stage.namespace, queue="vip")
     large["spec"]["containers"][0]["args"] = ["<" * 480_000] * 3
-    assert "is restricted" in refusal(partial(_dry, bob, PODS, large))
+    assert "is restricted" in refusal(partial(bob.dry_run, PODS, large))
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|aborted|EOF"):
@@ -213,7 +200,7 @@ def test_jobs_of_operators_are_judged_by_who_wrote_them(
         return job_set(name, namespace=stage.namespace, suspend=True, annotations={QUEUE_NAME: "vip"})
 
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="vip")
-    wait_for(lambda: "is restricted" in refusal(partial(_dry, bob, POD_GROUPS, group)), what="vip known")
+    wait_for(lambda: "is restricted" in refusal(partial(bob.dry_run, POD_GROUPS, group)), what="vip known")
     theirs = f"podgroup-{bob.create(JOB_SETS, made('theirs'))['metadata']['uid']}"
     alice.create(JOB_SETS, made("own"))
     stage.jobs.wait_pods("own-workers-0", 1, "Running")

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import UTC, datetime
 from functools import reduce
 from math import ceil
 
 import msgspec
 
 from extender.api import keys
+from extender.api.durations import timestamp_at
 from extender.api.objects.queues import Queue
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
@@ -269,19 +269,16 @@ class GroupViews:
         gates of others kept members back, is no waiting that anybody owes it."""
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         there = len(members.placed) + len(members.pinned) + len(members.waiting)
-        was_kept_back, group.is_kept_back = (
-            group.is_kept_back,
-            (
-                (group.record is not None and group.record.held)
-                or (record is not None and bool(record.stop_policy))
-                or (local is not None and (local.is_shut or bool(local.stop_policy)))
-                or self._registry.is_suspended(group)
-                or there < group.needs.min_member
-            ),
+        was_kept_back = group.is_kept_back
+        group.is_kept_back = (
+            (group.record is not None and group.record.held)
+            or (record is not None and bool(record.stop_policy))
+            or (local is not None and (local.is_shut or bool(local.stop_policy)))
+            or self._registry.is_suspended(group)
+            or there < group.needs.min_member
         )
         if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
-            moment = datetime.fromtimestamp(ceil(self._wall_clock()), UTC)
-            group.ready_at = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 class UsageMeter:

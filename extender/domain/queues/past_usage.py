@@ -6,11 +6,12 @@ They are taken at moments, many in a half-life, and survive restarts in the stat
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
+from extender.api.durations import timestamp_at
 from extender.api.objects.queues import QueueUsage, UsedPart
 from extender.domain.model.resources import PODS, Resources
 
@@ -65,7 +66,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
                 users[holder.queue].append((part, holder.user))
             elif holder.namespace:
                 namespaces[holder.queue].append((part, holder.namespace))
-        at = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = timestamp_at(self.at)
         return {
             queue: QueueUsage(at, _rounded(part), *(_largest(of[queue]) for of in (users, namespaces)))
             for (queue, user, namespace), part in self.parts.items()

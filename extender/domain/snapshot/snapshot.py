@@ -1,7 +1,7 @@
 """What decide() sees: the ledger, frozen at one version and one moment, and the limits of policy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -10,6 +10,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.durations import timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -231,8 +232,4 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
 
     def timestamp(self, moment: float | None) -> str:
         """A moment for people; empty for one that is not known, or beyond all calendars."""
-        try:
-            seconds = self.epoch + (inf if moment is None else moment)
-            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        except (OverflowError, ValueError, OSError):
-            return ""
+        return timestamp_at(self.epoch + (inf if moment is None else moment))

@@ -4,7 +4,7 @@ It shares no code with Muster's own client, so that a fault in one cannot hide i
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,10 @@ class Client:
 
     def create(self, resource: Resource, body: Json) -> Json:
         return self._json("POST", resource.path(_namespace(body)), body)
+
+    def dry_run(self, resource: Resource, body: Json) -> Json:
+        """The same, without keeping it."""
+        return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json], parallel: int = 8) -> list[Json]:
         """In parallel, over as many kept-alive connections; the answers come in the order of the bodies."""
@@ -166,6 +170,15 @@ class Client:
             timeout=urllib3.Timeout(connect=10, read=300),
             **options,
         )
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The words of a refusal; empty when it passes."""
+    try:
+        action()
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 def _encoded(body: Any) -> bytes | None:
