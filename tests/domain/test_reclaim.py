@@ -292,6 +292,18 @@ def test_a_refused_eviction_leads_to_another_victim() -> None:
     assert evicted(world) != [refused]
 
 
+def test_refused_evictions_are_no_room_taken_in_vain() -> None:
+    """Each is refused once, as where a right is missing; a minute later they are tried again."""
+    world = borrowed().add(gang("x", 1, queue="a")).settle()
+    while going := evicted(world):
+        for name in going:
+            world.ledger.spare(Uid(world.pods[name].metadata.uid))
+        world.settle()
+    assert not world.decision("x").spared
+    world.pass_time(61.0)
+    assert evicted(world.settle())
+
+
 # ---- disruption budgets
 
 

@@ -225,6 +225,12 @@ class Ledger:
             ran = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
 
+    def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
+        """The groups of victims all of whose victims are still there, and not on their way out."""
+        victims = reclaim.victims if reclaim is not None else ()
+        gone = {it.group for it in victims if (pod := self.pods.get(it.uid)) is None or pod.deleting}
+        return {victim.group for victim in victims} - gone
+
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """What its group remembers of a decision."""
         now, turned = self._clock(), False
@@ -234,10 +240,12 @@ class Ledger:
                 if lacks_only_room(group.attempt(uid).words, pod.shape.requests):  # it may know of it by then
                     expires = min(expires, decision.retry_at)
                 self._refusals.learn(self.pods.separate(pod), node, expires)
-        if decision.reclaim is not None and decision.reclaim != group.start.reclaim:
-            # From whom a group took room: each gives back to the same group once.
-            kept = {key: at for key, at in group.took_from.items() if at + self.limits.reclaim_memory > now}
-            victims = decision.reclaim.victims
+        if decision.reclaim != group.start.reclaim:
+            # From whom a group took room: each gives back to the same group once, unless nobody of it went.
+            stayed = self._stayed(group.start.reclaim)
+            known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
+            kept = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
+            victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = kept | {victim.group: now for victim in victims if victim.group}
             self.registry.touch(group.key)
         # With how many members a job starts counts until it waits again, or makes so many.

@@ -77,6 +77,8 @@ def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
                 if _is_still_right(round_, group, missing(group)):
                     budget.hold(group, round_.reclaims[group.key].plan)
                     kept.append(group)
+                elif all(left(round_, it) is not None for it in round_.reclaims[group.key].victims):
+                    _note_nothing_taken(round_, group)
     for group in sorted(kept, key=lambda group: (round_.reclaims[group.key].since, group.order)):
         with Guard(round_, group):
             round_.settle(_go_on(round_, group))
@@ -426,6 +428,14 @@ def _taken_from(round_: Round, group: GroupView, losing: LosingTo, least: float)
     unused = [each for each in last.unused if not _is_in_vain(round_, each)]
     in_vain = last.in_vain + (went_back or len(unused) < len(last.unused))
     return Reclaimed(group.key, now, in_vain, (*unused, taken)[-_MOST_UNUSED:])
+
+
+def _note_nothing_taken(round_: Round, group: GroupView) -> None:
+    """Nobody has gone for a group, as evictions were refused: it has taken nothing in vain."""
+    taken = round_.reclaimed_by(group.queue)
+    for losing, last in taken.items():
+        unused = tuple(each for each in last.unused if each.group != group.key)
+        taken[losing] = replace(last, unused=unused)
 
 
 def _is_in_vain(round_: Round, taken: QueueTaken) -> bool:
