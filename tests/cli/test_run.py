@@ -126,8 +126,8 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     shown = (EXAMPLE.parents[1] / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
     told = re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]
     assert told
-    for line in told:
-        assert " ".join(line.split()) in output
+    for line in told:  # which nodes depends on whose pods were seen first
+        assert re.sub(r"node-\d", "NODE", " ".join(line.split())) in re.sub(r"node-\d", "NODE", output)
 
 
 def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_path: Path) -> None:

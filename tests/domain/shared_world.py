@@ -34,7 +34,10 @@ class SharedWorld(World):
         return decisions
 
     def take_over(self, decisions: Decisions) -> None:
-        before = self.decisions
+        before, snapshot = self.decisions, self.ledger.snapshot()
+        for key, was in before.groups.items():
+            if was.reclaim is not None and decisions.groups.get(key, was).reclaim != was.reclaim:
+                self._forget_refused(key, was.reclaim, snapshot)
         for key, decision in decisions.groups.items():
             was = before.groups[key].reclaim if key in before.groups else None
             if decision.reclaim is not None and decision.reclaim != was:
@@ -45,6 +48,14 @@ class SharedWorld(World):
                 self.ended_reclaims.append((key, decision.reclaim, now))
                 check_outcome(decision.reclaim, now)
         super().take_over(decisions)
+
+    def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
+        """Where an eviction was refused, who lost nobody has given nothing."""
+        there = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
+        if any(victim.uid in snapshot.spared for victim in reclaim.victims):
+            gave = {victim.group for victim in reclaim.victims if victim.uid not in there}
+            for victim in {victim.group for victim in reclaim.victims} - gave:
+                self.taken.pop((key, victim), None)
 
     def _note(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline

@@ -226,8 +226,10 @@ class Ledger:
             self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
 
     def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
-        """The groups of victims all of whose victims are still there, and not on their way out."""
+        """Where an eviction was refused: the groups of which nobody has gone, or is on the way out."""
         victims = reclaim.victims if reclaim is not None else ()
+        if not any(victim.uid in self._spared for victim in victims):
+            return set()
         gone = {it.group for it in victims if (pod := self.pods.get(it.uid)) is None or pod.deleting}
         return {victim.group for victim in victims} - gone
 
@@ -241,7 +243,7 @@ class Ledger:
                     expires = min(expires, decision.retry_at)
                 self._refusals.learn(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
-            # From whom a group took room: each gives back to the same group once, unless nobody of it went.
+            # From whom a group took room: each gives back to the same group once.
             stayed = self._stayed(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
             kept = {key: at for key, at in known if at + self.limits.reclaim_memory > now}

@@ -77,8 +77,8 @@ def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
                 if _is_still_right(round_, group, missing(group)):
                     budget.hold(group, round_.reclaims[group.key].plan)
                     kept.append(group)
-                elif all(left(round_, it) is not None for it in round_.reclaims[group.key].victims):
-                    _note_nothing_taken(round_, group)
+                else:
+                    _note_refused(round_, group)
     for group in sorted(kept, key=lambda group: (round_.reclaims[group.key].since, group.order)):
         with Guard(round_, group):
             round_.settle(_go_on(round_, group))
@@ -430,9 +430,12 @@ def _taken_from(round_: Round, group: GroupView, losing: LosingTo, least: float)
     return Reclaimed(group.key, now, in_vain, (*unused, taken)[-_MOST_UNUSED:])
 
 
-def _note_nothing_taken(round_: Round, group: GroupView) -> None:
-    """Nobody has gone for a group, as evictions were refused: it has taken nothing in vain."""
-    taken = round_.reclaimed_by(group.queue)
+def _note_refused(round_: Round, group: GroupView) -> None:
+    """Where nobody has gone for a group, as an eviction was refused, it has taken nothing in vain."""
+    victims, taken = round_.reclaims[group.key].victims, round_.reclaimed_by(group.queue)
+    is_refused = any(victim.uid in round_.snapshot.spared for victim in victims)
+    if not is_refused or any(left(round_, victim) is None for victim in victims):
+        return
     for losing, last in taken.items():
         unused = tuple(each for each in last.unused if each.group != group.key)
         taken[losing] = replace(last, unused=unused)
