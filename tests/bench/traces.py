@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
 from extender.sim.virtual.manifest_workload import made_nodes
-from extender.sim.virtual.synthetic import ClusterSize, job_rows, team_queues
-from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.trace import ClusterSize, Row, from_rows, job_rows, team_queues
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 _LOAD = 1.8  # times the work that the cluster can do comes while jobs come

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.records import GroupKey
 from extender.sim.virtual import chart as charts
-from extender.sim.virtual.bars import Bar, Piece, averages, pack
-from extender.sim.virtual.chart import chart
+from extender.sim.virtual.chart import Bar, Piece, averages, chart, pack
 from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from extender.sim.virtual.svg import WIDTH

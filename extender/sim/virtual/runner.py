@@ -10,12 +10,12 @@ from extender.api.configuration import Configuration
 from extender.domain.model.resources import CPU, offered
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.files.manifests import load
-from extender.sim.virtual import synthetic, trace
+from extender.sim.virtual import trace
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Simulation
-from extender.sim.virtual.trace import from_rows
+from extender.sim.virtual.trace import ClusterSize, from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from extender.terminal.text import progress, working
 
@@ -69,23 +69,23 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
         made += from_rows(rows, made.queues, {})
         if options.synthetic:
-            rows = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
-            made += from_rows(rows, made.queues, synthetic.WEIGHTS)
+            rows = trace.gang_rows(options.synthetic, _room(made), options.seed)
+            made += from_rows(rows, made.queues, trace.WEIGHTS)
         if options.synthetic_jobs:
             known = {queue.metadata.name for queue in made.queues}
-            tree = [queue for queue in synthetic.team_queues() if queue.metadata.name not in known]
+            tree = [queue for queue in trace.team_queues() if queue.metadata.name not in known]
             made += VirtualWorkload(queues=tuple(tree))
-            invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
+            invented = trace.job_rows(options.synthetic_jobs, _room(made), options.seed)
             made += from_rows(invented, made.queues, {})
         if not (made.members or made.groups or made.jobs or made.unasked):
             raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
         return made
 
 
-def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
+def _room(made: VirtualWorkload) -> ClusterSize:
     """All nodes as if they were as small as the smallest."""
     cpus = min(offered(node.status.allocatable).get(CPU, 0) for node in made.nodes)
-    return synthetic.ClusterSize(len(made.nodes), max(cpus // 1000, 1))
+    return ClusterSize(len(made.nodes), max(cpus // 1000, 1))
 
 
 def simulate(options: SimulationOptions) -> Result:
