@@ -39,8 +39,8 @@ class SharedWorld(World):
             if was.reclaim is not None and decisions.groups.get(key, was).reclaim != was.reclaim:
                 self._forget_refused(key, was.reclaim, snapshot)
         for key, decision in decisions.groups.items():
-            was = before.groups[key].reclaim if key in before.groups else None
-            if decision.reclaim is not None and decision.reclaim != was:
+            earlier = before.groups[key].reclaim if key in before.groups else None
+            if decision.reclaim is not None and decision.reclaim != earlier:
                 self._note(key, decision.reclaim)
         for key, decision in before.groups.items():
             now = decisions.groups.get(key)
