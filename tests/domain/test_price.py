@@ -20,6 +20,7 @@ from tests.property_examples import examples
 
 PAID = preemption(at_most="1h")
 KEEPS = preemption(honour=["Preemptable"])  # as far as its pods say so
+SOON = preemption(at_most="1h", patience="4")  # for what has cost little
 LOOKS = 10.0  # seconds from one look at what is lost to the next
 
 
@@ -169,7 +170,26 @@ def test_a_patience_that_makes_no_sense_is_a_fault_of_the_queue(patience: str) -
     ids=["every 30 s", "20 s ago", "in the future: now"],
 )
 def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
-    world = lent(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=preemption(patience="4"))
+    world = lent(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=SOON)
+    waited = taken_after(world, most=300.0)
+    assert waited is not None
+    assert waited <= 60.0
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["of the group", "of a member"])
+def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there(is_member: bool) -> None:
+    """It gains nothing: not a moment that stays where it was first read, and hides all that is saved later."""
+    far = {CHECKPOINT: timestamp(10_000_000.0)}
+    world = World(node("n"), queue("a", preemption=SOON), queue("b", preemption=KEEPS))
+    world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
+    world.add(gang("long", 2, queue="b", notes={} if is_member else far)).start("kept", "long")
+    if is_member:
+        before = world.pods["long-0"]
+        notes = {**(before.metadata.annotations or {}), **far}
+        world.add(replace(before, metadata=replace(before.metadata, annotations=notes)))
+    runs(world, *names("long", 2), since=world.now)
+    world.settle().advance(3 * 86400.0).settle()
+    world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
     waited = taken_after(world, most=300.0)
     assert waited is not None
     assert waited <= 60.0
@@ -204,7 +224,7 @@ def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, t
 
 
 def test_a_member_may_say_it_for_its_gang() -> None:
-    world = lent(ran=3 * 86400.0, rules=preemption(patience="4"))
+    world = lent(ran=3 * 86400.0, rules=SOON)
     before = world.pods["long-0"]
     notes = {**(before.metadata.annotations or {}), CHECKPOINT: timestamp(world.now)}
     world.add(replace(before, metadata=replace(before.metadata, annotations=notes))).settle()

@@ -101,7 +101,9 @@ _FEW_MOMENTS = 10_000
 
 class Moments:
     """When, on the ledger's clock, the timestamps of groups and their members were: each is read once, when
-    it is first seen, so that a step of the wall clock shifts nothing that is known already."""
+    it is first seen, so that a step of the wall clock shifts nothing that is known already. One that lies in
+    the future then counts as that moment, unless a tenant wrote it: that of a checkpoint would stay there,
+    later than all that is saved until it comes. It is read again whenever it is asked for."""
 
     def __init__(self, registry: Registry) -> None:
         self.known: dict[str, float] = {}  # by timestamp; nothing in it changes: to forget, it is replaced
@@ -110,12 +112,16 @@ class Moments:
 
     def note(self, touched: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
-        groups = (self._registry.groups.get(key) for key in touched)
-        for timestamp in self._timestamps(group for group in groups if group is not None):
+        groups = [group for key in touched if (group := self._registry.groups.get(key)) is not None]
+        for timestamp in self._timestamps(groups):
             if timestamp and timestamp not in self.known and (moment := moment_of(timestamp, epoch)) < inf:
                 self.known[timestamp] = min(moment, now)
+        for timestamp in self._checkpoints(groups):
+            if timestamp and timestamp not in self.known and (moment := moment_of(timestamp, epoch)) <= now:
+                self.known[timestamp] = moment
         if len(self.known) > self._most:
-            used = set(self._timestamps(self._registry.groups.values()))
+            groups = list(self._registry.groups.values())
+            used = {*self._timestamps(groups), *self._checkpoints(groups)}
             self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
             self._most = 2 * len(self.known) + _FEW_MOMENTS
 
@@ -124,14 +130,16 @@ class Moments:
             yield group.ready_at
             if group.record is not None:
                 yield group.record.created
-                yield group.record.checkpoint.at
             if group.job is not None:
                 yield group.job.started_at
-                yield group.job.checkpoint.at
             for pod in group.pods.values():
                 yield pod.created
                 yield pod.running_since
-                yield pod.checkpoint.at
+
+    def _checkpoints(self, groups: Iterable[Group]) -> Iterator[str]:
+        for group in groups:
+            yield from (it.checkpoint.at for it in (group.record, group.job) if it is not None)
+            yield from (pod.checkpoint.at for pod in group.pods.values())
 
 
 class ClaimMoves:
