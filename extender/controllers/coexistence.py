@@ -1,4 +1,4 @@
-"""What else is at work in the cluster, looked up at intervals: Kueue, the policy for marks, and Volcano.
+"""What else is at work in the cluster, looked up at intervals: Kueue, Muster's policies, and Volcano.
 
 Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work. They are then not
 ours: their groups are not judged or reported, calls for them are refused, and our gate is removed, since
@@ -18,7 +18,7 @@ from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.kube.calls import USES_POLICY, ApiClient
+from extender.kube.calls import MARKS_POLICY, USES_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import KUEUE_LOCAL_QUEUES
 from extender.kube.writers import Poller
@@ -100,8 +100,7 @@ class MarkTrust(PolledFact):
     unknown = "cannot check whether marks are protected"
 
     def ask(self) -> bool:
-        self._ledger.intake.trust_uses(self._cluster.keeps_marks(USES_POLICY, timeout=PERIOD))
-        return self._cluster.keeps_marks(timeout=PERIOD)
+        return self._cluster.enforces(MARKS_POLICY, timeout=PERIOD)
 
     def learn(self, before: bool | None) -> None:
         kept = bool(self.holds)
@@ -116,6 +115,22 @@ class MarkTrust(PolledFact):
         if self.holds:
             return "protected by the API server: only Muster can write them"
         return "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
+
+
+class UseTrust(PolledFact):
+    """Whether notes of who may use a restricted queue may be trusted: only while the API server lets nobody
+    note a right that he has not. Otherwise, and until the first look has succeeded, nothing starts there."""
+
+    name = "uses"
+    unknown = "cannot check whether notes of who may use a queue are checked"
+
+    def ask(self) -> bool:
+        return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
+
+    def learn(self, before: bool | None) -> None:
+        if self.holds is not before:
+            log.info("notes of who may use a restricted queue", trusted=self.holds)
+        self._ledger.intake.trust_uses(bool(self.holds))
 
 
 def works(pod: Pod) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
-from extender.controllers.coexistence import KueuePresence, MarkTrust, VolcanoCoexistence
+from extender.controllers.coexistence import KueuePresence, MarkTrust, UseTrust, VolcanoCoexistence
 from extender.controllers.controller import ControllerContext
 from extender.controllers.cycle import Listener
 from extender.controllers.decision_log import DecisionLog, QueueWaits
@@ -69,7 +69,8 @@ class Controllers:
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
-        self.kueue_presence = KueuePresence(ledger, cluster)
+        looked_up = self.mark_trust, UseTrust(ledger, cluster), KueuePresence(ledger, cluster)
+        self.facts = self.volcano, *looked_up
         self.decision_log = DecisionLog()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
@@ -98,13 +99,11 @@ class Controllers:
     def start(self) -> None:
         for writer in self.all_writers:
             writer.start()
-        self.volcano.start()
-        self.mark_trust.start()
-        self.kueue_presence.start()
+        for fact in self.facts:
+            fact.start()
 
     def stop(self) -> None:
-        self.volcano.stop()
-        self.mark_trust.stop()
-        self.kueue_presence.stop()
+        for fact in self.facts:
+            fact.stop()
         for writer in self.all_writers:
             writer.stop()

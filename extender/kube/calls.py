@@ -176,10 +176,9 @@ class ApiClient(Requests):
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
 
-    def keeps_marks(self, policy: str = MARKS_POLICY, timeout: float = 10) -> bool:
-        """Whether the API server lets only Muster write its marks on PodGroups, or by USES_POLICY lets nobody
-        note a right that he has not: the policy exists, is bound for all objects, and denies. The right to
-        read the policy is granted together with it."""
+    def enforces(self, policy: str, timeout: float = 10) -> bool:
+        """Whether the API server refuses what an admission policy does not allow: it exists, is bound for all
+        objects, and denies. The right to read the policy is granted together with it."""
         try:
             rules, bound = (
                 self._get(kind.path(name=policy), Json, timeout).get("spec") or {}

@@ -26,7 +26,7 @@ class Api(ApiClient):
         self.jobs: dict[str, dict[str, Any]] = {}
         self.events: dict[str, list[Event]] = {}  # by field selectors
         self.spec: LeaseSpec | None = None
-        self.kept = False
+        self.enforced: set[str] = set()
         self.patched: Callable[[str, dict[str, Any]], PodGroup] = lambda name, patch: PodGroup(
             Meta(name=name)
         )
@@ -55,9 +55,9 @@ class Api(ApiClient):
             raise NotFound(404, "NotFound")
         return Lease(Meta(name=name, namespace=namespace), self.spec)
 
-    def keeps_marks(self, policy: str = "", timeout: float = 10) -> bool:
-        self._note("policy", "")
-        return self.kept
+    def enforces(self, policy: str, timeout: float = 10) -> bool:
+        self._note("policy", policy)
+        return policy in self.enforced
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10

@@ -35,9 +35,9 @@ class SharedWorld(World):
 
     def take_over(self, decisions: Decisions) -> None:
         before, snapshot = self.decisions, self.ledger.snapshot()
-        for key, was in before.groups.items():
-            if was.reclaim is not None and decisions.groups.get(key, was).reclaim != was.reclaim:
-                self._forget_refused(key, was.reclaim, snapshot)
+        for key, old in before.groups.items():
+            if old.reclaim is not None and decisions.groups.get(key, old).reclaim != old.reclaim:
+                self._forget_refused(key, old.reclaim, snapshot)
         for key, decision in decisions.groups.items():
             earlier = before.groups[key].reclaim if key in before.groups else None
             if decision.reclaim is not None and decision.reclaim != earlier:

@@ -178,7 +178,7 @@ def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
 
 @pytest.mark.parametrize("is_member", [False, True], ids=["of the group", "of a member"])
 def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there(is_member: bool) -> None:
-    """It gains nothing: not a moment that stays where it was first read, and hides all that is saved later."""
+    """It gains nothing: not a moment that stays where it was first read, and hides what is saved later."""
     far = {CHECKPOINT: timestamp(10_000_000.0)}
     world = World(node("n"), queue("a", preemption=SOON), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects.queues import PodGroup
-from extender.kube.calls import ApiClient
+from extender.kube.calls import MARKS_POLICY, ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
 from extender.kube.resources import PROVISIONING_REQUESTS
@@ -295,7 +295,7 @@ BOUND = {"spec": {"policyName": "kube-muster-marks", "validationActions": ["Deny
 
 
 @pytest.mark.parametrize(
-    ("answers", "kept"),
+    ("answers", "is_enforced"),
     [
         ((POLICY, BOUND), True),
         (({"spec": {"failurePolicy": "Ignore"}}, BOUND), False),
@@ -307,14 +307,14 @@ BOUND = {"spec": {"policyName": "kube-muster-marks", "validationActions": ["Deny
         ((POLICY, 404), False),
     ],
 )
-def test_marks_are_kept_by_a_policy_that_is_bound_and_refuses(
-    answers: tuple[object, ...], kept: bool, server: Server, cluster: ApiClient
+def test_a_policy_is_enforced_that_is_bound_and_refuses(
+    answers: tuple[object, ...], is_enforced: bool, server: Server, cluster: ApiClient
 ) -> None:
     for answer in answers:
         server.script.append(
             status(answer) if isinstance(answer, int) else Reply(body=json.dumps(answer).encode())
         )
-    assert cluster.keeps_marks() is kept
+    assert cluster.enforces(MARKS_POLICY) is is_enforced
     assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")
 
 

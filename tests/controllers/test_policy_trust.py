@@ -1,11 +1,14 @@
-"""Marks on PodGroups are trusted while the API server lets only Muster write them."""
+"""Marks on PodGroups and notes of rights are trusted while the API server enforces the policy for them."""
 
 from structlog.testing import capture_logs
 
-from extender.controllers.coexistence import MarkTrust
+from extender.api.keys import MAY_USE
+from extender.controllers.coexistence import MarkTrust, UseTrust
+from extender.domain.model.reasons import Reason, Verdict
+from extender.kube.calls import MARKS_POLICY, USES_POLICY
 from extender.kube.errors import Unreachable
 from tests.controllers.bench import Bench
-from tests.domain.builders import group, pod
+from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import nodes
 
 
@@ -22,7 +25,7 @@ class Trusting(Bench):
         if kept is None:
             self.api.fail("policy", Unreachable("away"))
         else:
-            self.api.kept = kept
+            self.api.enforced = {MARKS_POLICY} if kept else {USES_POLICY}
         with capture_logs():
             self.trust.look()
         return self.stood_whole("g")
@@ -46,7 +49,22 @@ def test_what_cannot_be_read_changes_nothing() -> None:
 
 def test_it_looks_when_it_starts() -> None:
     bench = Trusting()
-    bench.api.kept = True
+    bench.api.enforced = {MARKS_POLICY}
     bench.trust.start()
     bench.trust.stop()
     assert bench.stood_whole("g")
+
+
+def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
+    noted = group("g", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"})
+    bench = Bench(node("n"), queue("vip", restricted=True), noted, pod("g-0", "g"))
+    bench.ledger.intake.judge_users()
+    trust = UseTrust(bench.ledger, bench.api)
+    bench.api.enforced = {MARKS_POLICY}
+    trust.look()
+    assert bench.settle().reason("g") is Reason.QUEUE_NOT_ALLOWED
+    bench.api.enforced = {USES_POLICY}
+    trust.look()
+    bench.api.fail("policy", Unreachable("away"))
+    trust.look()
+    assert bench.settle().verdict("g") is Verdict.STARTING
