@@ -158,27 +158,3 @@ class Job(Wire, frozen=True):
         namespace, template = self.metadata.namespace, self.spec.template
         labels, annotations = template.metadata.labels, template.metadata.annotations
         return NewPod(Meta(namespace=namespace, labels=labels, annotations=annotations), template.spec)
-
-
-class VolcanoDependencies(Wire, frozen=True):
-    name: list[str] | None = None
-
-
-class VolcanoTask(Wire, frozen=True):
-    name: str = ""
-    replicas: int = 1
-    depends_on: VolcanoDependencies | None = None
-
-
-class VolcanoJobSpec(Wire, frozen=True):
-    queue: str = ""
-    scheduler_name: str = ""
-    min_available: int = 0
-    tasks: list[VolcanoTask] | None = None
-
-
-class VolcanoJob(Wire, frozen=True):
-    """batch.volcano.sh/v1alpha1."""
-
-    metadata: Meta
-    spec: VolcanoJobSpec = VolcanoJobSpec()

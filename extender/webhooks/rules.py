@@ -22,11 +22,11 @@ from extender.api.admission import (
     NewPod,
     NewPodGroup,
     ReviewRequest,
-    VolcanoJob,
 )
 from extender.api.keys import DEFAULT_SCHEDULER
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
+from extender.api.objects.volcano import VolcanoJob
 from extender.domain.admission.access import (
     Subject,
     acts_for_all,

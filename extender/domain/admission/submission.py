@@ -12,11 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology, VolcanoJobSpec
+from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
+from extender.api.objects.volcano import VolcanoJobSpec
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
@@ -175,7 +176,7 @@ def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Que
 
 def judge_tasks(job: VolcanoJobSpec) -> list[Fault]:
     """Of a Volcano Job what its gang is made of: one that could never be whole would wait without end."""
-    tasks = list(enumerate(job.tasks or ()))
+    tasks = list(enumerate(job.tasks))
     faults = [
         Fault(
             Code.NEGATIVE_REPLICAS, f"spec.tasks[{at}].replicas", f"got {task.replicas}; allowed is 0 or more"
@@ -184,7 +185,7 @@ def judge_tasks(job: VolcanoJobSpec) -> list[Fault]:
         if task.replicas < 0
     ]
     members, names = sum(task.replicas for _, task in tasks), [task.name for _, task in tasks]
-    if tasks and not faults and job.min_available > members:
+    if tasks and not faults and (job.min_available or 0) > members:
         text = f"got {job.min_available}; allowed are at most the {members} replicas of all tasks"
         faults.append(Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text))
     for at, task in tasks:

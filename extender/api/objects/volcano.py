@@ -1,0 +1,149 @@
+"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1). Pod templates stay as they were written."""
+
+from typing import Any
+
+from extender.api.objects.base import Labels, Meta, Wire
+
+Json = dict[str, Any]
+
+
+class LifecyclePolicy(Wire, frozen=True):
+    """What is to be done about an event, or about a container that ended with `exit_code`."""
+
+    action: str = ""
+    event: str = ""
+    events: list[str] | None = None
+    exit_code: int | None = None
+    timeout: str = ""  # a duration as Go writes it
+
+    @property
+    def all_events(self) -> tuple[str, ...]:
+        return (*(self.events or ()), *((self.event,) if self.event else ()))
+
+
+class DependsOn(Wire, frozen=True):
+    name: list[str] | None = None
+    iteration: str = ""  # any, or all
+
+
+class PartitionPolicy(Wire, frozen=True):
+    """A task in parts of `partition_size` pods each, in the order of their indices."""
+
+    total_partitions: int = 0
+    partition_size: int = 0
+    min_partitions: int = 0
+    network_topology: Json | None = None
+
+
+class TaskSpec(Wire, frozen=True):
+    name: str = ""
+    replicas: int = 0
+    min_available: int | None = None
+    template: Json = {}
+    policies: list[LifecyclePolicy] | None = None
+    topology_policy: str = ""
+    max_retry: int = 0
+    depends_on: DependsOn | None = None
+    partition_policy: PartitionPolicy | None = None
+
+
+class VolumeSpec(Wire, frozen=True):
+    """A claim that is there (by name), or one to be made, mounted in every container."""
+
+    mount_path: str = ""
+    volume_claim_name: str = ""
+    volume_claim: Json | None = None
+
+
+class VolcanoJobSpec(Wire, frozen=True):
+    scheduler_name: str = ""
+    min_available: int | None = None
+    volumes: list[VolumeSpec] | None = None
+    tasks: list[TaskSpec] = []
+    policies: list[LifecyclePolicy] | None = None
+    plugins: dict[str, list[str] | None] | None = None  # their arguments
+    running_estimate: str = ""
+    queue: str = ""
+    max_retry: int = 0
+    ttl_seconds_after_finished: int | None = None
+    priority_class_name: str = ""
+    min_success: int | None = None
+    network_topology: Json | None = None
+
+
+class VolcanoJobState(Wire, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class TaskState(Wire, frozen=True):
+    """How many of a task's pods are in which phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class JobCondition(Wire, frozen=True):
+    status: str  # a phase of the job
+    last_transition_time: str | None = None
+
+
+class JobStatus(Wire, frozen=True):
+    state: VolcanoJobState = VolcanoJobState()
+    min_available: int = 0
+    task_status_count: dict[str, TaskState] | None = None
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    unknown: int = 0
+    version: int = 0
+    retry_count: int = 0
+    running_duration: str | None = None  # a duration as Go writes it
+    controlled_resources: Labels | None = None
+    conditions: list[JobCondition] | None = None
+
+
+class VolcanoJob(Wire, frozen=True):
+    metadata: Meta
+    spec: VolcanoJobSpec = VolcanoJobSpec()
+    status: JobStatus = JobStatus()
+
+
+class JobTemplate(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: Json = {}  # of a Job
+
+
+class CronJobSpec(Wire, frozen=True):
+    schedule: str = ""
+    time_zone: str | None = None
+    starting_deadline_seconds: int | None = None
+    concurrency_policy: str = "Allow"
+    suspend: bool | None = None
+    job_template: JobTemplate = JobTemplate()
+    successful_jobs_history_limit: int | None = None  # 3
+    failed_jobs_history_limit: int | None = None  # 1
+
+
+class ActiveJob(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class CronJobStatus(Wire, frozen=True):
+    active: list[ActiveJob] | None = None
+    last_schedule_time: str | None = None
+    last_successful_time: str | None = None
+
+
+class CronJob(Wire, frozen=True):
+    metadata: Meta
+    spec: CronJobSpec = CronJobSpec()
+    status: CronJobStatus = CronJobStatus()
