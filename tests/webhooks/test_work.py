@@ -236,7 +236,7 @@ def test_jobs_of_both_kinds(name: str, expected: list[str], desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"minAvailable": 3, "tasks": [{"name": "a", "replicas": 2}, {"name": "b"}]}, []),
+        ({"minAvailable": 3, "tasks": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}]}, []),
         ({"minAvailable": 3}, []),  # its own controller refuses it
         ({"minAvailable": 4, "tasks": [{"name": "a", "replicas": 3}]}, ["MinAvailableAboveReplicas"]),
         ({"minAvailable": 1, "tasks": [{"replicas": -1}]}, ["NegativeReplicas"]),

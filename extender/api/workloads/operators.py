@@ -17,7 +17,7 @@ from extender.api.workloads.shape import POD, Count, Counts, Json, Offspring, Pa
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 VOLCANO = "volcano"
 _GROUP = "scheduling.k8s.io/group-name"
-_REPLICAS = Count(path=("replicas",))
+_REPLICAS = Count(path=("replicas",), default=0)  # of a task, as Go reads it
 
 
 def group_of_operator(name: str) -> Offspring:
@@ -45,7 +45,7 @@ def volcano_tasks(job: Json) -> Json:
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    total = sum(1 if task.get("replicas") is None else task["replicas"] for task in tasks)
+    total = sum(task.get("replicas") or 0 for task in tasks)
     needed = spec.get("minAvailable")
     # By task, where any says a number.
     least = {task["name"]: task["minAvailable"] for task in tasks if task.get("minAvailable") is not None}
