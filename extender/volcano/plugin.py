@@ -1,0 +1,123 @@
+"""What every plugin of a Volcano Job is: its flags, what it keeps for the job, and what it puts into a pod.
+
+A plugin is the struct of its flags, named as Volcano names them. A flag that is not understood is a fault
+that people are told of; the others count all the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Self, get_origin
+
+import msgspec
+
+from extender.api.objects.volcano import TaskSpec, VolcanoJob
+from extender.api.workloads.shape import Json, at, items_at
+from extender.volcano.pods import pod_name
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+JOB_VERSION = "batch.volcano.sh/v1alpha1"
+JOB_NAME, JOB_NAMESPACE, TASK = "volcano.sh/job-name", "volcano.sh/job-namespace", "volcano.sh/task-spec"
+
+
+class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
+    name: ClassVar[str]
+    implies: ClassVar[tuple[str, ...]] = ()  # the plugins that it does not work without
+
+    def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
+        """What is kept for the job beside its pods."""
+        return ()
+
+    def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
+        """Put into `pod`, which is the caller's own, what the plugin has for it."""
+
+    def faults(self, job: VolcanoJob) -> Iterator[str]:
+        """Why it cannot do for this job what it is for."""
+        yield from ()
+
+    @classmethod
+    def read(cls, arguments: Sequence[str]) -> tuple[Self, list[str]]:
+        """By flags as Go reads them: `--port=22`, `--port 22`, and `--flag` alone for a true one. Also the
+        faults in them, which never repeat a text that was given: it may be a key."""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+        given: dict[str, Any] = {}
+        faults, rest = [], iter(arguments)
+        for argument in rest:
+            flag, has_value, text = argument.partition("=")
+            field = fields.get(flag.lstrip("-")) if flag.startswith("-") else None
+            if field is None:
+                faults.append(f"flag {flag:.40} is not known; known are {_listed(fields)}")
+                continue
+            if not has_value:
+                text = "true" if field.type is bool else next(rest, "")
+            try:
+                given[field.name] = msgspec.convert(text, field.type, strict=False)
+            except msgspec.ValidationError:
+                faults.append(f"flag {flag} is to be {_MEANT[get_origin(field.type) or field.type]}")
+        return cls(**given), faults
+
+
+_MEANT: dict[object, str] = {
+    bool: "true or false",
+    Annotated: "a port from 1 to 65535",
+    int: "a whole number",
+}
+
+
+def _listed(fields: dict[str, Any]) -> str:
+    return ", ".join(f"--{name}" for name in fields) or "none"
+
+
+def task_of(job: VolcanoJob, name: str) -> TaskSpec | None:
+    return next((task for task in job.spec.tasks if task.name == name), None)
+
+
+def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
+    """The name under which pods of the job find this one; a hostname in the template is that of all."""
+    hostname = at(task.template, ("spec", "hostname")) or pod_name(job.metadata.name, task.name, index)
+    return f"{hostname}.{at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
+
+
+def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
+    return list(dict.fromkeys(host(job, task, index) for index in range(task.replicas)))
+
+
+def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
+    """An object that goes with the job."""
+    owner = {"apiVersion": JOB_VERSION, "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid}
+    references = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    metadata = {"name": name, "namespace": job.metadata.namespace, "ownerReferences": references}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def labels_of(job: VolcanoJob) -> dict[str, str]:
+    """The labels by which its pods are chosen."""
+    return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
+
+
+# ---- what is put into a pod; the pod is the caller's own
+
+
+def containers(pod: Json, init: bool = True) -> list[Json]:
+    kinds = ("initContainers", "containers") if init else ("containers",)
+    return [container for kind in kinds for container in items_at(pod, "spec", kind)]
+
+
+def put_env(container: Json, *variables: Json) -> None:
+    """After those of the template, which they replace where they have the same name."""
+    names = {variable["name"] for variable in variables}
+    kept = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
+    container["env"] = [*kept, *variables]
+
+
+def open_port(container: Json, port: int, name: str) -> None:
+    ports = items_at(container, "ports")
+    if all(given.get("containerPort") != port for given in ports):
+        container["ports"] = [*ports, {"name": name, "containerPort": port}]
+
+
+def mount(pod: Json, volume: Json, **mounted: str) -> None:
+    """Mount `volume` into every container."""
+    pod["spec"]["volumes"] = [*items_at(pod, "spec", "volumes"), volume]
+    for container in containers(pod):
+        place = {"name": volume["name"], **mounted}
+        container["volumeMounts"] = [*items_at(container, "volumeMounts"), place]

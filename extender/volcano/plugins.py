@@ -1,0 +1,193 @@
+"""The plugins of a Volcano Job: what is kept for it beside its pods, and what its pods are given.
+
+    env   the number of each pod in its task
+    svc   names of pods in DNS, lists of all of them, and a network of the job alone
+    ssh   a key of the job alone, with which its pods trust each other
+    pytorch, tensorflow, mpi, ray: in extender.volcano.frameworks
+
+Names, paths and flags are Volcano's (its guides how_to_use_*_plugin). The order is that of the table.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import ClassVar, NamedTuple
+
+from extender.api.objects.volcano import TaskSpec, VolcanoJob
+from extender.api.workloads.shape import Json
+from extender.volcano.frameworks import Mpi, PyTorch, Ray, TensorFlow
+from extender.volcano.plugin import (
+    Plugin,
+    Port,
+    containers,
+    hosts,
+    labels_of,
+    mount,
+    owned,
+    put_env,
+)
+
+_HOSTS_PATH = "/etc/volcano"
+_KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
+_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
+_OF_ROOT, _READABLE = 0o600, 0o644  # a user who is not root has to be able to read it
+
+
+class Env(Plugin, frozen=True):
+    name: ClassVar[str] = "env"
+
+    def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
+        for container in containers(pod):
+            for name in ("VK_TASK_INDEX", "VC_TASK_INDEX"):
+                put_env(container, {"name": name, "value": str(index)})
+
+
+class Svc(Plugin, frozen=True):
+    """A headless Service gives each pod a name in DNS; a ConfigMap tells the names of all."""
+
+    name: ClassVar[str] = "svc"
+    publish_not_ready_addresses: bool = False
+    disable_network_policy: bool = False
+    inject_hosts_env: bool = True
+
+    def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
+        name, pods = job.metadata.name, labels_of(job)
+        spec: Json = {"clusterIP": "None", "selector": pods}
+        if self.publish_not_ready_addresses:
+            spec["publishNotReadyAddresses"] = True
+        service = owned(job, "v1", "Service", name, spec=spec)
+        told = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
+        if self.disable_network_policy:
+            return service, told
+        chosen = {"matchLabels": pods}
+        rule = {
+            "podSelector": chosen,
+            "ingress": [{"from": [{"podSelector": chosen}]}],
+            "policyTypes": ["Ingress"],
+        }
+        return service, told, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
+
+    def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
+        spec, told = pod["spec"], f"{job.metadata.name}-svc"
+        spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
+        spec["subdomain"] = spec.get("subdomain") or job.metadata.name
+        mount(pod, {"name": told, "configMap": {"name": told}}, mountPath=_HOSTS_PATH)
+        if self.inject_hosts_env:
+            names = [name for task in job.spec.tasks for name in _variables(task)]
+            for container in containers(pod):
+                put_env(container, *(_from_config_map(name, told) for name in names))
+
+    @staticmethod
+    def _lists(job: VolcanoJob) -> dict[str, str]:
+        """By task: its hosts, one a line, for a file; for variables with commas, and how many they are."""
+        lists = {}
+        for task in job.spec.tasks:
+            names, (listed, counted) = hosts(job, task), _variables(task)
+            lists[f"{_identifier(task)}.host"] = "\n".join(names)
+            lists |= {listed: ",".join(names), counted: str(len(names))}
+        return lists
+
+
+def _identifier(task: TaskSpec) -> str:
+    return task.name.replace("-", "_")
+
+
+def _variables(task: TaskSpec) -> tuple[str, str]:
+    return f"VC_{_identifier(task).upper()}_HOSTS", f"VC_{_identifier(task).upper()}_NUM"
+
+
+def _from_config_map(key: str, config_map: str) -> Json:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
+
+
+class SshKeys(NamedTuple):
+    """As files of OpenSSH have them."""
+
+    private: str
+    public: str
+
+
+class Ssh(Plugin, frozen=True):
+    name: ClassVar[str] = "ssh"
+    ssh_key_file_path: str = _KEY_PATH
+    ssh_private_key: str = ""
+    ssh_public_key: str = ""
+    ssh_port: Port = 22
+    no_root: bool = False  # of older versions: beside the lists of hosts instead of with root
+
+    def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
+        path = self.ssh_key_file_path
+        if self.no_root and path == _KEY_PATH:
+            path = f"{_HOSTS_PATH}/{_KEY_FOLDER}"
+        files = [
+            {"key": key, "path": f"{_KEY_FOLDER}/{key}"} for key in (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
+        ]
+        mode = _OF_ROOT if path == _KEY_PATH else _READABLE
+        secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
+        mount(pod, {"name": secret_name(job), "secret": secret}, mountPath=path, subPath=_KEY_FOLDER)
+
+    def config(self, job: VolcanoJob) -> str:
+        """Short names count, too. A new pod has a new host key, which nobody can confirm."""
+        lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
+        for task in job.spec.tasks:
+            for name in hosts(job, task):
+                lines += [f"Host {name.partition('.')[0]}", f"  HostName {name}", f"  Port {self.ssh_port}"]
+        return "\n".join(lines) + "\n"
+
+
+PLUGINS: dict[str, type[Plugin]] = {
+    kind.name: kind for kind in (Env, Svc, Ssh, PyTorch, TensorFlow, Mpi, Ray)
+}
+
+
+class PluginsOfJob(NamedTuple):
+    plugins: tuple[Plugin, ...]
+    faults: tuple[str, ...]  # sentences for the job's owner
+
+
+def plugins_of(job: VolcanoJob) -> PluginsOfJob:
+    """With those that others imply."""
+    asked = job.spec.plugins or {}
+    faults = [
+        f"plugin {name:.40} is not known; known are {', '.join(PLUGINS)}"
+        for name in asked
+        if name not in PLUGINS
+    ]
+    implied = {needed for name in asked if name in PLUGINS for needed in PLUGINS[name].implies}
+    plugins = []
+    for name, kind in PLUGINS.items():
+        if name in asked or name in implied:
+            plugin, misread = kind.read(asked.get(name) or ())
+            plugins.append(plugin)
+            faults += [f"plugin {name}: {fault}" for fault in (*misread, *plugin.faults(job))]
+    return PluginsOfJob(tuple(plugins), tuple(faults))
+
+
+def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
+    """Services, ConfigMaps and NetworkPolicies as they are to be, each owned by the job."""
+    return tuple(found for plugin in plugins_of(job).plugins for found in plugin.objects(job))
+
+
+def with_plugins(job: VolcanoJob, task: TaskSpec, index: int, pod: Json) -> Json:
+    """A copy of `pod` with what its plugins put into it."""
+    plugins = plugins_of(job).plugins
+    if not plugins:
+        return pod
+    extended = deepcopy(pod)
+    for plugin in plugins:
+        plugin.extend(extended, job, task, index)
+    return extended
+
+
+def ssh_secret(job: VolcanoJob, make: Callable[[], SshKeys]) -> Json | None:
+    """To be created once, since pods that run would not see another key; None for a job without ssh. `make`
+    makes new keys, for a job that does not bring its own."""
+    ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
+    if ssh is None:
+        return None
+    keys = SshKeys(ssh.ssh_private_key, ssh.ssh_public_key) if ssh.ssh_private_key else make()
+    files = {_PRIVATE: keys.private, _PUBLIC: keys.public, _AUTHORIZED: keys.public, _CONFIG: ssh.config(job)}
+    return owned(job, "v1", "Secret", secret_name(job), type="Opaque", stringData=files)
+
+
+def secret_name(job: VolcanoJob) -> str:
+    return f"{job.metadata.name}-ssh"

@@ -1,0 +1,346 @@
+"""The plugins of Volcano Jobs: what they keep for a job, and what its pods are given."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.objects.base import Meta
+from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.volcano.plugins import PLUGINS, SshKeys, objects_of, plugins_of, ssh_secret, with_plugins
+
+KEYS = SshKeys("private", "ssh-ed25519 public")
+
+
+def job(plugins: dict[str, list[str] | None] | None, tasks: dict[str, int], **template: Any) -> VolcanoJob:
+    """A job named `train`; `template` is put into the spec of each of its pods."""
+    spec = {"containers": [{"name": "main", "env": [{"name": "OWN", "value": "1"}]}], **template}
+    of = [TaskSpec(name=name, replicas=many, template={"spec": spec}) for name, many in tasks.items()]
+    return VolcanoJob(
+        Meta(name="train", namespace="lab", uid="u1"), VolcanoJobSpec(tasks=of, plugins=plugins)
+    )
+
+
+def pod(of: VolcanoJob, task: str, index: int) -> Json:
+    """As the job's controller builds it, with what its plugins add."""
+    found = next(each for each in of.spec.tasks if each.name == task)
+    built = {"metadata": {"name": f"train-{task}-{index}"}, "spec": found.template["spec"]}
+    return with_plugins(of, found, index, built)
+
+
+def env(of: VolcanoJob, task: str, index: int, container: int = 0) -> dict[str, str]:
+    variables = pod(of, task, index)["spec"]["containers"][container]["env"]
+    assert len({variable["name"] for variable in variables}) == len(variables)
+    return {variable["name"]: variable["value"] for variable in variables if "value" in variable}
+
+
+def by_kind(of: VolcanoJob) -> dict[str, Json]:
+    return {found["kind"]: found for found in objects_of(of)}
+
+
+def test_without_plugins_nothing_is_added() -> None:
+    plain = job(None, {"worker": 2})
+    assert objects_of(plain) == ()
+    assert ssh_secret(plain, lambda: KEYS) is None
+    assert pod(plain, "worker", 0)["spec"] == plain.spec.tasks[0].template["spec"]
+
+
+def test_env_numbers_the_pods_of_a_task() -> None:
+    numbered = job({"env": []}, {"worker": 3}, initContainers=[{"name": "before"}])
+    assert env(numbered, "worker", 2) == {"OWN": "1", "VK_TASK_INDEX": "2", "VC_TASK_INDEX": "2"}
+    assert pod(numbered, "worker", 1)["spec"]["initContainers"][0]["env"][0]["value"] == "1"
+
+
+def test_the_variable_of_a_plugin_replaces_the_templates() -> None:
+    own = [{"name": "main", "env": [{"name": "VC_TASK_INDEX", "value": "mine"}]}]
+    assert env(job({"env": []}, {"worker": 1}, containers=own), "worker", 0)["VC_TASK_INDEX"] == "0"
+
+
+# ---- svc
+
+
+def test_svc_keeps_a_service_the_lists_of_hosts_and_a_network_of_the_job() -> None:
+    found = by_kind(job({"svc": []}, {"ps": 1, "mpi-worker": 2}))
+    assert list(found) == ["Service", "ConfigMap", "NetworkPolicy"]
+    for each in found.values():
+        owner = each["metadata"]["ownerReferences"][0]
+        assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
+            "Job",
+            "train",
+            "u1",
+            True,
+        )
+        assert each["metadata"]["namespace"] == "lab"
+    labels = {"volcano.sh/job-name": "train", "volcano.sh/job-namespace": "lab"}
+    assert found["Service"]["metadata"]["name"] == "train"
+    assert found["Service"]["spec"] == {"clusterIP": "None", "selector": labels}
+    assert found["ConfigMap"]["metadata"]["name"] == "train-svc"
+    assert found["ConfigMap"]["data"] == {
+        "ps.host": "train-ps-0.train",
+        "VC_PS_HOSTS": "train-ps-0.train",
+        "VC_PS_NUM": "1",
+        "mpi_worker.host": "train-mpi-worker-0.train\ntrain-mpi-worker-1.train",
+        "VC_MPI_WORKER_HOSTS": "train-mpi-worker-0.train,train-mpi-worker-1.train",
+        "VC_MPI_WORKER_NUM": "2",
+    }
+    policy = found["NetworkPolicy"]["spec"]
+    assert policy["podSelector"] == policy["ingress"][0]["from"][0]["podSelector"] == {"matchLabels": labels}
+    assert policy["policyTypes"] == ["Ingress"]
+
+
+def test_svc_gives_pods_a_name_the_lists_as_files_and_as_variables() -> None:
+    spec = pod(job({"svc": []}, {"ps": 1, "worker": 2}), "worker", 1)["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("train-worker-1", "train")
+    assert spec["volumes"] == [{"name": "train-svc", "configMap": {"name": "train-svc"}}]
+    main = spec["containers"][0]
+    assert main["volumeMounts"] == [{"name": "train-svc", "mountPath": "/etc/volcano"}]
+    told = {each["name"]: each["valueFrom"]["configMapKeyRef"] for each in main["env"][1:]}
+    assert list(told) == ["VC_PS_HOSTS", "VC_PS_NUM", "VC_WORKER_HOSTS", "VC_WORKER_NUM"]
+    assert told["VC_PS_NUM"] == {"name": "train-svc", "key": "VC_PS_NUM"}
+
+
+def test_names_in_the_template_are_kept() -> None:
+    named = job({"svc": []}, {"worker": 3}, hostname="h", subdomain="s")
+    spec = pod(named, "worker", 0)["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("h", "s")
+    assert by_kind(named)["ConfigMap"]["data"]["worker.host"] == "h.s"
+
+
+@pytest.mark.parametrize(
+    ("flags", "kinds", "is_early", "tells"),
+    [
+        ([], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
+        (["--disable-network-policy"], ["Service", "ConfigMap"], False, True),
+        (["--disable-network-policy=true"], ["Service", "ConfigMap"], False, True),
+        (["-disable-network-policy=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
+        (["--publish-not-ready-addresses"], ["Service", "ConfigMap", "NetworkPolicy"], True, True),
+        (["--inject-hosts-env=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, False),
+    ],
+)
+def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells: bool) -> None:
+    flagged = job({"svc": flags}, {"worker": 1})
+    found = by_kind(flagged)
+    assert list(found) == kinds
+    assert found["Service"]["spec"].get("publishNotReadyAddresses", False) is is_early
+    names = [each["name"] for each in pod(flagged, "worker", 0)["spec"]["containers"][0]["env"]]
+    assert ("VC_WORKER_NUM" in names) is tells
+    assert plugins_of(flagged).faults == ()
+
+
+# ---- ssh
+
+
+def test_ssh_has_one_key_for_all_pods_and_names_for_all() -> None:
+    secret = ssh_secret(job({"ssh": []}, {"master": 1, "worker": 1}), lambda: KEYS)
+    assert secret is not None
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "train-ssh")
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    files = secret["stringData"]
+    assert (files["id_rsa"], files["id_rsa.pub"], files["authorized_keys"]) == (
+        KEYS.private,
+        *[KEYS.public] * 2,
+    )
+    assert files["config"].splitlines() == [
+        "StrictHostKeyChecking no",
+        "UserKnownHostsFile /dev/null",
+        "Host train-master-0",
+        "  HostName train-master-0.train",
+        "  Port 22",
+        "Host train-worker-0",
+        "  HostName train-worker-0.train",
+        "  Port 22",
+    ]
+
+
+def test_a_job_may_bring_its_keys_and_its_port() -> None:
+    flags = ["--ssh-private-key=own", "--ssh-public-key=shown", "--ssh-port", "2222"]
+    secret = ssh_secret(job({"ssh": flags}, {"worker": 1}), pytest.fail)
+    assert secret is not None
+    assert (secret["stringData"]["id_rsa"], secret["stringData"]["authorized_keys"]) == ("own", "shown")
+    assert "  Port 2222" in secret["stringData"]["config"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "path", "mode"),
+    [
+        ([], "/root/.ssh", 0o600),
+        (["--ssh-key-file-path=/home/user/.ssh"], "/home/user/.ssh", 0o644),
+        (["--no-root"], "/etc/volcano/.ssh", 0o644),
+    ],
+)
+def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mode: int) -> None:
+    two = [{"name": "main"}, {"name": "side"}]
+    spec = pod(job({"ssh": flags}, {"w": 1}, containers=two, initContainers=[{"name": "i"}]), "w", 0)["spec"]
+    mounts = [found["volumeMounts"] for found in spec["containers"] + spec["initContainers"]]
+    assert mounts == [[{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]] * 3
+    secret = spec["volumes"][0]["secret"]
+    assert (secret["secretName"], secret["defaultMode"]) == ("train-ssh", mode)
+    files = [item["path"] for item in secret["items"]]
+    assert files == [".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"]
+
+
+# ---- frameworks
+
+
+@pytest.mark.parametrize(
+    ("task", "index", "rank"),
+    [("master", 0, "0"), ("worker", 0, "1"), ("worker", 2, "3"), ("other", 0, None)],
+)
+def test_pytorch_counts_the_master_first(task: str, index: int, rank: str | None) -> None:
+    torch = job({"pytorch": []}, {"master": 1, "worker": 3, "other": 5})
+    found = env(torch, task, index)
+    assert found["MASTER_ADDR"] == "train-master-0.train"
+    assert (found["MASTER_PORT"], found["WORLD_SIZE"], found.get("RANK")) == ("23456", "4", rank)
+    ports = pod(torch, task, index)["spec"]["containers"][0]["ports"]
+    assert ports == [{"name": "pytorchjob-port", "containerPort": 23456}]
+
+
+def test_workers_of_pytorch_wait_for_the_master_where_asked() -> None:
+    flags = ["--wait-master-enabled", "--wait-master-timeout=60", "--wait-master-image=nc:1", "--port=99"]
+    torch = job({"pytorch": flags}, {"master": 1, "worker": 1})
+    assert "initContainers" not in pod(torch, "master", 0)["spec"]
+    [waiting] = pod(torch, "worker", 0)["spec"]["initContainers"]
+    assert (waiting["image"], waiting["command"][:2]) == ("nc:1", ["timeout", "60"])
+    assert "train-master-0.train 99" in waiting["command"][-1]
+
+
+@pytest.mark.parametrize(
+    ("task", "index", "shown"),
+    [
+        ("ps", 0, ("ps", 0)),
+        ("trainer", 1, ("worker", 1)),
+        ("boss", 0, ("chief", 0)),
+        ("judge", 0, ("evaluator", 0)),
+    ],
+)
+def test_tensorflow_tells_each_process_where_the_others_are(
+    task: str, index: int, shown: tuple[str, int]
+) -> None:
+    flags = ["--worker=trainer", "--chief=boss", "--evaluator=judge", "--port=5000"]
+    tensorflow = job({"tensorflow": flags}, {"ps": 1, "trainer": 2, "boss": 1, "judge": 1, "other": 1})
+    config = json.loads(env(tensorflow, task, index)["TF_CONFIG"])
+    assert (config["task"]["type"], config["task"]["index"]) == shown
+    assert config["cluster"] == {
+        "ps": ["train-ps-0.train:5000"],
+        "worker": ["train-trainer-0.train:5000", "train-trainer-1.train:5000"],
+        "chief": ["train-boss-0.train:5000"],
+        "evaluator": ["train-judge-0.train:5000"],
+    }
+
+
+def test_one_process_of_tensorflow_is_told_nothing() -> None:
+    assert "TF_CONFIG" not in env(job({"tensorflow": []}, {"worker": 1}), "worker", 0)
+
+
+def test_the_master_of_mpi_knows_the_workers() -> None:
+    mpi = job({"mpi": ["--master=boss"]}, {"boss": 1, "worker": 2}, initContainers=[{"name": "before"}])
+    assert env(mpi, "boss", 0)["MPI_HOST"] == "train-worker-0.train,train-worker-1.train"
+    assert "MPI_HOST" not in env(mpi, "worker", 0)
+    spec = pod(mpi, "boss", 0)["spec"]
+    assert spec["initContainers"][0]["env"][-1]["name"] == "MPI_HOST"
+    assert spec["containers"][0]["ports"] == [{"name": "mpijob-port", "containerPort": 22}]
+
+
+def test_a_port_that_is_open_stays_as_it_is() -> None:
+    open_one = [{"name": "main", "ports": [{"containerPort": 22, "name": "ssh"}]}]
+    mpi = job({"mpi": []}, {"master": 1, "worker": 1}, containers=open_one)
+    assert pod(mpi, "worker", 0)["spec"]["containers"][0]["ports"] == open_one[0]["ports"]
+
+
+def test_ray_starts_a_head_and_workers_that_join_it() -> None:
+    two = [{"name": "head"}, {"name": "worker"}]
+    ray = job({"ray": ["--port=1234", "--dashboardPort=3456"]}, {"head": 1, "worker": 1}, containers=two)
+    head, side = pod(ray, "head", 0)["spec"]["containers"]
+    assert "--head" in head["command"][-1]
+    assert "--port=1234 --dashboard-port=3456 --ray-client-server-port=10001" in head["command"][-1]
+    assert [port["containerPort"] for port in head["ports"]] == [1234, 3456, 10001]
+    assert "command" not in side
+    assert (
+        "--address=train-head-0.train:1234" in pod(ray, "worker", 0)["spec"]["containers"][1]["command"][-1]
+    )
+    services = {found["metadata"]["name"]: found for found in objects_of(ray) if found["kind"] == "Service"}
+    assert services["train"]["spec"]["clusterIP"] == "None"
+    head_service = services["train-head-svc"]["spec"]
+    assert head_service["selector"]["volcano.sh/task-spec"] == "head"
+    assert [port["port"] for port in head_service["ports"]] == [1234, 3456, 10001]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("mpi", {"mpi", "svc", "ssh"}),
+        ("tensorflow", {"tensorflow", "svc"}),
+        ("pytorch", {"pytorch", "svc"}),
+        ("ray", {"ray", "svc"}),
+        ("ssh", {"ssh"}),
+    ],
+)
+def test_what_a_plugin_needs_comes_along(asked: str, names: set[str]) -> None:
+    plugins = plugins_of(job({asked: None}, {"master": 1, "worker": 1, "head": 1})).plugins
+    assert {plugin.name for plugin in plugins} == names
+
+
+# ---- faults are told, and cost nothing else
+
+
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        (
+            {"horovod": []},
+            "plugin horovod is not known; known are env, svc, ssh, pytorch, tensorflow, mpi, ray",
+        ),
+        ({"env": ["--loud"]}, "plugin env: flag --loud is not known; known are none"),
+        ({"svc": ["loud"]}, "plugin svc: flag loud is not known"),
+        ({"svc": ["--inject-hosts-env=maybe"]}, "plugin svc: flag --inject-hosts-env is to be true or false"),
+        ({"ssh": ["--ssh-port=70000"]}, "plugin ssh: flag --ssh-port is to be a port from 1 to 65535"),
+        ({"mpi": ["--port"]}, "plugin mpi: flag --port is to be a port from 1 to 65535"),
+        ({"pytorch": ["--wait-master-timeout=long"]}, "flag --wait-master-timeout is to be a whole number"),
+        ({"pytorch": ["--master=boss"]}, "plugin pytorch: the job has no task boss, which it needs"),
+        ({"mpi": ["--worker=w"]}, "plugin mpi: the job has no task w, which it needs"),
+        ({"ray": []}, "plugin ray: the job has no task head, which it needs"),
+    ],
+)
+def test_what_is_wrong_is_said(plugins: dict[str, list[str] | None], said: str) -> None:
+    wrong = job(plugins, {"master": 1, "worker": 1})
+    [fault] = plugins_of(wrong).faults
+    assert said in fault
+    assert env(wrong, "worker", 0)["OWN"] == "1"
+
+
+def test_a_flag_that_is_wrong_costs_only_itself() -> None:
+    found = plugins_of(job({"svc": ["--loud", "--disable-network-policy", "--inject-hosts-env=x"]}, {"w": 1}))
+    assert len(found.faults) == 2
+    assert "NetworkPolicy" not in {each["kind"] for each in found.plugins[0].objects(job({}, {"w": 1}))}
+
+
+def test_no_key_is_repeated() -> None:
+    for flags in (["--ssh-privat-key=hidden"], ["--ssh-port=hidden"]):
+        assert "hidden" not in " ".join(plugins_of(job({"ssh": flags}, {"w": 1})).faults)
+
+
+TEXTS = st.one_of(
+    st.text(max_size=8), st.sampled_from(["--port=1", "--port", "-master=x", "--no-root=2", "--="])
+)
+PARTS = st.dictionaries(
+    st.sampled_from([*PLUGINS, "other"]), st.one_of(st.none(), st.lists(TEXTS, max_size=3))
+)
+
+
+@given(PARTS, st.integers(0, 3), st.sampled_from(["master", "worker", "head", "ps"]))
+def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
+    plugins: dict[str, list[str] | None], many: int, task: str
+) -> None:
+    asked = job(plugins, {task: many + 1, "worker-b": many})
+    before = deepcopy(asked.spec.tasks[0].template)
+    made = pod(asked, task, many)
+    assert made["spec"]["containers"][0]["name"] == "main"
+    assert asked.spec.tasks[0].template == before
+    assert made == pod(asked, task, many)
+    msgspec.json.encode([made, *objects_of(asked), ssh_secret(asked, lambda: KEYS)])
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects_of(asked)]
+    assert len(set(names)) == len(names)
