@@ -175,6 +175,9 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     yield from ((title, ", ".join(settings)) for title, settings in groups if settings)
     if reserved := queue.status.reservation:
         yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
+    counts = queue.counts
+    parts = ", ".join(f"{count} {column}" for column, count in counts.items() if count)
+    yield "Groups", f"{sum(counts.values())} in all" + (f": {parts}" if parts else "")
     yield "Age", age(queue.metadata.creation_timestamp)
 
 

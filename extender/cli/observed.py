@@ -16,6 +16,7 @@ from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS
 from extender.terminal.text import columns
 
+_PHASES = ("", "Pending", "Inqueue", "Running", "Unknown", "Completed", "Failed", "Aborted")
 _COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
 
 
@@ -116,8 +117,10 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def course(self) -> str:
-        """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them."""
-        phase, found = self.status.phase, self.scheduled
+        """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them. One
+        that a controller of its own made up is Unknown."""
+        phase = self.status.phase if self.status.phase in _PHASES else "Unknown"
+        found = self.scheduled
         lacks = found is not None and found.reason == Reason.NOT_ENOUGH_MEMBERS
         return "Pending" if lacks and phase == "Inqueue" else phase
 

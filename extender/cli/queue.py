@@ -14,7 +14,7 @@ from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.queue_spec import Timeout
 from extender.terminal.text import columns
 
-_HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
+_HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
 _WIDE = (
     "PARENT",
     "UNKNOWN",
@@ -81,6 +81,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
             queue.state,
             spec.weight,
             out.percent(status.share),
+            sum(counts.values()),
             *(counts[name] for name in ("pending", "inqueue", "running")),
             out.age(queue.metadata.creation_timestamp),
         )
@@ -226,28 +227,38 @@ def operate_queue(
 @queue.command("delete")
 @queue_spec.several_names()
 @click.option("--cascade", is_flag=True, help="Close the queue and delete its groups first.")
+@click.option("--jobs", is_flag=True, help="With --cascade, delete the jobs of these groups as well.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the queue is gone.")
 @queue_spec.timeout_flag
 @out.dry_run_flag
 @access_flags
 def delete_queue(
-    names: tuple[str, ...], cascade: bool, wait: bool, timeout: Timeout, dry_run: str, **flags: Any
+    names: tuple[str, ...],
+    cascade: bool,
+    jobs: bool,
+    wait: bool,
+    timeout: Timeout,
+    dry_run: str,
+    **flags: Any,
 ) -> None:
     """Delete queues that are Closed.
 
     With --cascade each is closed first, its groups are deleted, and it goes when the last of them has gone.
     Pods are left alone: those on nodes that name the queue themselves are waited for, those that wait go on
-    to wait, and are listed. End what owns them.
+    to wait, and are listed. End what owns them. With --jobs, the jobs that own the groups go, and their pods.
     """
+    if jobs and not cascade:
+        raise click.UsageError("--jobs: got no --cascade; allowed is both, as jobs go with their groups")
     with opened(Flags(**flags)) as place:
         from extender.cli.queue_removal import Removal
 
         for name in names:
-            Removal(place, name, timeout, dry_run).run(cascade, wait)
+            Removal(place, name, timeout, dry_run, jobs).run(cascade, wait)
 
 
 for command in (queue_spec.create_queue, queue_spec.update_queue):
     queue.add_command(command)
+queue.add_command(describe_queue, "view")
 
 q = copy.copy(queue)
 q.name, q.hidden = "q", True

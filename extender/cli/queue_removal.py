@@ -3,22 +3,23 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.texts import listed
 from extender.cli.access import ClusterAccess
+from extender.cli.kinds import job_row
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import CLIENT, SERVER, echo, show_done
 from extender.cli.queue_spec import Timeout, updated
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import ours
-from extender.domain.model.ownership import group_name
+from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.errors import Conflict, NotFound
-from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 from extender.terminal.text import working
 
 T = TypeVar("T")
@@ -107,15 +108,29 @@ def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     ]
 
 
+class RemovedObject(NamedTuple):
+    """What goes with a queue. `kind`: as kubectl writes it."""
+
+    resource: Resource
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
 class Removal:
     """The steps of taking a queue away. Admission refuses the deletion of one that is not Closed; the same is
-    looked at here first, so that the refusal says what is left, and --cascade empties no queue in vain."""
+    looked at here first, so that the refusal says what is left, and --cascade empties no queue in vain.
+    `with_jobs`: the jobs that own its groups go with them."""
 
-    def __init__(self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str) -> None:
+    def __init__(
+        self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str, with_jobs: bool
+    ) -> None:
         self._place = place
         self._name = name
         self._timeout = timeout
         self._dry_run = dry_run
+        self._with_jobs = with_jobs
         self._asked: set[str] = set()  # UIDs of groups that were deleted already
 
     def run(self, cascade: bool, wait: bool) -> None:
@@ -129,7 +144,7 @@ class Removal:
             until(lambda: self._emptied(watched), self._timeout, watched.left)
         elif cascade:
             for group in Evidence(self._place, "").groups_in(self._name):
-                self._show_group(group, "would be deleted")
+                self._show(self._parts(group), "would be deleted")
         # The server is not asked whether it would delete what --cascade would have closed before.
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
@@ -159,16 +174,31 @@ class Removal:
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Its Closed self; else what came to it meanwhile is deleted, too."""
         for group in Evidence(self._place, "").groups_in(self._name):
-            uid = group.metadata.uid
-            if uid not in self._asked:
-                self._asked.add(uid)
+            if group.metadata.uid in self._asked:
+                continue
+            self._asked.add(group.metadata.uid)
+            for part in self._parts(group):
                 with suppress(NotFound, Conflict):  # gone meanwhile
-                    self._place.editor.delete(POD_GROUPS, group.namespace, group.name, uid)
-                    self._show_group(group, "deleted")
+                    self._place.editor.delete(part.resource, part.namespace, part.name, part.uid)
+                    self._show([part], "deleted")
         return watched.state("Closed")
 
-    def _show_group(self, group: ObservedGroup, done: str) -> None:
-        echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
+    def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
+        """A group, and before it the job that would make it again."""
+        owner, parts = controller_of(group.metadata.owner_references), []
+        if self._with_jobs and owner and (row := job_row(owner.api_version, owner.kind)):
+            resource = Resource(f"/apis/{owner.api_version}", row.plural)
+            parts = [
+                RemovedObject(
+                    resource, f"{row.kind.lower()}.{row.group}", group.namespace, owner.name, owner.uid
+                )
+            ]
+        kind = "podgroup.scheduling.volcano.sh"
+        return [*parts, RemovedObject(POD_GROUPS, kind, group.namespace, group.name, group.metadata.uid)]
+
+    def _show(self, parts: list[RemovedObject], done: str) -> None:
+        for part in parts:
+            echo(f"{part.kind}/{part.name} {done} (namespace {part.namespace})")
 
     def _gone(self) -> bool | None:
         try:

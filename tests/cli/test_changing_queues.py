@@ -12,7 +12,7 @@ from extender.api.keys import QUEUE
 from extender.cli import queue_removal
 from extender.cli.observed import ObservedQueue
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
+from extender.sim.apiserver.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from tests.cli.desk import Desk
 
 Q = "queue.scheduling.volcano.sh"
@@ -377,6 +377,32 @@ def test_a_cascade_closes_empties_and_deletes(town: Desk) -> None:
     ]
     assert [each["metadata"]["name"] for each in town.store.all(POD_GROUPS)] == ["elsewhere"]
     assert town.store.get(QUEUES, "", "research") is None
+
+
+def test_jobs_go_with_their_groups(town: Desk) -> None:
+    """Others stay, and so do other things that own groups."""
+    for name, queue, kind, api in (
+        ("train", "research", JOBS, "batch/v1"),
+        ("stays", "idle", JOBS, "batch/v1"),
+        ("serve", "research", DEPLOYMENTS, "apps/v1"),
+    ):
+        meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+        town.store.put(kind, {"apiVersion": api, "kind": kind.name, "metadata": meta, "spec": {}})
+        owner = {"apiVersion": api, "kind": kind.name, "name": name, "uid": f"uid-{name}"}
+        town.group(name, queue=queue, more_metadata={"ownerReferences": [{**owner, "controller": True}]})
+    going = [
+        "job.batch/train {} (namespace team)",
+        f"{G}/train {{}} (namespace team)",
+    ]
+    dry = town.output("queue", "delete", "research", "--cascade", "--jobs", "--dry-run=client").splitlines()
+    assert [line.format("would be deleted") for line in going] == dry[-3:-1]
+    output = town.muster("queue", "delete", "research", "--cascade", "--jobs").stdout.splitlines()
+    assert {line.format("deleted") for line in going} <= {*output}
+    assert [each["metadata"]["name"] for each in town.store.all(JOBS)] == ["stays"]
+    assert [each["metadata"]["name"] for each in town.store.all(DEPLOYMENTS)] == ["serve"]
+    assert town.refuses("queue", "delete", "idle", "--jobs", status=2).startswith(
+        "Error: --jobs: got no --casc"
+    )
 
 
 def test_a_cascade_waits_for_groups_with_finalizers(

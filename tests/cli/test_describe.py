@@ -69,6 +69,19 @@ def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
     assert "Events:" not in output
 
 
+def test_view_is_describe_with_the_total_of_all_groups(town: Desk) -> None:
+    town.queue("many", {}, pending=5, running=4, unknown=1)
+    output = town.output("queue", "view", "--name", "many")
+    assert output == town.output("queue", "describe", "many")
+    assert "Groups:       10 in all: 5 pending, 4 running, 1 unknown" in output.splitlines()
+
+
+def test_a_phase_that_another_controller_made_up_is_unclear(town: Desk) -> None:
+    town.group("custom", "Suspended", "Running", queue="research")
+    output = town.output("queue", "describe", "research")
+    assert part(output, "Groups that are unclear (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
+
+
 def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
     used = [

@@ -57,9 +57,9 @@ def lines(*rows: str) -> str:
 )
 def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
     assert town.output(*command) == lines(
-        "NAME       STATE   WEIGHT   SHARE   PENDING   INQUEUE   RUNNING   AGE",
-        "batch      Open    1        -       0         0         0         20d",
-        "research   Open    3        150%    1         0         2         20d",
+        "NAME       STATE   WEIGHT   SHARE   TOTAL   PENDING   INQUEUE   RUNNING   AGE",
+        "batch      Open    1        -       0       0         0         0         20d",
+        "research   Open    3        150%    3       1         0         2         20d",
     )
 
 
@@ -69,7 +69,7 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
     flavors = [{"name": "h100", "borrowed": {"nvidia.com/gpu": "8"}}, {"name": "a100"}]
     town.queue("lent", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
     head, lent, row = town.output("q", "get", "lent", "research", "-o", "wide").splitlines()
-    assert (re.split(r" {3,}", head)[8:], re.split(r" {3,}", row)[8:]) == (
+    assert (re.split(r" {3,}", head)[9:], re.split(r" {3,}", row)[9:]) == (
         names,
         ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-", "-"],
     )

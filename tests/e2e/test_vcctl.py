@@ -101,6 +101,8 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
         vcctl("queue", "operate", "--name=a", "--action=close")
         _wait(vcctl, "a", State="Closed")
         vcctl("queue", "delete", "--name=a")
+        vcctl("queue", "create", "--name=shut", "--state=Closed")
+        _wait(vcctl, "shut", State="Closed")
     assert stage.api.find(QUEUES, "a") is None
 
 

@@ -48,19 +48,44 @@ def annotate(desk: Desk, value: str) -> None:
 
 
 def test_a_queue_gets_what_it_leaves_out(desk: Desk) -> None:
-    both = [
+    all_three = [
         {"op": "add", "path": "/spec/reclaimable", "value": True},
         {"op": "add", "path": "/spec/weight", "value": 1},
+        {"op": "add", "path": "/spec/state", "value": "Open"},
     ]
-    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {}}) == both
-    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {"weight": 0}}) == both
-    full = {"metadata": {"name": "q"}, "spec": {"weight": 3, "reclaimable": False}}
+    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {}}) == all_three
+    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {"weight": 0}}) == all_three
+    full = {"metadata": {"name": "q"}, "spec": {"weight": 3, "reclaimable": False, "state": "Closed"}}
     assert desk.patch("/queues/mutate", full) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "annotations", "state"),
+    [
+        ("Closed", {}, "Closed"),
+        ("Open", {}, "Open"),
+        ("Closing", {}, "Open"),  # then refused: it is no state that a queue can be made with
+        ("Closed", {"volcano.sh/closed-by-parent": "true"}, "Open"),
+    ],
+)
+def test_a_queue_begins_in_the_state_that_vcctl_writes(
+    desk: Desk, stored: str, annotations: dict[str, str], state: str
+) -> None:
+    spec = {"weight": 1, "reclaimable": True}
+    thing = {
+        "metadata": {"name": "q", "annotations": annotations},
+        "spec": spec,
+        "status": {"state": stored},
+    }
+    assert desk.patch("/queues/mutate", thing) == [{"op": "add", "path": "/spec/state", "value": state}]
 
 
 def test_a_path_begins_with_root(desk: Desk) -> None:
     given = {"volcano.sh/hierarchy": "a/b", "volcano.sh/hierarchy-weights": "2/3"}
-    thing = {"metadata": {"name": "q", "annotations": given}, "spec": {"weight": 1, "reclaimable": True}}
+    thing = {
+        "metadata": {"name": "q", "annotations": given},
+        "spec": {"weight": 1, "reclaimable": True, "state": "Open"},
+    }
     assert desk.patch("/queues/mutate", thing) == [
         {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy", "value": "root/a/b"},
         {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy-weights", "value": "1/2/3"},

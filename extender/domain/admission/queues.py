@@ -6,7 +6,7 @@ from itertools import islice
 
 import msgspec
 
-from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
+from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.quantities import BadQuantity, Quantity, at_most, misnamed
@@ -355,13 +355,18 @@ def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
 
 
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
-    """For a new queue: reclaimable, a weight unless it `has_weight`, a path that begins with root."""
+    """For a new queue: reclaimable, a weight unless it `has_weight`, a path that begins with root, and a
+    state: that of its status, where vcctl writes it and the API server drops it. One from a backup that its
+    parent kept closed is Open itself."""
     patch = []
     if queue.spec.reclaimable is None:
         patch.append(added(("spec", "reclaimable"), True))
     if not has_weight or queue.spec.weight == 0:
         patch.append(added(("spec", "weight"), 1))
     annotations = queue.metadata.annotations or {}
+    if not queue.spec.state:
+        shut = queue.status.state == "Closed" and annotations.get(CLOSED_BY_PARENT) != "true"
+        patch.append(added(("spec", "state"), "Closed" if shut else "Open"))
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if path and weights and path.partition("/")[0] != ROOT_QUEUE:
         patch.append(added(("metadata", "annotations", HIERARCHY), f"{ROOT_QUEUE}/{path}"))
