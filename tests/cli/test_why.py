@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.api.keys import GATE, QUEUE
+from extender.api.keys import GATE, QUEUE, QUEUE_UID
 from extender.cli.output import Json
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.desk import Desk, ago, unschedulable
@@ -123,6 +123,32 @@ Queue research: Open, uses 67% of what it deserves
   cpu        4      6          -
 """
     )
+
+
+@pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Pending"])
+def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk: Desk, phase: str) -> None:
+    """Until its start it goes where it is sent, although its note is still that of another queue."""
+    desk.queue("a")
+    desk.queue("b")
+    note = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
+    desk.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=note)
+    counts, sent = ("b", False) if phase == "Pending" else ("a", True)
+    answer = desk.output("why", "pg/g")
+    assert f"Queue {counts}: Open" in answer
+    assert (
+        "sent to queue b, but has started in queue a and counts there until" in " ".join(answer.split())
+    ) is sent
+    assert f"Queue:     {counts}\n" in desk.output("podgroup", "describe", "g")
+    assert ("podgroup/team/g" in desk.output("queue", "describe", "a")) is sent
+
+
+def test_a_note_of_a_queue_that_is_gone_or_for_another_group_counts_for_nothing(desk: Desk) -> None:
+    desk.queue("b")
+    for name, note in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
+        meta = {"annotations": {QUEUE_UID: note}}
+        desk.gang(name, 2, node="n", phase="Running", queue="b", more_metadata=meta)
+        assert "Queue b: Open" in (answer := desk.output("why", f"pg/{name}"))
+        assert "has started in" not in answer
 
 
 def test_a_group_as_json_and_yaml(town: Desk) -> None:

@@ -21,6 +21,7 @@ from extender.domain.model.queue_of_group import (
     explicit_queue,
     local_queue_label,
     namespace_queue,
+    noted_queue,
     queue_entered,
 )
 from extender.domain.model.reasons import Reason
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
+_STARTED = ("Inqueue", "Running", "Unknown")  # as groups stand that may hold room
 
 
 class OtherGroup(NamedTuple):
@@ -207,9 +209,24 @@ class Evidence:
         return [pod for pod in self.pods if group_name(pod) == group.name]
 
     def queue_of(self, group: ObservedGroup) -> str:
-        """As Muster reads it, where the namespace may be read."""
+        """In which Muster counts it, as far as namespaces and queues may be read: from its start on in that
+        in which it started, which is noted on it."""
+        names = {queue.metadata.uid: name for name, queue in (self.queues or {}).items()}
+        kept = names.get(noted_queue(group.metadata), "") if group.course in _STARTED else ""
+        return kept or self.queue_asked_for(group)
+
+    def queue_asked_for(self, group: ObservedGroup) -> str:
+        """To which it is sent."""
         named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
         return self.queue_of_pods(group.namespace, named, label)
+
+    def kept_from(self, group: ObservedGroup) -> list[str]:
+        """A sentence where it counts elsewhere than in the queue that it is sent to."""
+        kept, asked = self.queue_of(group), self.queue_asked_for(group)
+        if kept == asked:
+            return []
+        text = f"It is sent to queue {asked}, but has started in queue {kept} and counts there"
+        return [f"{text} until none of its pods holds room."]
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""

@@ -79,7 +79,8 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     case = Case(evidence, group.namespace, name, group.message, group, pod or waiting, there=there)
     ahead = holders(evidence, group, reason) if blocked else []
     is_here = group.namespace == evidence.namespace
-    unheeded = evidence.unheeded_by(group.maker, name) if blocked and is_here else []
+    asked = evidence.queue_asked_for(group)
+    unheeded = evidence.unheeded_by(group.maker, asked) if blocked and is_here else []
     if verdict == Stands.UNSEEN:
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
@@ -102,7 +103,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=ahead,
         remedies=[*(stray.remedy for stray in strays), *remedies],
         commands=[*(offered(evidence, offer) for offer in renaming(group, strays)), *offers],
-        notes=[*in_queue(name, figures), *unheeded, *evidence.notes],
+        notes=[*in_queue(name, figures), *evidence.kept_from(group), *unheeded, *evidence.notes],
     )
 
 
