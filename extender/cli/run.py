@@ -178,7 +178,7 @@ def _present(
     views = import_module("extender.sim.show.frames")
     view = views.View() if output else views.view_for(sys.stdout)
     stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
-    session = import_module("extender.sim.session").Session(cluster, view, stays)
+    session = import_module("extender.sim.embedded").Session(cluster, view, stays)
     session.create(found)
     for each in session.unasked:
         click.echo(each.note, err=True)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from extender.api.keys import GPU
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import PODS, Json
+from extender.sim.apiserver.kinds import GIT_VERSION, PODS, Json
 from extender.sim.apiserver.objects import now, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import LONGEST_WAIT, Change, StoreFollower
@@ -153,3 +154,13 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
         {"name": container["name"], "image": container.get("image", ""), "state": state, **rest}
         for container in pod["spec"]["containers"]
     ]
+
+
+def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
+    """A node that is ready; without GPUs it has no such resource."""
+    room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    room |= {GPU: str(gpu)} if gpu else {}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    info = {"kubeletVersion": GIT_VERSION}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready], "nodeInfo": info}
+    return {"metadata": {"name": name}, "spec": {}, "status": status}

@@ -12,8 +12,7 @@ from extender.sim.apiserver.objects import now
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
-from extender.sim.embedded import node
-from extender.sim.kubelets import Kubelets
+from extender.sim.kubelets import Kubelets, node
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects

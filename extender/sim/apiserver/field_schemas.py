@@ -15,9 +15,10 @@ import msgspec
 import yaml
 
 from extender.shipped import CRDS
-from extender.sim.apiserver.kinds import UNSHIPPED_KINDS, Json, ResourceKind
+from extender.sim.apiserver.kinds import SERVED, UNSHIPPED_KINDS, Json, ResourceKind
 
 KUBERNETES = Path(__file__).parent / "schemas" / "kubernetes.json"
+OPENAPI = "/openapi/v3"
 REFERENCE = "#/components/schemas/"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -81,6 +82,30 @@ def referred(schema: Any) -> Iterator[str]:
             yield schema["$ref"].removeprefix(REFERENCE)
         for value in schema.values():
             yield from referred(value)
+
+
+@cache
+def openapi_document(path: str) -> Json | None:
+    """The index, or the part for one group and version; None where there is none."""
+    if path == OPENAPI:
+        roots = {kind.root.strip("/") for kind in SERVED}
+        return {"paths": {root: {"serverRelativeURL": f"{OPENAPI}/{root}"} for root in sorted(roots)}}
+    served = [kind for kind in SERVED if path == f"{OPENAPI}{kind.root}"]
+    if not served:
+        return None
+    paths: Json = {}  # a client looks there for the kind, and whether the server judges fields itself
+    for kind in served:
+        scope = "/namespaces/{namespace}" if kind.namespaced else ""
+        named = {"group": kind.group, "version": kind.version, "kind": kind.name}
+        parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+        patch = {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}
+        paths[f"{kind.root}{scope}/{kind.plural}/{{name}}"] = {"patch": patch}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Muster's embedded cluster", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": with_referred(map(name_of, served))},
+    }
 
 
 def _of_crd(crd: Json) -> dict[str, Json]:

@@ -1,9 +1,10 @@
-"""The kinds that are served, and where each of them lives."""
+"""The kinds that are served, where each of them lives, and what kubectl asks of them before anything else."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from extender import __version__
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 
@@ -129,3 +130,52 @@ BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
 def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
     named = {"binding": kind is PODS, "eviction": kind is PODS, "status": kind.status, "scale": kind.scale}
     return tuple(name for name, has in named.items() if has)
+
+
+# ---- what clients are told of them
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_MINOR = "37"  # of the release whose behaviour is played
+GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
+
+
+def discovery_document(path: str) -> Json | None:
+    """The document at `path`; None where there is none."""
+    match path.strip("/"):
+        case "version":
+            return {"major": "1", "minor": _MINOR, "gitVersion": GIT_VERSION, "platform": "embedded"}
+        case "api":
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case "apis":
+            groups = []
+            for name, number in {kind.group: kind.version for kind in SERVED if kind.group}.items():
+                version = {"groupVersion": f"{name}/{number}", "version": number}
+                groups.append({"name": name, "versions": [version], "preferredVersion": version})
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case found:
+            return _resources(f"/{found}")
+
+
+def _resources(root: str) -> Json | None:
+    resources: list[Json] = []
+    of_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)
+    for kind in (kind for kind in SERVED if kind.root == root):
+        resource = {
+            "name": kind.plural,
+            "singularName": kind.name.lower(),
+            "namespaced": kind.namespaced,
+            "kind": kind.name,
+            "verbs": ["create"] if kind in REVIEWS else _VERBS,
+            "shortNames": list(kind.short),
+            "categories": ["all"] if kind in of_all else [],
+        }
+        resources.append(resource)
+        for name in subresources_of(kind):
+            made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+            own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
+            of_kind = own if name == "scale" else {"kind": kind.name}
+            resources.append({**made, **of_kind, "verbs": ["get", "patch", "update"]})
+    if not resources:
+        return None
+    version = root.removeprefix("/apis/").removeprefix("/api/")
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}

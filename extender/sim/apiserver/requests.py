@@ -80,6 +80,17 @@ def _field_test(text: str) -> Test:
     return lambda obj: (obj.get(part, {}).get(field, "") == value) is equal
 
 
+def selector_text(obj: Json) -> str:
+    """app=web,tier in (a,b)"""
+    selector = obj["spec"].get("selector") or {}
+    terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    for expression in selector.get("matchExpressions") or ():
+        key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
+        shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        terms.append(shown.get(expression["operator"], str(key)))
+    return ",".join(sorted(terms))
+
+
 class RequestTarget(NamedTuple):
     kind: ResourceKind
     namespace: str = ""

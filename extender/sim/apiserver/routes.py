@@ -14,14 +14,22 @@ from functools import partial
 
 import msgspec
 
-from extender.sim.apiserver.errors import StatusError, bad_request, invalid_object, wrong
-from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, Json, ResourceKind
+from extender.sim.apiserver.errors import StatusError, bad_request, invalid, invalid_object, wrong
+from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, UPDATE
-from extender.sim.apiserver.patches import patching, wanted_of
-from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, check, selecting
+from extender.sim.apiserver.objects import named_by, other_name
+from extender.sim.apiserver.patches import Patch, patching, wanted_of
+from extender.sim.apiserver.requests import (
+    APPLY_PATCH,
+    Query,
+    Request,
+    RequestTarget,
+    check,
+    selecting,
+    selector_text,
+)
 from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.apiserver.store import Change, Store, key_of
-from extender.sim.apiserver.subresources import scale_of, scaling
 from extender.sim.apiserver.validation.schemas import read
 
 
@@ -141,7 +149,7 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
             if not target.name:
                 return 200, list_page(service.store, request)
             found = service.get(*target[:3])
-            return 200, scale_of(found) if target.subresource == "scale" else found
+            return 200, _scale_of(found) if target.subresource == "scale" else found
         case "POST" if target.kind in REVIEWS:
             return 201, reviewed(target.kind, read(target.kind, request.body, request.strict))
         case "POST":
@@ -180,9 +188,9 @@ def _change(service: Service, request: Request) -> Json:
     else:
         change = partial(_replacement, kind, name, request.body)
     if subresource == "scale":
-        change = scaling(name, change, request.strict)
+        change = _scaling(name, change, request.strict)
     made = service.amend(kind, namespace, name, change, subresource, _options(request))
-    return scale_of(made) if subresource == "scale" else made
+    return _scale_of(made) if subresource == "scale" else made
 
 
 def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Json:
@@ -209,3 +217,37 @@ def _delete(service: Service, request: Request) -> Json:
     for item in gone["items"]:
         service.delete(kind, *key_of(item), options)
     return gone
+
+
+# ---- the scale of an object, which has a path of its own
+
+
+def _scale_of(obj: Json) -> Json:
+    meta, status = obj["metadata"], obj.get("status") or {}
+    identity = "name", "namespace", "uid", "resourceVersion", "creationTimestamp"
+    wanted = obj["spec"].get("replicas", 1)
+    return {
+        "kind": SCALE.name,
+        "apiVersion": SCALE.api_version,
+        "metadata": {name: meta[name] for name in identity},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": status.get("replicas", 0), "selector": selector_text(obj)},
+    }
+
+
+def _scaling(name: str, change: Patch, strict: bool) -> Patch:
+    """What a change of its scale does to an object."""
+
+    def scaled(before: Json) -> Json:
+        wanted = read(SCALE, change(_scale_of(before)), strict)
+        meta = wanted["metadata"]
+        if meta.get("name") != name:
+            raise other_name(meta.get("name", ""), name)
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if replicas < 0:
+            message = "must be greater than or equal to 0"
+            raise invalid(SCALE, name, [wrong("spec.replicas", replicas, message)])
+        spec = {**before["spec"], "replicas": replicas}
+        return {**before, "metadata": {**before["metadata"], **named_by(wanted)}, "spec": spec}
+
+    return scaled

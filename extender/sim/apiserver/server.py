@@ -17,9 +17,9 @@ import yaml
 
 from extender.kube.decoding import learn_structs
 from extender.sim.apiserver import protobuf
-from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
-from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.field_schemas import OPENAPI, openapi_document
+from extender.sim.apiserver.kinds import Json, discovery_document
 from extender.sim.apiserver.objects import ObjectLoader
 from extender.sim.apiserver.patches import Patch
 from extender.sim.apiserver.requests import Request, target_of
@@ -117,8 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
         path, raw = unquote(url.path), self._body()
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
-        if self.command == "GET" and (found := document(path)) is not None:
-            return self._send(200, found)
+        is_schema = path.startswith(OPENAPI)
+        about = openapi_document(path.rstrip("/")) if is_schema else discovery_document(path)
+        if self.command == "GET" and about is not None:
+            return self._send(200, about)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # before the body: a kind that is not there has no form

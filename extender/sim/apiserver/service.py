@@ -1,33 +1,34 @@
-"""The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them, too.
+"""The verbs of the API: create, read, change, delete, bind, evict, and to record events. Kubelets and the
+scheduler call them, too.
 
-Each is one step on the store, whatever else is under way. All raise StatusError.
+Each is one step on the store, whatever else is under way. All but `record` raise StatusError.
 """
 
 import random
+import zlib
+from contextlib import suppress
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from extender.api.objects.pods import Pod
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
 from extender.sim.apiserver.errors import StatusError, conflict, exists, not_found
-from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, RESOURCE_QUOTAS, Json, ResourceKind
+from extender.sim.apiserver.kinds import EVENTS, KINDS, NAMESPACES, PODS, RESOURCE_QUOTAS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
-from extender.sim.apiserver.objects import identify, now, refuse_another, typed
+from extender.sim.apiserver.objects import (
+    condition,
+    identify,
+    named_by,
+    now,
+    refuse_another,
+    set_condition,
+    typed,
+)
 from extender.sim.apiserver.patches import Patch, applied, refuse_untyped
 from extender.sim.apiserver.quotas import admit, counted
 from extender.sim.apiserver.store import Store, key_of
-from extender.sim.apiserver.subresources import bound, merged_parts
 from extender.sim.apiserver.validation.schemas import filled, read
-
-
-def _release(store: Store, owner: Json) -> None:
-    """Objects that it owns stay, without it as an owner."""
-    for kind in KINDS:
-        for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
-            owners = obj["metadata"].get("ownerReferences") or []
-            kept = [reference for reference in owners if reference.get("uid") != owner["uid"]]
-            if kept != owners:
-                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
 
 
 class WriteOptions(NamedTuple):
@@ -94,7 +95,7 @@ class Service:
             wanted = change(before)
             if manager is not None:
                 wanted = read(kind, wanted, options.strict)
-            after = merged_parts(kind, before, wanted, subresource)
+            after = _merged_parts(kind, before, wanted, subresource)
             refuse_another(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # applying has tracked them already
                 after = with_changes_of(kind, before, kept_managers(before, after, subresource), manager)
@@ -182,8 +183,87 @@ class Service:
             raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
-            self.store.put(PODS, bound(pod, node, binding.get("metadata") or {}))
+            self.store.put(PODS, _bound(pod, node, binding.get("metadata") or {}))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
         """A deletion; there are no disruption budgets here that could forbid it."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
+
+    def record(self, about: Json, type_: str, reason: str, action: str, note: str, speaker: str) -> None:
+        """An Event about an object; one that is repeated counts up."""
+        meta, note = about["metadata"], note[:1024]
+        digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
+        name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+        def once_more(event: Json) -> Json:
+            count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
+            return {**event, "series": {"count": count, "lastObservedTime": moment}}
+
+        with suppress(StatusError):
+            if self.store.get(EVENTS, namespace, name):
+                self.amend(EVENTS, namespace, name, once_more)
+                return
+            named = {"name": meta["name"], "namespace": namespace, "uid": meta["uid"]}
+            event = {
+                "metadata": {"name": name, "namespace": namespace},
+                "involvedObject": {"kind": about["kind"], "apiVersion": about["apiVersion"], **named},
+                "type": type_,
+                "reason": reason,
+                "action": action,
+                "message": note,
+                "eventTime": moment,
+                "reportingComponent": speaker,
+                "reportingInstance": f"{speaker}-embedded",
+                "source": {},
+                "firstTimestamp": None,
+                "lastTimestamp": None,
+            }
+            self.create(EVENTS, namespace, event)
+
+
+# ---- what the verbs make of objects
+
+
+def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
+    """Status is written through its subresource and nowhere else, where a kind has one."""
+    if subresource == "status":
+        kept = {"managedFields": wanted["metadata"].get("managedFields")}
+        meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in kept.items() if v}}
+        return {**before, "metadata": meta, "status": wanted.get("status") or {}}
+    after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
+    after["metadata"] = {**wanted.get("metadata", {})}
+    if kind.status:
+        after.pop("status", None)
+        after |= {"status": before["status"]} if "status" in before else {}
+    return after
+
+
+def _bound(pod: Json, node: str, binding: Json) -> Json:
+    """The pod on that node, with the annotations of the `binding`, if it is the one meant (by UID), unbound
+    and without gates. Raises StatusError."""
+    meta, spec, uid = pod["metadata"], pod["spec"], binding.get("uid")
+    notes = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
+    if uid not in (None, "", meta["uid"]):
+        raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
+    if "deletionTimestamp" in meta:
+        raise conflict(PODS, meta["name"], f"pod {meta['name']} is being deleted, cannot be assigned")
+    if spec.get("nodeName"):
+        message = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+        raise conflict(PODS, meta["name"], message)
+    if spec.get("schedulingGates"):
+        raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
+    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
+    set_condition(status, condition("PodScheduled", "True", ""))
+    meta = {**meta, "annotations": notes} if notes else {**meta}
+    return {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
+
+
+def _release(store: Store, owner: Json) -> None:
+    """Objects that it owns stay, without it as an owner."""
+    for kind in KINDS:
+        for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
+            owners = obj["metadata"].get("ownerReferences") or []
+            kept = [reference for reference in owners if reference.get("uid") != owner["uid"]]
+            if kept != owners:
+                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})

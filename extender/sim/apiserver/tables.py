@@ -10,7 +10,7 @@ from extender.sim.apiserver import kinds
 from extender.sim.apiserver.field_schemas import printer_columns
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import find_stored_condition
-from extender.sim.apiserver.subresources import selector_text
+from extender.sim.apiserver.requests import selector_text
 
 _ROLE = "node-role.kubernetes.io/"
 _NODE_INFO = ("status", "nodeInfo")

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.events import record
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.quotas import BeyondQuota, recount
 from extender.sim.apiserver.service import Service
@@ -170,7 +169,7 @@ class WorkloadControllers(StoreFollower):
         self.refused[obj["metadata"]["uid"]] = refused
         self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()
         message = f"Error creating: {refused.why}"
-        record(self._service, obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
+        self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 
     def _remove(self, child: Json) -> None:
         """An old ReplicaSet stays, without pods."""

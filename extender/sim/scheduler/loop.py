@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.events import record
 from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.objects import condition, set_condition
 from extender.sim.apiserver.service import Service
@@ -69,7 +68,7 @@ class StatusRecorder:
             self._service.set_status(PODS, meta, made)
 
     def _event(self, pod: Json, type_: str, reason: str, action: str, note: str, speaker: str = "") -> None:
-        record(self._service, pod, type_, reason, action, note, speaker or pod["spec"]["schedulerName"])
+        self._service.record(pod, type_, reason, action, note, speaker or pod["spec"]["schedulerName"])
 
 
 EXTENDED = frozenset({"muster", "volcano"})

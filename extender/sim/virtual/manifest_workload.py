@@ -38,11 +38,10 @@ from extender.sim.apiserver.quotas import counted
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from extender.sim.controllers.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
-from extender.sim.embedded import node
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import Manifests
 from extender.sim.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
-from extender.sim.kubelets import ending_of
+from extender.sim.kubelets import ending_of, node
 from extender.sim.virtual.workload import (
     GroupArrival,
     InvalidWorkload,
