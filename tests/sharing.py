@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from extender.domain.model.resources import Resources
 from extender.domain.queues.deserved import Division, Share
-from extender.domain.queues.guarantees_and_ceilings import Portions, exceeded
-from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded
 
 
 def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:

@@ -44,12 +44,11 @@ from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder, Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.app import App
 from extender.web.debug import View, create_debug_app
-from extender.web.health import Check, HealthApp, Note
 from extender.web.listen import Ports
+from extender.web.server import App
 from extender.web.server import serve as serve_verbs
-from extender.web.side import SideServer, pages
+from extender.web.side import Check, HealthApp, Note, SideServer, pages
 
 log = logger(__name__)
 

@@ -32,9 +32,8 @@ from extender.view.pods import PodReader, PodRequests, readers_text
 from extender.view.relay import Handlers, StatusPatches
 from extender.view.server import ViewServer
 from extender.view.upstream import Upstream
-from extender.web.health import Check
 from extender.web.listen import Identity
-from extender.web.side import WebhookServer
+from extender.web.side import Check, WebhookServer
 from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules, access_reviews

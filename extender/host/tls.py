@@ -7,8 +7,8 @@ from pathlib import Path
 
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
-from extender.web.health import Check
 from extender.web.listen import Identity
+from extender.web.side import Check
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _PERIOD = 1.0  # seconds between two looks

@@ -18,9 +18,16 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from extender.ports.connection import Caller, CallerConnection, Refuse, refusal
+from extender.ports.connection import (
+    FAILED,
+    Caller,
+    CallerConnection,
+    Refuse,
+    is_loopback,
+    refusal,
+    refuse_pages,
+)
 from extender.ports.connections import ConnectionLimits, Connections
-from extender.ports.refusals import FAILED, is_loopback, refuse_pages
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most

@@ -14,7 +14,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
 from extender.api.texts import texts
-from extender.ports.refusals import as_json, readable
+from extender.ports.connection import as_json, readable
 
 View = Callable[..., object]
 

@@ -6,6 +6,11 @@ How it ends. A stock worker that is told to stop would cut the calls that are he
 the process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a
 signal handler interrupts the main thread anywhere and must not take a lock. Then the process exits without
 waiting for threads that still hang on a slow client.
+
+The calls are four verbs, raw bytes in and out. kube-scheduler reads only answers with status 200. So a verb
+that fails internally still answers 200, with the protocol's own Error field, and always with the same
+message: one that changes makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
+get the HTTP status for their fault.
 """
 
 import asyncio
@@ -15,36 +20,104 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import msgspec
 from aiohttp import web
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
+from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
+from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import CallerConnection
+from extender.ports.connection import FAILED, Caller, CallerConnection
 from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
 from extender.ports.port import Pulse, Secure, ServedPort
-from extender.telemetry.logs import logger
-from extender.web.app import LARGEST_BODY, App
+from extender.telemetry import metrics
+from extender.telemetry.logs import about, logger
+from extender.verbs.verbs import SchedulerVerbs
 from extender.web.listen import BACKLOG
 
+LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
 _LARGE = 256 * 1024  # bytes
 _JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
 GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
+# A nesting deeper than the decoder's stack is as malformed as a missing brace.
+MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 log = logger(__name__)
 Hook = Callable[[], None]
+
+
+class Verb(NamedTuple):
+    """One route."""
+
+    name: str
+    reads: type[protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs]
+    answer: Callable[[Any, Caller], Awaitable[object]]
+    failed: object  # the answer if `answer` raises
+
+
+class App:
+    """The application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
+
+    def __init__(self, verbs: SchedulerVerbs) -> None:
+        self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
+
+    async def __call__(self, method: str, path: str, body: bytes, caller: Caller) -> bytes:
+        """The body of the answer, JSON. Raises HTTPException for a call that no scheduler makes."""
+        verb = self._table.get(path) or self._table.get(path.partition("?")[0])
+        if verb is None:
+            raise NotFound(f"Allowed are {', '.join(self._table)}")
+        if method != "POST":
+            raise MethodNotAllowed(["POST"])
+        with metrics.counted(verb.name) as call:
+            try:
+                args = protocol.decode(body, verb.reads)
+            except MALFORMED as fault:
+                call.outcome = "malformed"
+                raise BadRequest(str(fault)) from fault
+            if isinstance(args, protocol.BindingArgs):
+                pod = f"{args.pod_namespace}/{args.pod_name}"
+            else:
+                pod = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
+            with about(pod=pod):
+                try:  # encoding is guarded like the verb itself: either may raise something unforeseen
+                    return protocol.encode(await verb.answer(args, caller))
+                except asyncio.CancelledError:
+                    metrics.refused()
+                    raise
+                except Exception:
+                    call.outcome = "failed"
+                    log.exception("a verb failed", verb=verb.name)
+                    return protocol.encode(verb.failed)
+
+
+def _table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
+    async def filter_nodes(args: protocol.ExtenderArgs, _: Caller) -> protocol.FilterResult:
+        return verbs.filter(args)
+
+    async def prioritize(args: protocol.ExtenderArgs, _: Caller) -> list[protocol.HostPriority]:
+        return verbs.prioritize(args)
+
+    nothing = protocol.PreemptionResult({})
+    return (
+        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILED)),
+        Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
+        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
+        Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
+    )
 
 
 def serve(

@@ -1,7 +1,7 @@
 """Faults that the cases, or cases like them, have found in the code that serves."""
 
 from extender.domain.model.reasons import Verdict
-from extender.domain.queues.guarantees_and_ceilings import share
+from extender.domain.queues.share_tree import share
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.resources import asked, offered
 from extender.domain.queues.deserved import Share
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, exceeded, share
-from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded, share
 from tests.sharing import divide
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import add
-from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.deserved import Division, Holdings
-from extender.domain.queues.guarantees_and_ceilings import EPSILON
-from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.queues.share_tree import EPSILON, QueueDemand
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang

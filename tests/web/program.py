@@ -29,12 +29,10 @@ from extender.ports.port import Pulse
 from extender.telemetry import logs
 from extender.verbs.barrier import Signal
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.app import App
 from extender.web.debug import create_debug_app
-from extender.web.health import HealthApp
 from extender.web.listen import Identity, listen
-from extender.web.server import serve
-from extender.web.side import LIMITS, REVIEW_LIMITS, SideServer, WebhookServer, pages
+from extender.web.server import App, serve
+from extender.web.side import LIMITS, REVIEW_LIMITS, HealthApp, SideServer, WebhookServer, pages
 from extender.webhooks.certificates import make_pair
 from extender.webhooks.reviews import Path, Reviewer, ReviewOutcome
 

@@ -20,11 +20,10 @@ from extender.api.protocol import (
     PreemptionArgs,
     PreemptionResult,
 )
-from extender.ports.connection import Caller
-from extender.ports.refusals import FAILED
+from extender.ports.connection import FAILED, Caller
 from extender.telemetry import metrics
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.app import App
+from extender.web.server import App
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
 BINDING = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}

@@ -6,9 +6,8 @@ from http.client import HTTPConnection
 from prometheus_client import CollectorRegistry, Gauge
 
 from extender.api.setting_kinds import Address
-from extender.web.health import HealthApp
 from extender.web.listen import listen
-from extender.web.side import SideServer
+from extender.web.side import HealthApp, SideServer
 
 
 def broken() -> str | None:

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, Specified
 from extender.domain.queues.share_tree import (
+    EPSILON,
     TOP,
     Mask,
     Nodes,
@@ -26,6 +26,7 @@ from extender.domain.queues.share_tree import (
     PortionRows,
     QueueDemand,
     ShareTree,
+    Specified,
     dimensions_of,
     put_row,
     sums_by_parent,

@@ -20,7 +20,7 @@ from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Loss, Taking
-from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.flavors import Way
 from extender.domain.scheduling.price import Price
 from extender.domain.scheduling.round import Guard, Round

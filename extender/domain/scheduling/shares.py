@@ -14,9 +14,8 @@ from extender.domain.model.resources import PODS, Resources, add, resource_of, s
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, exceeded, share
 from extender.domain.queues.past_usage import UsedBy
-from extender.domain.queues.share_tree import TOP, QueueDemand
+from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.snapshot import Snapshot
 

@@ -29,7 +29,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, counts, resource_of
-from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.wholeness import missing

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import add
-from extender.domain.queues.guarantees_and_ceilings import exceeded
-from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.queues.share_tree import QueueDemand, exceeded
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart

@@ -5,9 +5,8 @@ from typing import Any
 
 from extender.domain.model.resources import asked, offered
 from extender.domain.queues.deserved import Share
-from extender.domain.queues.guarantees_and_ceilings import exceeded, share
 from extender.domain.queues.records import queue_record
-from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.queues.share_tree import QueueDemand, exceeded, share
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import queue
