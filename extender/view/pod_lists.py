@@ -7,10 +7,9 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDictProxy
 
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances
-from extender.domain.view.events import ListedPod, PodPage, UnwritablePod
-from extender.domain.view.waiting_pods import PodList, WaitingPod, WaitingPods
+from extender.domain.view.codec import BrokenPods, ListedPod, PodCodec, PodListWriter, PodPage, UnwritablePod
+from extender.domain.view.pod_stream import PodList, WaitingPod, WaitingPods
 from extender.telemetry import metrics
-from extender.view.pod_events.codec import BrokenPods, PodCodec, PodListWriter
 from extender.view.target import MalformedTarget, ViewTarget
 from extender.view.upstream import CutOff, Upstream, UpstreamGone, for_client
 

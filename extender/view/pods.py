@@ -14,12 +14,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from extender.api.durations import rounded
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.appearance import AS_IT_IS, Appearances
-from extender.domain.view.events import PassOn, Show, TakeAway, UnwritablePod, Writes
-from extender.domain.view.pod_stream import PodStream
-from extender.domain.view.waiting_pods import WaitingPods
+from extender.domain.view.codec import BrokenPods, PassOn, PodCodec, Show, TakeAway, UnwritablePod, Writes
+from extender.domain.view.pod_stream import PodStream, WaitingPods
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.pod_events.codec import BrokenPods, PodCodec
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from extender.view.pod_lists import PodLists

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.events import PodEvent, UnwritablePod
-from extender.view.pod_events.codec import LONGEST_FRAME, BrokenPods
+from extender.domain.view.codec import LONGEST_FRAME, BrokenPods, PodEvent, UnwritablePod
 from tests.view.pod_forms import JSON, PROTOBUF, PodForm
 from tests.view.sample_pods import (
     INITIAL_EVENTS_END,

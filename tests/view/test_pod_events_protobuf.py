@@ -3,8 +3,7 @@
 import pytest
 
 from extender.domain.model.appearance import Appearance
-from extender.domain.view.events import PodEvent
-from extender.view.pod_events.codec import BrokenPods
+from extender.domain.view.codec import BrokenPods, PodEvent
 from tests.view import protobuf_messages as messages
 from tests.view.pod_forms import PROTOBUF
 from tests.view.protobuf_messages import field, varint

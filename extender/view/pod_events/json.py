@@ -11,9 +11,9 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.view.events import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.domain.view import codec
+from extender.domain.view.codec import ListedPod, PodEvent, PodPage, UnwritablePod
 from extender.kube.decoding import ListMeta, WatchEvent
-from extender.view.pod_events import codec
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)

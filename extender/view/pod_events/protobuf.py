@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from extender.api.keys import ASK_MARK
 from extender.api.protobuf import KUBERNETES_PREFIX, message_types
 from extender.domain.model.appearance import Appearance, PodFacts
-from extender.domain.view.events import ListedPod, PodEvent, PodPage
-from extender.view.pod_events import codec
+from extender.domain.view import codec
+from extender.domain.view.codec import ListedPod, PodEvent, PodPage
 
 # The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes: they

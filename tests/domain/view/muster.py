@@ -4,9 +4,8 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.view.events import ListedPod, PodEvent, Writes
-from extender.domain.view.pod_stream import PodStream
-from extender.domain.view.waiting_pods import PodList, WaitingPod, WaitingPods
+from extender.domain.view.codec import ListedPod, PodEvent, Writes
+from extender.domain.view.pod_stream import PodList, PodStream, WaitingPod, WaitingPods
 from tests.domain.view.api import OURS, Api, Frame, bookmark, pod_event, shown, written
 from tests.domain.view.ledger import Ledger
 
