@@ -82,6 +82,7 @@ class EventReason(StrEnum):
     JOB_STOPPED = "JobStopped"
     COMMAND_REFUSED = "CommandRefused"
     QUOTA_NOT_APPLIED = "QuotaNotApplied"
+    INVALID_SCHEDULE = "InvalidSchedule"
 
 
 LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)

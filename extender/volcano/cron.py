@@ -1,0 +1,177 @@
+"""CronJobs of batch.volcano.sh: which Jobs are due, which are in the way, and which are too old to be kept.
+
+As Kubernetes' own CronJobs: of several times that were missed only the last one counts, a Job is named by its
+minute, so that no time makes two, and what is known lies in the status and in the Jobs themselves.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from msgspec.structs import replace
+
+from extender.api.durations import timestamp_at
+from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
+from extender.domain.model.reasons import EventReason
+from extender.volcano.plan import Remark
+from extender.volcano.states import JobPhase, phase_of
+
+JOB_VERSION = "batch.volcano.sh/v1alpha1"
+SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
+_LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
+_KEPT_SUCCEEDED, _KEPT_FAILED = 3, 1
+_FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class Schedule:
+    """The times of a cron expression in a time zone; all in seconds since 1970."""
+
+    def __init__(self, expression: str, zone: str | None) -> None:
+        """Raises ValueError, with a sentence, for what is no schedule."""
+        fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
+        if len(fields) != 5:
+            raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
+        # As Kubernetes reads it: a step restricts the days, and of two restricted fields one is enough.
+        for place, every in ((2, "1-31"), (4, "0-6")):
+            fields[place] = re.sub(r"\*(?=/(?!0*1\b))", every, fields[place])
+        self.expression = " ".join(fields)
+        try:
+            self.zone = ZoneInfo(zone or "UTC")
+        except (KeyError, OSError, ValueError) as fault:
+            raise ValueError(f"timeZone {zone!r:.80} is not known") from fault
+        try:
+            CronSim(self.expression, self.moment(0.0))
+        except (CronSimError, ValueError) as fault:
+            raise ValueError(f"schedule {expression!r:.80}: {fault!s:.80}") from fault
+
+    def last(self, now: float) -> float | None:
+        """The newest time that is not after `now`; None if there was none for 50 years."""
+        times = CronSim(self.expression, self.moment(int(now) + 1.0), reverse=True)
+        return next((moment.timestamp() for moment in times if moment.timestamp() <= now), None)
+
+    def next(self, now: float) -> float | None:
+        """The first time after `now`; None if there is none for 50 years."""
+        times = CronSim(self.expression, self.moment(now))
+        return next((moment.timestamp() for moment in times if moment.timestamp() > now), None)
+
+    def moment(self, seconds: float) -> datetime:
+        return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
+
+
+class CronPlan(NamedTuple):
+    """To be done in this order: deletes, the Job, status, where it differs."""
+
+    status: CronJobStatus
+    deletes: tuple[VolcanoJob, ...] = ()
+    create: Json | None = None
+    due_at: float | None = None  # when to look again, even if nothing changes
+    remarks: tuple[Remark, ...] = ()
+
+
+def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan:
+    """`jobs`: those it owns, by the UID of their owner; `now` in seconds since 1970."""
+    if cron.metadata.deletion_timestamp is not None:
+        return CronPlan(cron.status)
+    active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]
+    status, deletes = _status(cron, jobs, active), _too_old(cron, jobs)
+    if cron.spec.suspend:
+        return CronPlan(status, deletes)
+    try:
+        schedule = Schedule(cron.spec.schedule, cron.spec.time_zone)
+        if len(cron.metadata.name) > _LONGEST_NAME:
+            raise ValueError(f"its name may have {_LONGEST_NAME} letters: its Jobs are named after it")
+    except ValueError as fault:
+        return CronPlan(
+            status, deletes, remarks=(Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault)),)
+        )
+    at, due_at = schedule.last(now), schedule.next(now)
+    has_to_wait = cron.spec.concurrency_policy == "Forbid" and active
+    if at is None or at <= _since(cron, status, now) or has_to_wait:
+        return CronPlan(status, deletes, due_at=due_at)
+    if cron.spec.concurrency_policy == "Replace":
+        deletes = (*deletes, *(job for job in active if job.metadata.deletion_timestamp is None))
+    status = replace(status, last_schedule_time=timestamp_at(at))
+    return CronPlan(status, deletes, _job(cron, at, schedule.moment(at).isoformat()), due_at)
+
+
+def _phase(job: VolcanoJob) -> JobPhase:
+    return phase_of(job.status.state.phase)
+
+
+def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
+    """As the Jobs show it, which are newer than the status if Muster was stopped in between."""
+    before = cron.status
+    scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
+    succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
+    shown = [
+        ActiveJob(JOB_VERSION, "Job", job.metadata.name, job.metadata.namespace, job.metadata.uid)
+        for job in sorted(active, key=_age)
+    ]
+    return CronJobStatus(
+        active=shown or None,
+        last_schedule_time=_newest(before.last_schedule_time, *scheduled),
+        last_successful_time=_newest(before.last_successful_time, *succeeded),
+    )
+
+
+def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
+    """Of the Jobs that have ended all but the newest few."""
+    spec = cron.spec
+    limits = (
+        ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _KEPT_SUCCEEDED),
+        (_FAILED, spec.failed_jobs_history_limit, _KEPT_FAILED),
+    )
+    found: list[VolcanoJob] = []
+    for phases, limit, default in limits:
+        ended = sorted((job for job in jobs if _phase(job) in phases), key=_age)
+        found += ended[: max(len(ended) - (default if limit is None else limit), 0)]
+    return tuple(job for job in found if job.metadata.deletion_timestamp is None)
+
+
+def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
+    """Times up to this one are settled, or too late."""
+    earliest = _seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
+    deadline = cron.spec.starting_deadline_seconds
+    return earliest if deadline is None else max(earliest, now - deadline)
+
+
+def _job(cron: CronJob, at: float, scheduled: str) -> Json:
+    meta, template = cron.metadata, cron.spec.job_template
+    owner = {"apiVersion": JOB_VERSION, "kind": "CronJob", "name": meta.name, "uid": meta.uid}
+    metadata = {
+        "name": f"{meta.name}-{int(at) // 60}",
+        "namespace": meta.namespace,
+        "labels": template.metadata.labels or {},
+        "annotations": {**(template.metadata.annotations or {}), SCHEDULED_AT: scheduled},
+        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+    }
+    return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": template.spec}
+
+
+def _age(job: VolcanoJob) -> tuple[float, str]:
+    return _seconds(job.metadata.creation_timestamp), job.metadata.name
+
+
+def _newest(*timestamps: str | None) -> str | None:
+    at = max(map(_seconds, timestamps))
+    return timestamp_at(at) if at else None
+
+
+def _seconds(timestamp: str | None) -> float:
+    """Since 1970; 0 for what is no timestamp."""
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(timestamp or "").timestamp()
+    return 0.0
