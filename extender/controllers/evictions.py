@@ -14,7 +14,8 @@ from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
 from extender.controllers.objects import dated, of_group, of_pod
-from extender.domain.model.evictions import EvictionCause
+from extender.controllers.queue_status import note_takings
+from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
@@ -76,13 +77,16 @@ class EvictionsController(RecordingController[Uid]):
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        queue = self._ledger.queues.view(self._ledger.groups.queue_of(pod.group)) if pod.group else None
+        losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""
+        queue = self._ledger.queues.view(losing) if losing else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
         grace, overrules = None, False
         if protection is not None:  # budgets keep none that is going
             grace = protection.max_grace
             overrules = cause is EvictionCause.RECLAIM and not (protection.by_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
+        if cause in FROM_OTHERS and not pod.deleting:
+            note_takings(self._ledger, self._cluster, losing)
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)
         except NotFound:
@@ -102,8 +106,10 @@ class EvictionsController(RecordingController[Uid]):
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.queue_evictions.labels(decision.queue, cause).inc()
         self._queue.move(pod.uid, _AGAIN)
-        if cause not in _REASONS:
-            return
+        if cause in _REASONS:
+            self._tell(pod, cause, why)
+
+    def _tell(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         # The API server has written a condition of its own, which says less.

@@ -24,6 +24,8 @@ from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_sus
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
+from extender.controllers.queue_status import note_takings
+from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord, group_of_owner
 from extender.domain.snapshot import job_suspension
@@ -175,10 +177,7 @@ class JobsController(RecordingController[GroupKey]):
             case JobStep.GIVE_UP:
                 self._give_up(managed)
             case JobStep.GIVE_WAY:
-                evictions = self._decisions.evictions.values()
-                wanted = (found.why for found in evictions if found.victim.group == managed.job.group)
-                why = next(wanted, "") or f"it waits in queue {queue}"
-                self._suspend(managed, why, EventReason.JOB_SUSPENDED)
+                self._give_way(managed)
             case JobStep.STOP:
                 limit = as_duration(managed.max_run_time or 0.0)
                 why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
@@ -250,6 +249,14 @@ class JobsController(RecordingController[GroupKey]):
         is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
+
+    def _give_way(self, managed: ManagedJob) -> None:
+        evictions = self._decisions.evictions.values()
+        found = next((each for each in evictions if each.victim.group == managed.job.group), None)
+        if found is not None and found.victim.cause in FROM_OTHERS:
+            note_takings(self._ledger, self._cluster, found.victim.queue)
+        why = found.why if found is not None else f"it waits in queue {managed.queue}"
+        self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}

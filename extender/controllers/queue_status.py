@@ -3,7 +3,8 @@
 A queue is written if that differs from what the API has, and at most once a second; those of which only
 numbers changed share a budget. The mark of a queue that its parent keeps closed is written before its state:
 without it, it would not be known after a restart that the queue was open. A write is valid only for the
-version that Muster has seen; if it is refused, it is made again on the next one.
+version that Muster has seen; if it is refused, it is made again on the next one. What a queue takes from
+others is also written before their pods go, whoever's turn it is.
 
 While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
 and Muster none of its, and each would correct the other once a second.
@@ -21,11 +22,14 @@ from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReclaimed
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import quantities
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.snapshot.conditions import GUARANTEE_UNMET, OPEN, VALID, conditions_of
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.kube.calls import ApiClient
+from extender.kube.errors import Refused
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
 
@@ -50,10 +54,6 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         QueueFlavorStatus(name, *({**written(it)} for it in (each.allocated, each.deserved, each.borrowed)))
         for name, each in decision.flavors.items()
     ]
-    reclaimed = [
-        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
-        for losing, last in sorted(decision.reclaimed.items())
-    ]
     status = {
         "state": decision.state,
         "allocated": written(decision.allocated),
@@ -63,7 +63,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
-        "reclaimed": reclaimed or None,
+        "reclaimed": _takings(decision) or None,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}
@@ -73,6 +73,29 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         if it.holds or it.type in (OPEN, VALID) or it.type in known
     )
     return changes_from(before, status, conditions, numbers)
+
+
+def _takings(decision: QueueDecision) -> list[QueueReclaimed]:
+    return [
+        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
+        for losing, last in sorted(decision.reclaimed.items())
+    ]
+
+
+def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
+    """Write what was decided to be taken from a queue into the statuses of those that take it, before the
+    first of its pods goes: who evicts in vain is known by that, also to a Muster that starts in between. One
+    that the API server refuses keeps no room from its owner. Raises ApiError."""
+    for name, decision in ledger.decisions.queues.items() if not ledger.pods.left else ():
+        taken = {(it, last.group, last.at) for it, last in decision.reclaimed.items() if it.queue == losing}
+        record = ledger.registry.queues.get(name) if taken else None
+        if record is None or taken <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
+            continue
+        changes = {"reclaimed": msgspec.to_builtins(_takings(decision))}
+        try:
+            cluster.patch_queue_status(name, {"metadata": {"uid": decision.uid}, "status": changes})
+        except Refused as fault:
+            log.warning("what a queue takes back could not be noted", queue=name, error=str(fault))
 
 
 def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: bool) -> Json:

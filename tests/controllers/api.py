@@ -59,6 +59,9 @@ class Api(ApiClient):
         self._note("policy", policy)
         return policy in self.enforced
 
+    def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
+        self._note("queue-status", name, patch)
+
     def bind(
         self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
     ) -> None:

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
+from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
-from extender.kube.errors import TooManyRequests
+from extender.kube.errors import ApiError, Forbidden, TooManyRequests, Unreachable
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, preemption, queue, stranger
 from tests.domain.world import gang, timestamp
@@ -42,6 +45,40 @@ def test_a_victim_is_evicted_and_told_why() -> None:
     events = [call[2] for call in calls if call[0] == "event"]
     assert {event["reason"] for event in events} == {"Reclaimed"}  # type: ignore[index]
     assert len(events) == 2
+
+
+def test_what_a_queue_takes_is_written_before_anybody_goes_for_it() -> None:
+    """Also if Muster is killed right after the first eviction, the next one knows for whom that was."""
+    bench = Reclaiming()
+    with bench.writing():
+        calls = [call for call in bench.look() if call[0] in ("queue-status", "evict")]
+    assert [call[:2] for call in calls[:1]] == [("queue-status", "a")]
+    assert [call[0] for call in calls[1:]] == ["evict"]
+    patch: Any = calls[0][2]
+    status = msgspec.convert(patch["status"], QueueStatus)
+    again = Bench(node("n"), replace(queue("a"), status=status))
+    (taken,) = again.ledger.snapshot().queues["a"].record.reclaimed.values()
+    assert (taken.group, [each.group for each in taken.unused]) == ("team/x", ["team/x"])
+    assert patch["metadata"]["uid"] == queue("a").metadata.uid
+
+
+def test_it_is_written_once() -> None:
+    bench = Reclaiming()
+    (taken,) = bench.decisions.queues["a"].reclaimed.values()
+    noted = QueueReclaimed("b", taken.group, taken.at, taken.in_vain, taken.unused)
+    bench.add(replace(queue("a"), status=QueueStatus(reclaimed=[noted]))).settle()
+    with bench.writing():
+        assert [call[0] for call in bench.look() if call[0] in ("queue-status", "evict")] == ["evict"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "evicted"), [(Unreachable("away"), 0), (Forbidden(403, "Forbidden", "no"), 1)]
+)
+def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: ApiError, evicted: int) -> None:
+    bench = Reclaiming()
+    with bench.writing(), capture_logs():
+        bench.api.fail("queue-status", fault)
+        assert len([call for call in bench.look() if call[0] == "evict"]) == evicted
 
 
 def test_a_refused_victim_is_spared_for_another() -> None:
@@ -103,4 +140,4 @@ def test_a_pod_that_takes_too_long_to_go_is_hurried() -> None:
         bench.settle()
         asked = sorted(call[1:] for call in bench.look() if call[0] in ("evict", "delete"))
     assert asked == [(f"b{n}-0", 240.0) for n in range(4)]
-    assert {call[0] for call in bench.api.calls} <= {"evict", "event", "disrupted"}
+    assert {call[0] for call in bench.api.calls} <= {"evict", "event", "disrupted", "queue-status"}

@@ -23,9 +23,10 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import Conflict, Forbidden
 from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
-from tests.domain.builders import NAMESPACE, group, node
+from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
+from tests.domain.world import gang
 
 SHOWN = 5.0
 
@@ -226,6 +227,18 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
         bench.api.jobs["train"]["spec"] = {**ran.spec, "suspend": True}
         bench.advance(SHOWN)
         assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"
+
+
+def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> None:
+    """So that it is known also if Muster is killed right after the suspension."""
+    with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
+        ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
+        bench.submit(ran).look()
+        bench.show_unit("train")
+        bench.add([pod(f"train-{n}", unit_name("train"), on="n0", phase="Running") for n in range(4)]).look()
+        bench.add(gang("x", 2, queue="due"))
+        steps = [("job", "train"), ("patch job", "train")]
+        assert bench.look() == [("queue-status", "due"), *steps]
 
 
 # ---- pods that are refused

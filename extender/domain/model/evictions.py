@@ -63,6 +63,9 @@ class EvictionCause(StrEnum):
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
+FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # for which a queue takes room from another one
+
+
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
     """A pod that gives its room back."""
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
 from extender.api.texts import listed
-from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
+from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -51,7 +51,6 @@ _MOST_NAMES = 3
 _MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
-_FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)
 _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
@@ -403,7 +402,7 @@ class _Searches:
             what = "move" if found.homes else "evict"
             detail = f"pods to {what}: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
         least = self._price.worth_after(missing(group), found.takings)
-        for other in {victim.queue for victim in victims if victim.cause in _FROM_OTHERS}:
+        for other in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
             losing = LosingTo(other, group.key.partition("/")[0])
             round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing, least)
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
