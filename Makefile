@@ -23,7 +23,7 @@ help:  ## list the tasks
 
 $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -m tools.environment --installer $(INSTALLER)
-	@$(BIN)/python -c "import extender.host.host, extender.sim.session"  # compiled once, for both processes of make run
+	@$(BIN)/python -c "import extender.host.host, extender.sim.embedded"  # compiled once, for both processes of make run
 	@touch $@
 
 $(READY): $(RUNS)
