@@ -23,7 +23,7 @@ from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
-    from extender.sim.show.summary import Rerun
+    from extender.sim.show.frames import Rerun
 
 NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses, also of muster simulate
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -162,7 +162,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
                 cluster.make_nodes(
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
                 )
-            rerun = import_module("extender.sim.show.summary").Rerun(
+            rerun = import_module("extender.sim.show.frames").Rerun(
                 program, files_here, own_nodes, repeatable
             )
             return _present(cluster, found, rerun, output, options)
@@ -197,12 +197,11 @@ def _present(
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        summary = import_module("extender.sim.show.summary")
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
             told = (session.unasked, session.refused())
-            lines = summary.closing_summary(state, session.log, rerun, canvas, *told)
+            lines = views.closing_summary(state, session.log, rerun, canvas, *told)
         view.end(lines)
     if interrupted:
         return 0 if stays and session.everything_started else INTERRUPTED

@@ -11,7 +11,6 @@ from extender.controllers.decision_log import DecisionLog, QueueWaits
 from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController
-from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.objects import Objects
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
@@ -21,7 +20,7 @@ from extender.controllers.queue_lifecycle import (
     DefaultQueuesController,
     OrphanedPodGroupsController,
 )
-from extender.controllers.queue_status import QueueStatusController
+from extender.controllers.queue_status import LocalQueueStatusController, QueueStatusController
 from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
 from extender.controllers.scheduling_gates import Releaser, SchedulingGatesController
 from extender.domain.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.decision_log import DecisionLog
-from extender.controllers.local_queue_status import local_queue_report
+from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim

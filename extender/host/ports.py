@@ -29,8 +29,7 @@ from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
 from extender.view.pods import PodReader, PodRequests, readers_text
-from extender.view.relay import Handlers, StatusPatches
-from extender.view.server import ViewServer
+from extender.view.server import Handlers, StatusPatches, ViewServer
 from extender.view.upstream import Upstream
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer

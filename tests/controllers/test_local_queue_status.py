@@ -12,8 +12,8 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import LocalQueue
 from extender.controllers.coexistence import KueuePresence
-from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.objects import ObjectStore
+from extender.controllers.queue_status import LocalQueueStatusController
 from extender.kube.errors import Conflict, Unreachable
 from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 from tests.controllers.api import Api

@@ -10,9 +10,8 @@ from rich.console import Console, Group
 
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.show.frames import Moment, frame, transition_text
+from extender.sim.show.frames import Moment, Rerun, closing_summary, frame, transition_text
 from extender.sim.show.sentences import TransitionLog
-from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.tables import Canvas
 from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
 

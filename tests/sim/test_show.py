@@ -9,9 +9,17 @@ import pytest
 from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.frames import LiveView, LogView, Moment, drawn_head, frame, head_lines
+from extender.sim.show.frames import (
+    LiveView,
+    LogView,
+    Moment,
+    Rerun,
+    closing_summary,
+    drawn_head,
+    frame,
+    head_lines,
+)
 from extender.sim.show.sentences import TransitionLog
-from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.tables import Canvas
 from tests.e2e.harness import objects
 from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, small, turn

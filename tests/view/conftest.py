@@ -10,8 +10,7 @@ import pytest
 from extender.api.setting_kinds import Address
 from extender.kube.endpoint import find
 from extender.ports.connections import ConnectionLimits
-from extender.view.relay import Handlers
-from extender.view.server import LIMITS, ViewServer
+from extender.view.server import LIMITS, Handlers, ViewServer
 from extender.view.upstream import Upstream
 from extender.web.listen import listen
 from tests.kube.conftest import write_kubeconfig

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from extender.domain.model.appearance import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
 from extender.view.pods import PodRequests
-from extender.view.relay import Handlers, StatusPatches
+from extender.view.server import Handlers, StatusPatches
 from extender.view.upstream import Upstream
 
 
