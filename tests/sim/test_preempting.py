@@ -7,10 +7,16 @@ import pytest
 from extender.sim.apiserver.kinds import EVENTS, PODS, PRIORITY_CLASSES
 from extender.sim.apiserver.service import Service
 from extender.sim.kubelets import Kubelets
-from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
-from extender.sim.scheduler.nodes import Nodes, Rejection, feasible
-from extender.sim.scheduler.preemption import Preemption, best, no_candidate
+from extender.sim.scheduler.nodes import (
+    Nodes,
+    Rejection,
+    best,
+    candidates,
+    feasible,
+    ineligible,
+    no_candidate,
+)
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import Json, pod
@@ -47,13 +53,12 @@ def cluster(**standing: list[Json]) -> Nodes:
 
 def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     """The node to clear, of whom, and why not."""
-    preemption = Preemption(known, Extender("127.0.0.1:9"))
     standing = known.standing(wanted)
     rejections = feasible(known, standing, known.names())[1]
-    if why := preemption.ineligible(wanted, standing, rejections):
+    if why := ineligible(known, wanted, standing, rejections):
         return None, [], why
-    candidates, against = preemption.candidates(standing, rejections)
-    outcome = best(candidates) if candidates else no_candidate(len(known.names()), against)
+    found, against = candidates(known, standing, rejections)
+    outcome = best(found) if found else no_candidate(len(known.names()), against)
     return outcome.node, [victim.uid for victim in outcome.victims], outcome.message
 
 

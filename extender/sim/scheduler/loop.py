@@ -20,8 +20,20 @@ from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.objects import condition, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, feasible, fit_error
-from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
+from extender.sim.scheduler.nodes import (
+    PREEMPTED,
+    Nodes,
+    PodInfo,
+    PostFilterResult,
+    Rejection,
+    Victims,
+    best,
+    candidates,
+    feasible,
+    fit_error,
+    ineligible,
+    no_candidate,
+)
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
 
 
@@ -100,7 +112,6 @@ class Scheduler:
         self._extended = extended
         self._lock = threading.RLock()
         self._nodes = Nodes()
-        self._preemption = Preemption(self._nodes, extender)
         self._recorder = StatusRecorder(service)
         self.queue = SchedulingQueue()
         self._informer = Informer(service.store, self._nodes, self._lock, self.queue, extended | plain)
@@ -202,15 +213,28 @@ class Scheduler:
         """Whom to evict for a pod that no node takes, and where it is to go then."""
         with self._lock:
             standing = self._nodes.standing(pod)
-            if why := self._preemption.ineligible(pod, standing, rejections):
+            if why := ineligible(self._nodes, pod, standing, rejections):
                 return PostFilterResult.refused(why)
-            candidates, against = self._preemption.candidates(standing, rejections)
-        if not candidates:
+            found, against = candidates(self._nodes, standing, rejections)
+        if not found:
             return no_candidate(count, against)
         try:
-            return best(self._preemption.agreed(pod, candidates, self._is_extended(pod)))
+            return best(self._agreed(pod, found))
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
+
+    def _agreed(self, pod: Json, found: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """The candidates that the extender agrees to. Raises ExtenderError."""
+        if not self._is_extended(pod):
+            return found
+        given = {name: [victim.uid for victim in victims] for name, victims in found.items()}
+        agreed: dict[str, Victims] = {}
+        for name, uids in self._extender.preempt(pod, given).items():
+            there = {standing.uid: standing for standing in self._nodes.on(name)}
+            if not (victims := [there[uid] for uid in uids if uid in there]):
+                raise ExtenderError(f'expected at least one victim pod on node "{name}"')
+            agreed[name] = victims
+        return agreed
 
     def _bind(self, item: QueuedPod, node: str) -> None:
         """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""

@@ -195,3 +195,89 @@ def fit_error(nodes: int, reasons: Counter[str]) -> str:
     """In the stock scheduler's words: by how many nodes each reason keeps a pod off."""
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
     return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
+
+
+# ---- making room for a pod that fits nowhere: whom to evict
+
+NOBODY = Rejection(("No preemption victims found for incoming pod",))
+
+Victims = list[PodInfo]
+
+
+class PostFilterResult(NamedTuple):
+    node: str | None  # to clear of `victims`; empty: the nomination ends; None: it stays
+    victims: Victims = []
+    message: str = ""  # why so
+
+    @classmethod
+    def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
+        return cls(node, message=f"no new claims to deallocate, preemption: {why}")  # which is asked before
+
+
+def ineligible(nodes: Nodes, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
+    """Why a pod may not preempt at all; empty if it may."""
+    if pod["spec"].get("preemptionPolicy") == "Never":
+        return "not eligible due to preemptionPolicy=Never."
+    node = pod["status"].get("nominatedNodeName", "")
+    if not node or (node in rejections and rejections[node].lasting):
+        return ""
+    going = any(pod.leaving and pod.priority < standing.priority for pod in nodes.on(node))
+    return "not eligible due to a terminating pod on the nominated node." if going else ""
+
+
+def candidates(
+    nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
+) -> tuple[dict[str, Victims], dict[str, Rejection]]:
+    """The victims on each node where preemption would help, and why it would not on others."""
+    found: dict[str, Victims] = {}
+    against: dict[str, Rejection] = {}
+    for name in [node for node, fault in rejections.items() if not fault.lasting]:
+        result = _victims(nodes, pod, name)
+        if isinstance(result, Rejection):
+            against[name] = result
+        else:
+            found[name] = result
+    return found, against
+
+
+def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
+    lesser = [other for other in nodes.on(name) if other.priority < pod.priority]
+    if not lesser:
+        return NOBODY
+    try:
+        for other in lesser:
+            nodes.remove(other.uid)
+        if without_them := rejection_of(nodes, pod, name):
+            return without_them
+        victims: Victims = []
+        most_important_first = sorted(lesser, key=lambda other: (-other.priority, other.started))
+        for other in most_important_first:  # who cannot stay is a victim
+            nodes.put(other, name)
+            if rejection_of(nodes, pod, name):
+                nodes.remove(other.uid)
+                victims.append(other)
+        return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
+    finally:
+        for other in lesser:
+            nodes.put(other, name)
+
+
+def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
+    counted = Counter(reason for fault in against.values() for reason in fault.reasons)
+    counted["Preemption is not helpful for scheduling"] += nodes - len(against)
+    return PostFilterResult.refused(fit_error(nodes, counted), node="")
+
+
+def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
+    if not candidates:
+        return PostFilterResult.refused("no candidate node for preemption")
+    node = min(candidates, key=lambda name: _cost(candidates[name]))
+    return PostFilterResult(node, candidates[node])
+
+
+def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
+    """Victims of the lowest priority, then the fewest, then those that have run for the shortest time."""
+    highest = max(pod.priority for pod in victims)
+    earliest = min(pod.started for pod in victims if pod.priority == highest)
+    latest_first = tuple(-ord(letter) for letter in earliest)
+    return highest, sum(pod.priority + 2**31 for pod in victims), len(victims), latest_first
