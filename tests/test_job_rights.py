@@ -12,6 +12,8 @@ from tools import chart, release
 from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
 
 FOLDER = chart.MANIFESTS / "jobs"
+WAITING = [row for row in WORKLOADS.values() if row.manageable]
+SUSPENDED = [row for row in WAITING if not row.commanded]  # Volcano Jobs have a component of their own
 RUNTIMES = {
     (kind.group, kind.plural) for row in WORKLOADS.values() if row.runtime for kind in row.runtime.kinds
 }
@@ -33,7 +35,7 @@ def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None
     rule, *others, events = role["rules"]
     assert (events["resources"], events["verbs"]) == (["events"], ["list"])
     (group,) = rule["apiGroups"]
-    wanted = {row.plural for row in WORKLOADS.values() if row.manageable and row.group == group}
+    wanted = {row.plural for row in SUSPENDED if row.group == group}
     assert rule["resources"] == sorted(wanted)
     assert rule["verbs"] == ["get", "list", "watch", "patch"]
     runtimes = [each for each in RUNTIMES if each[0] == group]
@@ -51,16 +53,15 @@ def test_each_manageable_kind_has_its_component() -> None:
         for group in filter(None, rule["apiGroups"])
         for plural in rule["resources"]
     }
-    assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES
+    assert granted == {(row.group, row.plural) for row in SUSPENDED} | RUNTIMES
 
 
 def test_a_policy_says_what_is_changed_of_each_manageable_kind() -> None:
     found = documents(chart.MANIFESTS / "account.yaml")
     jobs = [each["spec"] for each in found if each["metadata"]["name"] == "kube-muster-account-jobs"]
     (rule,) = jobs[0]["matchConstraints"]["resourceRules"]
-    manageable = [row for row in WORKLOADS.values() if row.manageable]
-    assert rule["apiGroups"] == sorted({row.group for row in manageable})
-    assert rule["resources"] == sorted({row.plural for row in manageable})
+    assert rule["apiGroups"] == sorted({row.group for row in WAITING})
+    assert rule["resources"] == sorted({row.plural for row in WAITING})
 
 
 def test_each_kind_that_says_how_many_pods_start_together_may_be_read() -> None:
@@ -103,7 +104,7 @@ def test_the_role_that_all_installs_share_changes_no_job() -> None:
         for document in documents(chart.MANIFESTS / "rbac.yaml")
         if (document["kind"], document["metadata"]["name"]) == ("ClusterRole", "kube-muster")
     )
-    groups = {row.group for row in WORKLOADS.values() if row.manageable}
+    groups = {row.group for row in WAITING}
     for rule in role["rules"]:
         if groups & {*rule["apiGroups"]}:
             assert {*rule["verbs"]} <= {"list", "watch"}

@@ -79,7 +79,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
     from extender.kube.resources import POD_GROUPS
 
     owners = [group.job for group in _read(context, POD_GROUPS, ObservedGroup)]
-    names = sorted({(f"{owner.kind.lower()}/{owner.name}", owner.name) for owner in owners if owner})
+    names = sorted({(owner.spoken_name, owner.name) for owner in owners if owner})
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
 

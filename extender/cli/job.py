@@ -1,7 +1,8 @@
 """`muster job`: which jobs wait, start and run, all about one of them, and what keeps one back.
 
 waits ──hold──► held ──resume──► waits           by annotations of its PodGroup
-runs ──stop──► suspended ──resume──► waits       by the job's own field for that, and our note on it
+runs ──stop──► suspended ──resume──► waits       by the job's own field for that, and our note on it, or by
+                                                 a Command, as vcctl does
 """
 
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.cli import output as out
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
@@ -195,10 +198,12 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
 
 
 class JobChange(NamedTuple):
-    """`unit`: annotations of its PodGroup, if it has one; `job`: a patch of itself."""
+    """`unit`: annotations of its PodGroup, if it has one; `job`: a patch of itself; `command`: an action, to
+    be asked for by a Command."""
 
     unit: dict[str, str | None] = {}
     job: Json = {}
+    command: str = ""
 
 
 def _change(
@@ -222,7 +227,7 @@ def _change(
 
 def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: bool) -> None:
     """The job as it was read: what somebody else changes meanwhile is a conflict."""
-    from extender.kube.resources import POD_GROUPS
+    from extender.kube.resources import COMMANDS, POD_GROUPS
 
     if change.unit and (unit := job.unit):
         patch = {"metadata": {"uid": unit.metadata.uid, "annotations": change.unit}}
@@ -231,6 +236,9 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: boo
         seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
         patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
         place.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
+    if change.command:
+        owner = OwnerReference(*job.row.key, job.meta.name, job.meta.uid, controller=True)
+        place.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), dry)
 
 
 def _hold(job: "ObservedJob") -> JobChange:
@@ -243,18 +251,23 @@ def _hold(job: "ObservedJob") -> JobChange:
 
 
 def _resume(job: "ObservedJob") -> JobChange:
-    if not job.unit and not job.was_let_go:
+    if not job.unit and not job.was_let_go and not job.is_stopped:
         raise _unmanaged(job)
-    waits_again = {"metadata": {"annotations": {STARTED: None}}}
-    was_stopped = job.is_suspended and job.was_let_go
-    return JobChange({HOLD: None, START_TIMEOUTS: None}, waits_again if was_stopped else {})
+    unit: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
+    if not job.is_stopped:
+        return JobChange(unit)
+    note = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
+    waits_again = {"metadata": {"annotations": {STARTED: note}}} if job.was_let_go else {}
+    return JobChange(unit, waits_again, RESUME if job.row.commanded else "")
 
 
 def _stop(job: "ObservedJob") -> JobChange:
     """Our note stays: it tells a job that its user suspends from one that waits for its start."""
-    if job.is_suspended and not job.was_let_go:
+    if job.is_suspended and not job.is_stopped:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
+    if job.row.commanded:
+        return JobChange(command="" if job.is_stopped else ABORT)
     if not job.was_let_go:
         raise _unmanaged(job)
     return JobChange(job={} if job.is_suspended else job.suspending(True))

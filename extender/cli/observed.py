@@ -82,7 +82,7 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def spoken_name(self) -> str:
         """`pytorchjob/train` for a group that Muster made."""
-        return f"{self.maker.kind.lower()}/{self.maker.name}" if self.maker else self.name
+        return self.maker.spoken_name if self.maker else self.name
 
     @property
     def job(self) -> OwnerReference | None:
@@ -92,7 +92,7 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def job_name(self) -> str:
         """`job/train`; empty for a group that stands for no job."""
-        return f"{self.job.kind.lower()}/{self.job.name}" if self.job else ""
+        return self.job.spoken_name if self.job else ""
 
     @property
     def scheduled(self) -> Condition | None:

@@ -11,7 +11,7 @@ from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.workloads.pod_sets import PartialStart, partial_start
 from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
-from extender.api.workloads.shape import WorkloadRow, is_suspended, outcome_of
+from extender.api.workloads.shape import WorkloadRow, is_stopped, is_suspended, outcome_of
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
 from extender.cli.lookup import fetched, right_to
@@ -33,7 +33,7 @@ class ObservedJobState(StrEnum):
     HELD = "Held"  # by its user, or because it came too late too often
     STARTING = "Starting"
     RUNNING = "Running"
-    SUSPENDED = "Suspended"  # by its user, after Muster had let it go
+    SUSPENDED = "Suspended"  # until its user resumes it
     FINISHED = "Finished"
 
 
@@ -56,7 +56,7 @@ class ObservedJob(NamedTuple):
     @property
     def spoken_name(self) -> str:
         """`job/train`."""
-        return f"{self.row.kind.lower()}/{self.meta.name}"
+        return f"{self.row.spoken}/{self.meta.name}"
 
     @property
     def qualified_name(self) -> str:
@@ -70,6 +70,11 @@ class ObservedJob(NamedTuple):
     @property
     def is_suspended(self) -> bool:
         return self.obj is not None and is_suspended(self.row, self.obj)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Suspended until somebody resumes it."""
+        return self.obj is not None and is_stopped(self.row, self.obj)
 
     @property
     def was_let_go(self) -> str:
@@ -96,7 +101,7 @@ class ObservedJob(NamedTuple):
         if outcome_of(self.row, self.obj):
             return ObservedJobState.FINISHED
         if self.is_suspended:
-            return ObservedJobState.SUSPENDED if self.was_let_go else self._place_in_line
+            return ObservedJobState.SUSPENDED if self.is_stopped else self._place_in_line
         if phase not in ("Pending", "Inqueue"):
             return ObservedJobState.RUNNING
         return ObservedJobState.STARTING if self.was_let_go else self._place_in_line
@@ -137,7 +142,7 @@ class ObservedJob(NamedTuple):
         return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
 
     def suspending(self, value: bool) -> Json:
-        """The patch that suspends it, or lets it go on."""
+        """The patch that suspends it, or lets it go on, where it has a field for that."""
         patch: Any = value
         for name in reversed(self.row.suspend):
             patch = {name: patch}

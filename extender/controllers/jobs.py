@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
-from extender.api.objects.base import Operation
+from extender.api.objects.base import Operation, OwnerReference
 from extender.api.objects.cluster import Event
+from extender.api.objects.queues import ABORT, new_command
 from extender.api.workloads.children import MALFORMED, makers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime
@@ -27,11 +28,11 @@ from extender.controllers.objects import of_group, of_job, timestamp
 from extender.controllers.queue_status import note_takings
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
-from extender.domain.model.records import GroupKey, GroupRecord, group_of_owner
+from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, unit_of
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
@@ -66,10 +67,12 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         """Its newest version; forgotten if it does not wait, or cannot be read: then it never starts."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
-        if is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj):
+        waits = is_suspended(row, obj)
+        if waits and row.suspend and may_change_templates(obj) and not changes_its_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        if not paths or any(_leads_through_list(obj, path) for path in paths):
+        is_noted_only = waits and not row.suspend
+        if not (paths or is_noted_only) or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
@@ -120,7 +123,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def see(self, kind: JobKind, job: AnyJob) -> None:
         """A job is new or has changed; the ledger has it already."""
-        key = group_of_owner(job.metadata.namespace, job.metadata.uid)
+        key = unit_of(kind, job.metadata)
         self._versions.note(key, kind, job)
         self._queue.add(key)
 
@@ -158,7 +161,7 @@ class JobsController(RecordingController[GroupKey]):
         self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
 
     def _take(self, step: JobStep, managed: ManagedJob) -> None:
-        group, queue = managed.group, managed.queue
+        group = managed.group
         match step:
             case JobStep.MAKE_UNIT:
                 self._make_unit(managed)
@@ -176,12 +179,10 @@ class JobsController(RecordingController[GroupKey]):
                 self._ask(managed.job)
             case JobStep.GIVE_UP:
                 self._give_up(managed)
-            case JobStep.GIVE_WAY:
-                self._give_way(managed)
-            case JobStep.STOP:
-                limit = as_duration(managed.max_run_time or 0.0)
-                why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
-                self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
+            case JobStep.FORGET_START:
+                self._forget_start(managed.job)
+            case JobStep.GIVE_WAY | JobStep.STOP:
+                self._give_back(managed, for_good=step is JobStep.STOP)
 
     def _make_unit(self, managed: ManagedJob) -> None:
         """One that has been there may have gone with its job, of which the watch has not told yet. Made again
@@ -216,7 +217,8 @@ class JobsController(RecordingController[GroupKey]):
                     obj = self._newest(job)
                     if obj is None or not is_suspended(row, obj):
                         return
-            paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
+            names_group = row.suspend and may_change_templates(obj)
+            paths = annotation_paths(row, obj, self._table) if names_group else []
             self._change(job, job_suspension.unsuspend(obj, row, paths, job.unit, now, managed.reduced_to))
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
@@ -250,13 +252,23 @@ class JobsController(RecordingController[GroupKey]):
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
-    def _give_way(self, managed: ManagedJob) -> None:
+    def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
+        """The room that its pods have; `for_good`: it has run for as long as it may."""
+        if for_good:
+            limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
+            why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
+            self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
+            return
         evictions = self._decisions.evictions.values()
         found = next((each for each in evictions if each.victim.group == managed.job.group), None)
         if found is not None and found.victim.cause in FROM_OTHERS:
             note_takings(self._ledger, self._cluster, found.victim.queue)
         why = found.why if found is not None else f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
+
+    def _forget_start(self, job: JobRecord) -> None:
+        if (obj := self._newest(job)) is not None:
+            self._change(job, job_suspension.suspend(obj, self._table[job.kind]))
 
     def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
@@ -268,7 +280,14 @@ class JobsController(RecordingController[GroupKey]):
         obj = self._newest(job)
         if obj is None or is_suspended(row, obj):
             return False
-        self._change(job, job_suspension.suspend(obj, row, for_good))
+        if for_good and row.commanded is not None:
+            owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
+            with suppress(Conflict):  # it is there, and will be obeyed
+                self._cluster.create_command(
+                    job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
+                )
+        else:
+            self._change(job, job_suspension.suspend(obj, row, for_good))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
         return True

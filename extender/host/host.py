@@ -119,7 +119,11 @@ class Host:
             self.ledger,
             self._controllers,
             auto_groups,
-            [row for row in job_kinds.values() if row.manageable and configuration.manage_jobs != "off"],
+            [
+                row
+                for row in job_kinds.values()
+                if row.manageable and not row.commanded and configuration.manage_jobs != "off"
+            ],
             configuration.quota_sources,
             [row for row in job_kinds.values() if row.makes_groups and auto_groups],
         )

@@ -9,10 +9,11 @@ from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.shape import VOLCANO_JOB
 from extender.controllers.objects import QueueCopy
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, unit_of
 from extender.host.controllers import Controllers
 from extender.kube.reflector import Removed, Sink
 
@@ -133,12 +134,13 @@ class Sinks:
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         known = self._intake.set_job(kind, job)
         self._jobs.see(kind, job)
-        if self._auto_podgroups:
+        if self._auto_podgroups and kind != VOLCANO_JOB:  # whose pods name their group
             self._notice(self._intake.set_maker(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        self._intake.drop_job(gone.namespace, gone.uid)
-        self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
+        key = unit_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
+        self._intake.drop_job(key)
+        self._jobs.forget(key)
         self._drop_maker(kind, gone)
 
 

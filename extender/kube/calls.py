@@ -276,6 +276,9 @@ class ApiClient(Requests):
         """A merge patch. Raises Conflict if it names another UID or version than the job has."""
         self._patch(kind.path(namespace, name), patch)
 
+    def create_command(self, namespace: str, command: Json) -> None:
+        self._post(resources.COMMANDS.path(namespace), command)
+
     def delete_command(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.COMMANDS.path(namespace, name), uid)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from extender.api.keys import STARTED
 from extender.api.workloads.children import kind_of
 from extender.api.workloads.shape import Json, WorkloadRow
 
@@ -29,8 +30,10 @@ def row_of(obj: Json) -> WorkloadRow:
 
 def resumed(obj: Json) -> Json:
     """As its manager does."""
-    path = row_of(obj).suspend
-    return put(obj, path, False) if path else obj
+    row = row_of(obj)
+    if row.commanded:
+        return dict(put(obj, ("metadata", "annotations", STARTED), "2026-01-01T00:00:00Z"))
+    return dict(put(obj, row.suspend, False)) if row.suspend else obj
 
 
 def put(obj: Any, path: tuple[str, ...], value: Any) -> Any:

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from extender.api.workloads.shape import JobOutcome, is_suspended, outcome_of
+from extender.api import keys
+from extender.api.workloads.shape import JobOutcome, Json, is_stopped, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
 from tests.api.job_files import NAMES, documents, put, resumed, row_of, waiting
 
 ENDLESS = {"raycluster", "leaderworkerset"}
 MANAGEABLE = {
     "batch/v1 Job",
+    "batch.volcano.sh/v1alpha1 Job",
     "jobset.x-k8s.io/v1alpha2 JobSet",
     *(f"kubeflow.org/v1 {kind}Job" for kind in ("JAX", "MPI", "Paddle", "PyTorch", "TF", "XGBoost")),
     "kubeflow.org/v2beta1 MPIJob",
@@ -75,6 +77,43 @@ def test_an_application_that_may_run_again_has_not_ended(state: str) -> None:
 
 def test_a_failed_attempt_of_a_ray_job_is_not_its_end() -> None:
     job = {**waiting("rayjob"), "status": {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}}
+    assert outcome_of(row_of(job), job) is None
+
+
+STARTED = {"annotations": {keys.STARTED: "2026-01-01T00:00:00Z"}}
+TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
+
+
+@pytest.mark.parametrize(
+    ("meta", "status", "state"),
+    [
+        ({}, {}, "waits"),
+        ({}, {"state": {}}, "waits"),
+        ({}, {"state": {"phase": "Pending"}, "pending": 0}, "waits"),
+        ({}, {"state": {"phase": "Pending"}, "pending": 1}, "goes on"),  # Volcano has made its pods
+        ({}, {"state": {"phase": "Running"}, "running": 2}, "goes on"),
+        ({}, {"state": {"phase": "Restarting"}}, "goes on"),
+        ({}, {"state": {"phase": "Aborting"}, "terminating": 2}, "stopped"),
+        ({}, {"state": {"phase": "Aborted"}}, "stopped"),
+        (STARTED, {}, "goes on"),
+        (STARTED, {"state": {"phase": "Pending"}}, "goes on"),
+        (STARTED, {"state": {"phase": "Aborted"}}, "stopped"),
+        (TAKEN_BACK, {"state": {"phase": "Running"}, "running": 2}, "waits"),
+        (TAKEN_BACK, {"state": {"phase": "Pending"}, "pending": 2}, "waits"),
+        (TAKEN_BACK, {"state": {"phase": "Aborting"}}, "stopped"),
+        (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
+        ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
+    ],
+)
+def test_how_a_volcano_job_stands(meta: Json, status: Json, state: str) -> None:
+    job = waiting("volcanojob") | {"metadata": {"name": "j", **meta}, "status": status}
+    row, stands = row_of(job), {"waits": (True, False), "stopped": (True, True), "goes on": (False, False)}
+    assert (is_suspended(row, job), is_stopped(row, job)) == stands[state]
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Aborting", "Aborted", "Restarting", "Completing"])
+def test_a_volcano_job_that_may_run_again_has_not_ended(phase: str) -> None:
+    job = waiting("volcanojob") | {"status": {"state": {"phase": phase}}}
     assert outcome_of(row_of(job), job) is None
 
 

@@ -37,6 +37,7 @@ SETS: dict[str, list[tuple[str, int, Any]]] = {
     "trainjob": [("node", 4, "3")],
     "sparkapplication": [("driver", 1, "1"), ("executor", 2, "2")],
     "leaderworkerset": [("leader", 2, "200m"), ("worker", 4, "100m")],
+    "volcanojob": [("mpimaster", 1, "1"), ("mpiworker", 2, "2")],
 }
 
 

@@ -171,6 +171,9 @@ class Api(ApiClient):
     ) -> None:
         self._note("merge job", name, patch)
 
+    def create_command(self, namespace: str, command: dict[str, Any]) -> None:
+        self._note("create command", command["metadata"]["name"], command)
+
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)
 

@@ -14,6 +14,7 @@ from extender.api import keys
 from extender.api.objects.base import OwnerReference, merged
 from extender.api.objects.cluster import Event
 from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.records import GroupKey
@@ -26,9 +27,11 @@ from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
+from tests.domain.volcano_world import task, volcano_job
 from tests.domain.world import gang
 
 SHOWN = 5.0
+VOLCANO = JobKind(*VOLCANO_JOB)
 
 
 class Desk(Bench):
@@ -211,7 +214,7 @@ def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
-        bench.ledger.intake.drop_job(NAMESPACE, "uid-train")
+        bench.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
         assert bench.look() == []
         assert bench.submit(job("train", 2)).look() == [("create group", unit_name("train"))]
@@ -239,6 +242,72 @@ def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> Non
         bench.add(gang("x", 2, queue="due"))
         steps = [("job", "train"), ("patch job", "train")]
         assert bench.look() == [("queue-status", "due"), *steps]
+
+
+# ---- Volcano Jobs, which no field suspends
+
+
+def shown_volcano_job(
+    bench: Desk, phase: str = "", started: str | None = None, queue_name: str = "default"
+) -> Desk:
+    made = volcano_job("train", task("a", 2), phase=phase, queue=queue_name)
+    notes = {} if started is None else {keys.STARTED: started}
+    bench.ledger.intake.leave_jobs(())
+    bench.submit(replace(made, metadata=replace(made.metadata, annotations=notes)), version="7", kind=VOLCANO)
+    bench.add(group("train-uid-train", 2, queue=queue_name, min_resources={"cpu": "2"}))
+    bench.api.jobs["train"]["status"] = made.status
+    bench.api.jobs["train"]["metadata"]["annotations"] = notes
+    bench.api.jobs["train"] |= {"apiVersion": VOLCANO[0], "kind": VOLCANO[1]}
+    return bench
+
+
+def test_a_volcano_job_is_let_go_by_its_note_alone_and_without_being_read() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        assert shown_volcano_job(bench).look() == [("merge job", "train")]
+        ((_, patch),) = bench.api.done("merge job")
+        seen = {"uid": "uid-train", "resourceVersion": "7"}
+        (key,) = patch["metadata"].pop("annotations")
+        assert (key, patch) == (keys.STARTED, {"metadata": seen})
+
+
+def test_what_is_left_to_volcano_is_not_written() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        shown_volcano_job(bench).ledger.intake.leave_jobs((VOLCANO,))
+        assert bench.look() == []
+
+
+def test_a_volcano_job_that_came_too_late_is_taken_back_by_an_empty_note() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        shown_volcano_job(bench, "Running", STARTED).look()
+        bench.advance(301.0)
+        assert ("patch job", "train") in bench.look()
+        ((_, changes),) = bench.api.done("patch job")
+        *tests, change = changes
+        assert [each["op"] for each in tests] == ["test", "test"]
+        assert change["value"] == ""
+        assert change["path"].endswith("kube-muster.io~1started")
+
+
+def test_a_volcano_job_that_ran_too_long_is_stopped_by_one_command() -> None:
+    with desk(node("n0", cpu="4"), queue("q", max_run_time="1h")) as bench:
+        shown_volcano_job(bench, "Running", STARTED, "q").look()
+        bench.advance(3601.0)
+        name = "train-uid-train-stop"
+        assert bench.look() == [("job", "train"), ("create command", name)]
+        ((_, command),) = bench.api.done("create command")
+        assert command["action"] == "AbortJob"
+        assert command["metadata"]["ownerReferences"] == [command["target"]]
+        target = {"apiVersion": VOLCANO[0], "kind": "Job", "name": "train", "uid": "uid-train"}
+        assert command["target"] == target | {"controller": True}
+
+
+def test_what_a_command_has_stopped_waits_once_it_is_resumed() -> None:
+    """Its note of the last start would let it go at once."""
+    with desk(node("n0", cpu="4")) as bench:
+        asked = shown_volcano_job(bench, "Aborted", STARTED).look()
+        assert asked == [("job", "train"), ("patch job", "train")]
+        ((_, changes),) = bench.api.done("patch job")
+        assert changes[-1]["value"] == ""
 
 
 # ---- pods that are refused

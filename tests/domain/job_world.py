@@ -10,12 +10,12 @@ from extender.api import keys
 from extender.api.objects.base import Meta, Operation, OwnerReference
 from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import PodGroup
-from extender.api.workloads.shape import JOB, Json
+from extender.api.workloads.shape import JOB, Json, is_suspended
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import JobStep, next_step, unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind
+from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
 from extender.sim.apiserver.patches import json_patched
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
@@ -23,7 +23,6 @@ from tests.domain.world import World
 _AWAY = ("not-ready", "unreachable")
 _TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
-_ROW = WORKLOADS[JOB]
 REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 
 
@@ -60,6 +59,9 @@ def unit_name(name: str) -> str:
 class JobWorld(World):
     """`stopped`: the job controller does nothing. `quota`: how many pods of jobs the API server takes."""
 
+    kind = BATCH
+    row = WORKLOADS[JOB]
+
     def __init__(self, *objects: Any, **options: Any) -> None:
         super().__init__(*objects, auto_groups=True, **options)
         self.jobs: dict[str, AnyJob] = {}
@@ -71,7 +73,7 @@ class JobWorld(World):
     def submit(self, *jobs: AnyJob) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
-            self.ledger.intake.set_job(BATCH, each)
+            self.ledger.intake.set_job(self.kind, each)
         return self
 
     def change(self, name: str, **spec: Any) -> None:
@@ -87,9 +89,9 @@ class JobWorld(World):
 
     def remove(self, name: str) -> None:
         self.jobs.pop(name)
-        self.ledger.intake.drop_job(NAMESPACE, f"uid-{name}")
+        self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
         self.units.pop(name, None)
-        self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+        self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
 
     def work(self) -> Self:
         """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
@@ -105,7 +107,10 @@ class JobWorld(World):
         return [each for each in self.pods if each.startswith(f"{name}-")]
 
     def suspended(self, name: str) -> bool:
-        return bool(self.jobs[name].spec["suspend"])
+        return is_suspended(self.row, as_json(self.kind, self.jobs[name]))
+
+    def unit_name(self, name: str) -> str:
+        return unit_name(name)
 
     def run_whole(self, name: str) -> Self:
         """Its scheduler takes all its pods, and they run."""
@@ -117,7 +122,7 @@ class JobWorld(World):
     # ---- inside
 
     def _step(self, name: str) -> bool:
-        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
         step = next_step(managed, self.now) if managed else JobStep.NOTHING
         if managed is None or step is JobStep.NOTHING:
             return False
@@ -140,28 +145,29 @@ class JobWorld(World):
                 )
                 self.ledger.give_up_start(managed.job.group, managed.failure)
                 self._suspend(name)
-            case JobStep.GIVE_WAY:
+            case JobStep.GIVE_WAY | JobStep.FORGET_START:
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
                 spec = unit(managed.job, managed.queue, managed.members)["spec"]
                 self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
-                self.change(name, suspend=True)
+                self._stop(name)
             case JobStep.REMOVE_UNIT:
                 del self.units[name]
-                self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+                self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
         return True
 
     def _put_unit(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
         before = self.units[name].metadata.annotations if name in self.units else None
         made = group(
-            unit_name(name),
+            self.unit_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
             created=self.jobs[name].metadata.creation_timestamp or "",
             annotations={**(before or {}), **notes},
+            roles=spec.get("minTaskMember"),
             min_resources=spec.get("minResources"),
-            admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))[2],
+            admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))[2],
         )
         self.units[name] = replace(
             made, metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels)
@@ -170,11 +176,15 @@ class JobWorld(World):
 
     def _let_go(self, name: str, reduced_to: int | None) -> None:
         self._write(
-            name, lambda obj: job_suspension.unsuspend(obj, _ROW, [], unit_name(name), "now", reduced_to)
+            name,
+            lambda obj: job_suspension.unsuspend(obj, self.row, [], self.unit_name(name), "now", reduced_to),
         )
 
     def _suspend(self, name: str) -> None:
-        self._write(name, lambda obj: job_suspension.suspend(obj, _ROW))
+        self._write(name, lambda obj: job_suspension.suspend(obj, self.row))
+
+    def _stop(self, name: str) -> None:
+        self.change(name, suspend=True)
 
     def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])

@@ -30,6 +30,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
@@ -61,6 +62,7 @@ class World:
         auto_groups: bool = False,
         marks_kept: bool = True,
         viewed: bool = False,
+        jobs: JobRules | None = None,
     ) -> None:
         self.now = 1000.0
         self.wall_steps = 0.0  # seconds by which the wall clock was put forward
@@ -76,6 +78,7 @@ class World:
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
             wall_clock=lambda: EPOCH + self.now + self.wall_steps,
+            jobs=jobs,
         )
         self.ledger.intake.trust_marks(marks_kept)
         self.changes = 0

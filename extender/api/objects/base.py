@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from extender.api.quantities import Quantity
+from extender.api.workloads.shape import spoken_kind
 
 Quantities = dict[str, Quantity]
 Labels = dict[str, str]
@@ -22,6 +23,11 @@ class OwnerReference(Wire, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+
+    @property
+    def spoken_name(self) -> str:
+        """`job/train`."""
+        return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 
 class Meta(Wire, frozen=True):

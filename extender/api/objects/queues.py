@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, Toleration
@@ -206,6 +208,17 @@ class LocalQueue(Wire, frozen=True):
     metadata: Meta
     spec: LocalQueueSpec = LocalQueueSpec()
     status: LocalQueueStatus = LocalQueueStatus()
+
+
+ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands for Volcano Jobs
+
+
+def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str, Any]:
+    """A Command as vcctl makes it. Without a `name` the API server gives it one."""
+    about = msgspec.to_builtins(target)
+    named = {"name": name} if name else {"generateName": f"{target.name}-{action.lower()}-"}
+    head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
+    return {**head, "metadata": {**named, "ownerReferences": [about]}, "action": action, "target": about}
 
 
 class Command(Wire, frozen=True):

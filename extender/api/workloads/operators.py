@@ -11,13 +11,26 @@ memory, and above that a tenth of it for the JVM or two fifths for Python and R,
 import re
 from typing import Any
 
+from extender.api.keys import DEFAULT_QUEUE, STARTED
 from extender.api.workloads import shape
-from extender.api.workloads.shape import POD, Count, Counts, Json, Offspring, Path, Sign, WorkloadRow, at
+from extender.api.workloads.shape import (
+    POD,
+    Commanded,
+    Count,
+    Counts,
+    Json,
+    Offspring,
+    Path,
+    Sign,
+    WorkloadRow,
+    at,
+)
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 VOLCANO = "volcano"
 _GROUP = "scheduling.k8s.io/group-name"
 _REPLICAS = Count(path=("replicas",), default=0)  # of a task, as Go reads it
+_MIN_AVAILABLE = Count(path=("minAvailable",))
 
 
 def group_of_operator(name: str) -> Offspring:
@@ -45,12 +58,43 @@ def volcano_tasks(job: Json) -> Json:
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    total = sum(task.get("replicas") or 0 for task in tasks)
-    needed = spec.get("minAvailable")
-    # By task, where any says a number.
-    least = {task["name"]: task["minAvailable"] for task in tasks if task.get("minAvailable") is not None}
-    needed = total if needed is None else needed
+    # By task, where any says a number; those that come once others run are not there at the start.
+    said = (task for task in tasks if task.get("minAvailable") is not None and not task.get("dependsOn"))
+    least = {task["name"]: task["minAvailable"] for task in said}
+    needed = spec.get("minAvailable") or sum(
+        (_REPLICAS if task.get("minAvailable") is None else _MIN_AVAILABLE).of(task) for task in tasks
+    )
     return shape.with_spec(job, tasks=tasks, minAvailable=needed, minTaskMember=least or None)
+
+
+def _first_pods(job: Json, _: Counts) -> int:
+    """Those of tasks that depend on no other."""
+    tasks = shape.items_at(job, "spec", "tasks")
+    return sum(_REPLICAS.of(task) for task in tasks if not task.get("dependsOn"))
+
+
+_PHASE = ("status", "state", "phase")
+_SUCCEEDED, _FAILED = ("Completed",), ("Failed", "Terminated")
+_COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+
+
+def _waits(job: Json) -> bool:
+    """Our note says when it was let go; an empty one, that it was taken back, whatever pods it still has."""
+    note, phase = at(job, ("metadata", "annotations", STARTED)), at(job, _PHASE)
+    if note is not None:
+        return not note and phase not in (*_SUCCEEDED, *_FAILED)
+    return phase in (None, "", "Pending") and not any(at(job, ("status", name)) for name in _COUNTED)
+
+
+def _unit(job: Json) -> Json:
+    """As Volcano's controller makes it."""
+    spec = volcano_tasks(job)["spec"]
+    needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
+    if needed > total:
+        raise ValueError(f"spec.minAvailable: got {needed}; its tasks make {total} pods")
+    queue = spec.get("queue") or DEFAULT_QUEUE
+    by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
+    return {"minMember": needed, "minTaskMember": by_task, "queue": queue}
 
 
 _TASK = {
@@ -60,8 +104,8 @@ _TASK = {
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_JOB = WorkloadRow(
-    api_version="batch.volcano.sh/v1alpha1",
-    kind="Job",
+    api_version=shape.VOLCANO_JOB[0],
+    kind=shape.VOLCANO_JOB[1],
     short=("vcjob", "vj"),
     offspring=(
         Offspring(
@@ -86,7 +130,14 @@ VOLCANO_JOB = WorkloadRow(
         ),
     ),
     counts=(("spec", "minAvailable"),),
+    at_once=_first_pods,
     suspend=(),
+    commanded=Commanded(
+        waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), unit=_unit
+    ),
+    manageable=True,
+    succeeded=(Sign(fields={_PHASE: _SUCCEEDED}),),
+    failed=(Sign(fields={_PHASE: _FAILED}),),
     complete=volcano_tasks,
 )
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from extender.api.keys import STARTED
+
 Json = dict[str, Any]
 Path = tuple[str, ...]
 KindName = tuple[str, str]  # apiVersion, kind
@@ -20,6 +22,7 @@ Counts = Mapping[str, int]  # pods by role
 
 MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
+VOLCANO_JOB = ("batch.volcano.sh/v1alpha1", "Job")
 REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
 TEMPLATE = ("spec", "template")
 
@@ -114,6 +117,16 @@ class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[RuntimeKind, ...]  # what may be named so; the first where group or kind are missing
 
 
+class Commanded(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind without a field for it waits: by Muster's note, while Commands stop and resume its objects.
+
+    Its pods name the PodGroup `OWNER-UID`, of which `unit` is the spec; it raises MALFORMED."""
+
+    waits: Callable[[Json], bool]
+    stopped: Callable[[Json], bool]  # it makes nothing until a Command resumes it
+    unit: Complete
+
+
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
@@ -131,6 +144,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     together: Callable[[Json], bool] = lambda _: False  # its pods work together: no part of them is of use
     at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())  # made before any runs
     suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
+    commanded: Commanded | None = None  # instead of that, of a kind that Muster runs itself where it is asked
     manageable: bool = False  # it is a job that can wait suspended
     parallelism: Path = ()  # the number of its pods, if it may be started with fewer of them
     completions: Path = ()  # how many pods have to succeed, if it makes more once some have ended
@@ -147,10 +161,20 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     @property
     def makes_groups(self) -> bool:
         """Whether it says itself how many of its pods start together."""
-        return self.runtime is None and (self.manageable or self.together({}))
+        return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
+
+    @property
+    def spoken(self) -> str:
+        """What people write before a slash."""
+        return spoken_kind(*self.key)
 
 
 Kinds = Mapping[KindName, WorkloadRow]
+
+
+def spoken_kind(api_version: str, kind: str) -> str:
+    """Kubernetes' own Job comes before Volcano's, which has another name among people."""
+    return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
 def at(obj: Any, path: Path) -> Any:
@@ -178,7 +202,16 @@ class JobOutcome(Enum):
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
     """Whether its controller is told to make nothing. What is not true counts as false, as for the API."""
+    if row.commanded is not None:
+        return row.commanded.stopped(obj) or row.commanded.waits(obj)
     return bool(row.suspend) and at(obj, row.suspend) is True
+
+
+def is_stopped(row: WorkloadRow, obj: Json) -> bool:
+    """Whether it is suspended until somebody resumes it: by its user, or since it has run too long."""
+    if row.commanded is not None:
+        return row.commanded.stopped(obj)
+    return is_suspended(row, obj) and bool(at(obj, ("metadata", "annotations", STARTED)))
 
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:

@@ -102,7 +102,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
     evidence, account = Evidence(site.place, ""), site.account
     changed: list[str] = []
     waiting: dict[str, int] = {}  # by the kinds that it may not change
-    for row in (row for row in WORKLOADS.values() if row.manageable):
+    for row in (row for row in WORKLOADS.values() if row.manageable and not row.commanded):
         resource = resource_of(row)
         kind = f"{resource.plural}.{resource.group}"
         if site.may(right_to("patch", resource)):

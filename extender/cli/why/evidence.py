@@ -252,7 +252,7 @@ class Evidence:
         """The same of a maker in this namespace, as far as it may be read."""
         kind = kind_of_owner(maker) if maker else None
         found = self.find_owner(kind, maker.name, ListedObject) if kind and maker else None
-        spoken = f"{maker.kind.lower()}/{maker.name}" if maker else ""
+        spoken = maker.spoken_name if maker else ""
         text = self.unheeded(found.metadata, spoken, queue) if found else ""
         return [text] if text else []
 

@@ -165,7 +165,7 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, maker = evidence.queue_of_pod(pod), group_name(pod), maker_of(pod)
     stands = "The pod names no group, so it waits on its own"
     if maker:
-        stands = f"The pod is in the group of {maker.kind.lower()}/{maker.name}, which has no PodGroup"
+        stands = f"The pod is in the group of {maker.spoken_name}, which has no PodGroup"
     elif name:
         stands = "The pod's group, which is its own, has no PodGroup"
     told = evidence.reason_in_events("Pod", pod.metadata.name)

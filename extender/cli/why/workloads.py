@@ -7,12 +7,13 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
-from extender.api.objects.base import Condition, Meta, OwnerReference, Wire, condition
+from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
+from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import SCHEDULERS, Explanation, Stands
 from extender.cli.why.groups import explain_group
@@ -26,7 +27,7 @@ _HIGHEST = 8  # owners above each other; references may form a circle
 
 
 class WorkloadStatus(Wire, frozen=True):
-    conditions: list[Condition] | None = None
+    conditions: list[Json] | None = None  # those of Volcano's jobs have no type
 
 
 class ObservedWorkload(Wire, frozen=True):
@@ -58,7 +59,7 @@ class Workloads:
         found += self._of_pods(kind, name)
         if going_on := [answer for answer in found if answer.verdict != Stands.OVER]:
             return going_on
-        return found[-1:] or self._without_pods(kind, name)
+        return found[-1:] or self._without_pods(kind, name, job)
 
     def _of_pods(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
         """Of pods in no group that have the same verdict, reason and group, the first, with their number."""
@@ -102,14 +103,14 @@ class Workloads:
     def _pods(self) -> dict[str, Meta]:
         return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
 
-    def _without_pods(self, kind: OwnerKind, name: str) -> list[Explanation]:
+    def _without_pods(self, kind: OwnerKind, name: str, job: ObservedJob | None) -> list[Explanation]:
         """As far as pods may be read."""
         resource = self._evidence.resource_of_kind(kind)
         found = self._evidence.find_owner(kind, name, ObservedWorkload)
         if not found or not resource:
             return []
         meta, spec, offers = found.metadata, found.spec, []
-        verdict, sentence = _standing(self._evidence, found)
+        verdict, sentence = _standing(self._evidence, found, job)
         what, where = f"{kind.plural}.{kind.group} {meta.name}", f"kubectl -n {meta.namespace}"
         if verdict == Stands.EMPTY and spec.suspend:
             line = f"""{where} patch {what} --type merge -p '{{"spec": {{"suspend": false}}}}'"""
@@ -130,11 +131,13 @@ class Workloads:
         return [answer]
 
 
-def _standing(evidence: Evidence, found: ObservedWorkload) -> tuple[str, str]:
+def _standing(evidence: Evidence, found: ObservedWorkload, job: ObservedJob | None) -> tuple[str, str]:
+    holding = [each.get("type") for each in found.status.conditions or () if each.get("status") == "True"]
     for ending in ("Complete", "Succeeded", "Failed"):
-        ended = condition(found.status.conditions, ending)
-        if ended and ended.status == "True":
+        if ending in holding:
             return Stands.OVER, f"It has ended ({ending}), and its pods are gone."
+    if job and job.state is ObservedJobState.FINISHED:
+        return Stands.OVER, "It has ended, and its pods are gone."
     if evidence.pods is None:
         return Stands.UNSEEN, "Its groups are known by its pods, and you may not list pods in this namespace."
     if found.spec.suspend:
@@ -167,7 +170,8 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
         return replace(answer, kind=job.row.kind, name=job.meta.name, group=job.unit.name, sentence=sentence)
     else:
         why, offers = _why_left_alone(evidence, job)
-        sentence = f"It is suspended, and Muster does not manage it: {why}"
+        state = "It has no pods yet" if job.row.commanded else "It is suspended"
+        sentence = f"{state}, and Muster does not manage it: {why}"
     return Explanation(
         kind=job.row.kind,
         name=job.meta.name,
@@ -185,43 +189,48 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Off
     record, namespace = job.record(), job.meta.namespace
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
-        whole = f"{owner.kind.lower()}/{owner.name}"
+        whole = owner.spoken_name
         right = right_to("get", POD_GROUPS, namespace)
         offers = [Offer("ask about that", f"muster why {whole} -n {namespace}", right)]
         return f"it belongs to {whole}, which starts as a whole.", offers
     if record and record.named_group:
-        return "its pods name a PodGroup, so once it is let go, they wait in that.", [_letting_go(job)]
+        return "its pods name a PodGroup, so once it is let go, they wait in that.", _letting_go(job)
     if record and not record.ours:
         ours = " or ".join(SCHEDULERS)
         why = (
             f"its pods name another scheduler than {ours}, whose pods Muster places by default. For"
             " Muster to start it, create it again with schedulerName: muster in the spec of its pods."
         )
-        return why, [_letting_go(job)]
+        return why, _letting_go(job)
     if evidence.is_kueues(job.meta):
         why = f"its label {KUEUE_QUEUE} names no LocalQueue of Muster here, so it is Kueue's to start."
         line = f"kubectl -n {namespace} label {_target(job)} {KUEUE_QUEUE}- {LOCAL_QUEUE}=NAME"
         return why, [Offer("have Muster start it, by a LocalQueue of Muster", line, _patching(job))]
-    if record and not (record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)):
+    named = record and (record.queue or record.local_queue or record.commanded)
+    if record and not named and not evidence.queue_of_namespace(record.namespace):
         line = f"kubectl -n {namespace} annotate {_target(job)} {QUEUE}={DEFAULT_QUEUE}"
         naming = Offer("let it wait in a queue", line, _patching(job))
-        return "it names no queue, and neither does its namespace.", [naming, _letting_go(job)]
+        return "it names no queue, and neither does its namespace.", [naming, *_letting_go(job)]
     if not evidence.muster_may(_patching(job)):
         why = f"its account may not change {job.row.plural}.{job.row.group}."
         return f"{why} docs/jobs.md#the-rights says how that is granted.", [checking()]
     kind = f"{job.row.kind}.{job.row.group}"
+    off = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
     why = (
         "nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does not"
-        f" run, or its role for {job.row.plural} is not installed, or --manage-jobs is off, or"
+        f" run, or its role for {job.row.plural} is not installed, or {off} is off, or"
         f" --unmanaged-namespace or --unmanaged-kind names {namespace} or {kind}."
     )
     return why, [checking()]
 
 
-def _letting_go(job: ObservedJob) -> Offer:
+def _letting_go(job: ObservedJob) -> list[Offer]:
+    """Nothing for a kind that has no field for it: what runs it lets go what Muster leaves alone."""
+    if not job.row.suspend:
+        return []
     patch = json.dumps(job.suspending(False))
     line = f"kubectl -n {job.meta.namespace} patch {_target(job)} --type merge -p '{patch}'"
-    return Offer("let it go on", line, _patching(job))
+    return [Offer("let it go on", line, _patching(job))]
 
 
 def _target(job: ObservedJob) -> str:

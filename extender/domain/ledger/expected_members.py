@@ -88,6 +88,11 @@ class ExpectedMembers:
         self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in their order
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
+    def manages(self, job: JobRecord) -> bool:
+        if job.kind in self._registry.left_kinds:
+            return False
+        return self._rules.manage(job, self._registry.routes.queue_of_job(job))
+
     def settle(self) -> None:
         """Bring the expected members of touched groups in line with their jobs and the pods there."""
         for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
@@ -107,8 +112,7 @@ class ExpectedMembers:
         return others > 0 and wanted > 0 and others + wanted > self._most
 
     def _settle(self, group: Group, job: JobRecord | None) -> None:
-        queue = self._registry.routes.queue_of_job(job) if job is not None else ""
-        before, group.job = group.job, job if job is not None and self._rules.manage(job, queue) else None
+        before, group.job = group.job, job if job is not None and self.manages(job) else None
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
@@ -211,7 +215,7 @@ class ExpectedMembers:
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
     go those that have not come yet, until it stands whole or its start is given up."""
-    if job.fault or job.outcome is not None or (job.suspended and job.started):
+    if job.fault or job.outcome is not None or job.stopped:
         return False
     if job.suspended:
         return not any(pod.waiting or pod.holds_room for pod in there)

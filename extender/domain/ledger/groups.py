@@ -102,7 +102,8 @@ class Group(msgspec.Struct, eq=False):
         of a group that never had a PodGroup, what `size` says, which its PodGroup follows."""
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
-            return Needs(self._at_most_made(self.size.members), {})
+            by_role = dict(self.job.by_role) if self.job is not None else {}
+            return Needs(self._at_most_made(self.size.members), by_role)
         least = self._at_most_made(self.last_record.min_member)
         if self.job is not None and self.job.is_let_go and not self.job.fault:
             least = min(least, self.job.gang.at_once)

@@ -14,7 +14,7 @@ from extender.api.objects.queues import (
 )
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
-from extender.api.workloads.shape import Json
+from extender.api.workloads.shape import Json, KindName
 from extender.domain.ledger.group_views import UsageMeter
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
@@ -27,7 +27,15 @@ from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.flavors import SharedFlavor, shared_flavor
 from extender.domain.queues.local_queues import local_queue_record
 from extender.domain.queues.records import queue_record
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, group_made_by, job_record, owner_of_pods
+from extender.domain.snapshot.jobs import (
+    AnyJob,
+    JobKind,
+    JobRules,
+    group_made_by,
+    job_record,
+    owner_of_pods,
+    unit_of,
+)
 from extender.domain.snapshot.nodes import NodeRecord
 
 
@@ -112,7 +120,7 @@ class Intake:
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
         """What it says of its pods; None where that is not read."""
-        ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
+        ownership, key = self._pods.ownership, unit_of(kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             record = job_record(
@@ -122,12 +130,19 @@ class Intake:
                 self._note_turned([record.group])
         return record.gang if record.outcome is None and not record.fault else None
 
-    def drop_job(self, namespace: str, uid: str) -> None:
-        key = group_of_owner(namespace, uid)
+    def drop_job(self, key: GroupKey) -> None:
+        """`key`: of the group as which it waits."""
         with self._lock:
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
                 self._note_turned([key])
+
+    def leave_jobs(self, kinds: Collection[KindName]) -> None:
+        """From now on others let jobs of these kinds go; all others wait for Muster, as far as rules say."""
+        with self._lock:
+            changed = {*self._registry.left_kinds} ^ {*kinds}
+            self._registry.left_kinds = kinds
+            self._note_turned(self._registry.jobs.of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """An object that has the templates of jobs. Returns the jobs that are to be read again."""

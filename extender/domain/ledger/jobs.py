@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import Json, WorkloadRow, is_suspended
+from extender.api.workloads.shape import Json, KindName, WorkloadRow, is_suspended
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
@@ -59,6 +59,9 @@ class Jobs:
         """Those whose label names a LocalQueue."""
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]
+
+    def of_kinds(self, kinds: Collection[KindName]) -> list[GroupKey]:
+        return [key for key, job in self._records.items() if job.kind in kinds]
 
     @property
     def with_label(self) -> list[GroupKey]:

@@ -372,6 +372,12 @@ class Ledger:
                 finished_at=group.job_finished_at,
             )
 
+    def manages(self, key: GroupKey) -> bool:
+        """Whether it is up to Muster when the job of a group starts, as the job was told last."""
+        with self._lock:
+            job = self.registry.jobs.get(key)
+            return job is not None and self._expected.manages(job)
+
     def suits(self, pod: PodRecord, node: str) -> bool:
         with self._lock:
             return self.claims.capacity.suits(pod, node)

@@ -7,6 +7,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects.cluster import PriorityClass
 from extender.api.workloads.gangs import Defaults
+from extender.api.workloads.shape import VOLCANO_JOB, KindName
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
@@ -115,6 +116,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
+        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others let go
         self.runtimes = Runtimes()
         self.routes = Routes()
         self.queues = Queues()
@@ -293,7 +295,7 @@ class Registry:
     def is_suspended(self, group: Group) -> bool:
         """Whether its owner keeps its members from being made, and does not wait in its queue for that."""
         if group.job is not None and group.job.suspended:
-            return group.job.started
+            return group.job.stopped
         named = group.record.owner if group.record else ""
         return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 

@@ -144,7 +144,8 @@ class Routes:
         if label is not None and local is None:
             return ""
         leads_to = local.leads_to if local is not None else ""
-        return queue_entered(job.queue, self.namespace_queue(job.namespace), leads_to)
+        entered = queue_entered(job.queue, self.namespace_queue(job.namespace), leads_to)
+        return entered or (DEFAULT_QUEUE if job.commanded else "")
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})

@@ -11,7 +11,7 @@ from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.workloads.gangs import MadePods, asked_by
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
-from extender.api.workloads.shape import JOB, STATEFUL_SET
+from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"
@@ -84,6 +84,12 @@ def group_name_of(uid: str) -> str:
     return f"{_PREFIX}{uid}"
 
 
+def unit_name(job: OwnerReference) -> str:
+    """The group as which a job waits: that of its pods, which name another only where Volcano named it."""
+    is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB
+    return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
+
+
 def named_group(maker: OwnerReference) -> str:
     """The group of pods whose maker is known by name only; of a LeaderWorkerSet one for each index."""
     return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
@@ -97,7 +103,7 @@ def is_shared(key: str) -> bool:
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """The owner for whose pods Muster made the group of this name; None: it was made by others."""
     names = (group, group.partition(".")[0])
-    made = (own for own in owners or () if group_name_of(own.uid) in names or named_group(own) in names)
+    made = (own for own in owners or () if unit_name(own) in names or named_group(own) in names)
     return next(made, None)
 
 
@@ -141,7 +147,7 @@ def spoken_group_name(pod: Pod) -> str:
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named != auto_name(pod):
         return named
-    return f"{owner.kind.lower()}/{owner.name}" if owner else f"pod/{pod.metadata.name}"
+    return owner.spoken_name if owner else f"pod/{pod.metadata.name}"
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:

@@ -323,7 +323,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         queue_uid=noted_queue(meta),
         may_use=noted_use(meta, "PodGroup"),
         series=series_of(meta.namespace, kind, source),
-        stands_for=f"{made_for.kind.lower()}/{made_for.name}" if made_for is not None else "",
+        stands_for=made_for.spoken_name if made_for is not None else "",
     )
 
 

@@ -39,6 +39,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     """As it is created: it belongs to the job, and ends with it. `members`: how many pods start together."""
     spec = {
         "minMember": members,
+        "minTaskMember": dict(job.by_role),
         "queue": unit_queue(job, queue),
         "priorityClassName": job.priority_class,
         "minResources": min_resources(job) if members == job.needed else {},
@@ -69,6 +70,7 @@ class JobStep(Enum):
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the room
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
+    FORGET_START = auto()  # a Command has stopped it: once resumed it waits again
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
     REMOVE_UNIT = auto()  # it finished a while ago
 
@@ -177,7 +179,9 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.REMOVE_UNIT if is_over else JobStep.NOTHING
     if managed.group is None:
         return JobStep.MAKE_UNIT
-    if decision is None or (job.suspended and job.started):  # suspended by its user
+    if job.stopped:
+        return JobStep.FORGET_START if job.commanded and job.started else JobStep.NOTHING
+    if decision is None:
         return JobStep.NOTHING
     if job.suspended:
         return _of_waiting(managed, decision)
@@ -223,7 +227,9 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     if explicit_queue(queue) == explicit_queue(group.queue):
         there["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
-    found = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    found: dict[str, object] = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    if job.commanded and job.suspended and job.by_role != group.min_task_member:
+        found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
     asked = min_resources(job) if managed.members == job.needed else None
     return found | ({"minResources": asked} if job.suspended and "minMember" in found else {})
 
@@ -244,7 +250,7 @@ def unsuspend(
     `reduced_to`: with how many pods it starts; None: with as many as its author asks for."""
     return [
         *_tests(obj),
-        {"op": "replace", "path": pointer(row.suspend), "value": False},
+        *([{"op": "replace", "path": pointer(row.suspend), "value": False}] if row.suspend else []),
         *_with_count(obj, row, reduced_to),
         _noted(obj, ("metadata",), keys.STARTED, at_time),
         *(
@@ -261,7 +267,8 @@ def unsuspend_unread(
     """The same without having read the object, if no list is on the way to a template: a merge patch."""
     started = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
-    _put(patch, suspend, False)
+    if suspend:
+        _put(patch, suspend, False)
     for path in annotations:
         _put(patch, (*path, keys.GROUP_ANNOTATION), group)
     return patch
@@ -280,7 +287,10 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
-    """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user."""
+    """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user.
+    One that has no field for it is taken back by an empty note; only a Command stops it for good."""
+    if row.commanded is not None:
+        return [*_tests(obj), _noted(obj, ("metadata",), keys.STARTED, "")]
     started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [

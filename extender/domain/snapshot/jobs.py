@@ -1,6 +1,6 @@
 """Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,10 +14,25 @@ from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
 from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets
-from extender.api.workloads.shape import JobOutcome, Json, Kinds, at, is_suspended, outcome_of
+from extender.api.workloads.shape import (
+    JobOutcome,
+    Json,
+    Kinds,
+    WorkloadRow,
+    at,
+    is_stopped,
+    is_suspended,
+    outcome_of,
+    spoken_kind,
+)
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label, noted_use
+from extender.domain.model.queue_of_group import (
+    LocalQueueLabel,
+    explicit_queue,
+    local_queue_label,
+    noted_use,
+)
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord
 from extender.domain.model.shapes import Shapes
@@ -47,13 +62,16 @@ class JobRecord(msgspec.Struct, frozen=True):
     group: GroupKey  # the group that its pods form
     created: str = ""  # metadata.creationTimestamp
     queue: str = ""  # the queue that it names itself
+    commanded: bool = False  # it has no field that suspends it, and enters `default` where it names no queue
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
     priority_class: str = ""
-    suspended: bool = False  # by its spec
+    suspended: bool = False  # its controller makes nothing
+    stopped: bool = False  # and that until somebody resumes it: it waits in no queue
     started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
     gang: MadePods = MadePods()  # how many of these start together
+    by_role: Mapping[str, int] = {}  # and of which roles at least so many
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
@@ -93,7 +111,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def spoken_name(self) -> str:
         """`job/train`, as people say it."""
-        return f"{self.kind.kind.lower()}/{self.name}"
+        return f"{spoken_kind(*self.kind)}/{self.name}"
 
 
 class JobRules(msgspec.Struct, frozen=True):
@@ -151,11 +169,13 @@ def job_record(
         kind=kind,
         namespace=meta.namespace,
         name=meta.name,
-        group=GroupKey(f"{meta.namespace}/{ownership.group_name_of(meta.uid)}"),
+        group=unit_of(kind, meta),
         created=meta.creation_timestamp or "",
-        queue=ownership.queue_named_by(meta),
+        queue=_named_by_itself(row, job),
+        commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
+        stopped=is_stopped(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
@@ -172,6 +192,13 @@ def job_record(
         completions = at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
+        if row.commanded is not None:
+            group = row.commanded.unit(obj)
+            record = replace(
+                record,
+                gang=replace(gang, asked=str(group["minMember"] or "")),
+                by_role=group["minTaskMember"],
+            )
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
@@ -202,12 +229,23 @@ def owner_of_pods(
 
 def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
     """By itself, else by the templates of its pods, as far as they can be read; empty: by neither."""
-    named = ownership.queue_named_by(job.metadata)
+    named = _named_by_itself(table.get(kind), job)
     with suppress(*MALFORMED, msgspec.ValidationError):
         for part in _first_sets(as_json(kind, job), table) if not named else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
             named = named or ownership.queue_named_by(meta)
     return named
+
+
+def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
+    if row is None or row.commanded is None:
+        return ownership.queue_named_by(job.metadata)
+    return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))
+
+
+def unit_of(kind: JobKind, meta: Meta) -> GroupKey:
+    """The key of the group as which it waits."""
+    return GroupKey(f"{meta.namespace}/{ownership.unit_name(OwnerReference(*kind, meta.name, meta.uid))}")
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:

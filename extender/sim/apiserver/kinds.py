@@ -89,7 +89,7 @@ def _of_operators() -> Iterator[ResourceKind]:
     for row in WORKLOADS.values():
         group = row.api_version.rpartition("/")[0]
         owned = any(made.owner for made in row.offspring)
-        if row.manageable and not owned and (group, row.plural) not in seen:
+        if row.manageable and not row.commanded and not owned and (group, row.plural) not in seen:
             seen.add((group, row.plural))
             yield ResourceKind(
                 row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True

@@ -12,10 +12,10 @@ from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, MIN_MEMBER, QUEU
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
 from extender.api.objects.queues import LocalQueue
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import MALFORMED, kind_of, suspended
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
-from extender.api.workloads.shape import POD, Json, WorkloadRow, is_suspended
+from extender.api.workloads.shape import POD, Json, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.shapes import Shapes
@@ -113,7 +113,7 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
             continue
         row = kind_of(obj)
-        waits = row is not None and is_suspended(row, obj)
+        waits = suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, waits, queues)]
         except MALFORMED:  # which is told elsewhere

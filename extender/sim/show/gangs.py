@@ -168,7 +168,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     )
     return Gang(
         summary,
-        title=f"{meta.namespace}/{owner.kind.lower()}/{owner.name}" if owner else key_of(meta),
+        title=f"{meta.namespace}/{owner.spoken_name}" if owner else key_of(meta),
         verdict=reason,
         detail=scheduled.message if scheduled else "",
         pods=len(members),

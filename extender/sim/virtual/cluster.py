@@ -204,7 +204,7 @@ class VirtualCluster:
                 there = [self._pods[uid] for uid in self._present.get(key, ()) if uid in self._pods]
                 if there and all(pod.spec.node_name for pod in there):
                     del self._started[key]
-                    self.ledger.intake.drop_job(job.waiting.metadata.namespace, job.waiting.metadata.uid)
+                    self.ledger.intake.drop_job(job.unit.key)
             bound, evicted, due = bound + taken, evicted + gone, bool(taken or gone)
         self._seen = self.ledger.version
         return bound, evicted

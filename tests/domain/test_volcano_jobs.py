@@ -1,0 +1,164 @@
+"""Volcano Jobs wait as jobs: without pods, by Muster's note alone, as the group that Volcano would make."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.cluster import Namespace
+from extender.api.workloads.shape import VOLCANO_JOB
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.job_suspension import JobStep, unit
+from extender.domain.snapshot.jobs import AnyJob, JobRules
+from tests.domain.builders import NAMESPACE, node, pod, queue
+from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
+
+
+def world_of(*jobs: AnyJob, cpu: str = "4", **options: Any) -> VolcanoWorld:
+    return VolcanoWorld(node("n0", cpu=cpu), queue("q"), **options).submit(*jobs)
+
+
+def key_of(name: str) -> GroupKey:
+    return GroupKey(f"{NAMESPACE}/{name}-uid-{name}")
+
+
+def unit_of(world: VolcanoWorld, name: str) -> dict[str, Any]:
+    managed = world.settle().ledger.managed_job(key_of(name))
+    assert managed is not None
+    return unit(managed.job, managed.queue, managed.members)
+
+
+def test_it_waits_without_pods_until_all_of_them_find_room() -> None:
+    world = world_of(volcano_job("first", task("a", 1), task("b", 2)), volcano_job("second", task("a", 2)))
+    world.run_whole("first").work()
+    assert world.verdict(world.unit_name("first")) is Verdict.RUNNING
+    assert (world.suspended("second"), world.pods_of("second")) == (True, [])
+    assert world.reason(world.unit_name("second")) is Reason.NO_ROOM
+    world.set_phase("first", "Completed")
+    world.finish(*world.pods_of("first")).work()
+    assert not world.suspended("second")
+    assert len(world.pods_of("second")) == 2
+
+
+def test_its_unit_is_what_volcano_would_make() -> None:
+    tasks = (task("master", 1, minAvailable=1), task("worker", 4, minAvailable=2))
+    made = unit_of(world_of(volcano_job("mpi", *tasks, minAvailable=3, queue="q")), "mpi")
+    assert made["metadata"]["name"] == "mpi-uid-mpi"
+    assert made["spec"] == {"minMember": 3, "minTaskMember": {"master": 1, "worker": 2}, "queue": "q"}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["name"]) == (*VOLCANO_JOB, "mpi")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "spec", "members"),
+    [
+        ((task("a", 1), task("b", 2)), {}, 3),
+        ((task("a", 1), task("b", 4, minAvailable=2)), {}, 3),
+        ((task("a", 1), task("b", 4)), {"minAvailable": 2}, 2),
+        ((task("a", 1), task("b", 4)), {"minAvailable": 0}, 5),
+        ((task("a", 0),), {}, 0),
+    ],
+)
+def test_so_many_of_its_pods_start_together(
+    tasks: tuple[dict[str, Any], ...], spec: dict[str, Any], members: int
+) -> None:
+    assert unit_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
+
+
+def test_it_starts_with_those_that_it_needs_and_room_for_each_role() -> None:
+    """Four workers alone would fit, but then there is no room for the master."""
+    tasks = (task("worker", 4), task("master", 1, cpu="2", minAvailable=1))
+    world = world_of(volcano_job("j", *tasks, minAvailable=3)).work()
+    planned = world.decision(world.unit_name("j")).plan
+    assert "uid-j-master-0" in planned
+    assert len(planned) == 3
+
+
+@pytest.mark.parametrize(
+    ("named", "of_namespace", "entered"),
+    [("", "", "default"), ("q", "", "q"), ("default", "q", "q"), ("", "q", "q"), ("q", "other", "q")],
+)
+def test_the_queue_that_it_enters(named: str, of_namespace: str, entered: str) -> None:
+    world = world_of(volcano_job("j", task("a", 1), queue=named))
+    world.add(queue("other"))
+    world.ledger.intake.set_namespace(
+        Namespace(replace(world.jobs["j"].metadata, name=NAMESPACE, annotations={keys.QUEUE: of_namespace}))
+    )
+    managed = world.settle().ledger.managed_job(key_of("j"))
+    assert managed is not None
+    assert managed.queue == entered
+
+
+def test_more_than_its_tasks_make_is_told() -> None:
+    world = world_of(volcano_job("j", task("a", 2), minAvailable=3)).work()
+    assert world.reason(world.unit_name("j")) is Reason.INVALID_SPEC
+    assert "spec.minAvailable: got 3; its tasks make 2 pods" in world.decision(world.unit_name("j")).detail
+
+
+def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> None:
+    """Room is there for all; by minMember alone the master would wait for workers that wait for it."""
+    world = world_of(volcano_job("j", task("master", 1), task("worker", 2, dependsOn={"name": ["master"]})))
+    world.stopped = True
+    world.work()
+    assert world.note_of("j")
+    master = volcano_job("j", task("master", 1))
+    world.stopped = False
+    world._control(replace(master, metadata=world.jobs["j"].metadata))
+    world.settle().scheduler_takes("j-master-0")
+    assert world.pods["j-master-0"].spec.node_name == "n0"
+
+
+def test_one_whose_start_fails_is_taken_back_by_an_empty_note() -> None:
+    world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))
+    world.submit(volcano_job("j", task("a", 2), queue="q")).work()
+    assert world.note_of("j") == "now"
+    world.pass_time(61)
+    assert world.settle().suspended("j") is False
+    world.work()
+    assert (world.note_of("j"), world.pods_of("j")) == ("", [])
+    assert world.suspended("j")
+    world.pass_time(25)
+    assert world.work().note_of("j") == "now", "it tries again"
+
+
+def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resumed() -> None:
+    world = world_of(volcano_job("first", task("a", 4)), volcano_job("second", task("a", 4)))
+    world.run_whole("first").work()
+    world.command("first", "AbortJob")
+    world.work()
+    assert ("first", JobStep.FORGET_START) in world.steps
+    assert (world.suspended("first"), world.suspended("second")) == (True, False)
+    world.command("first", "ResumeJob")
+    world.work()
+    assert world.suspended("first"), "it waits for room again"
+    assert world.decision(world.unit_name("first")).verdict is Verdict.WAITING
+
+
+def test_one_that_is_stopped_before_its_start_does_not_start() -> None:
+    world = world_of(volcano_job("j", task("a", 1), phase="Aborted")).work()
+    assert world.note_of("j") is None
+    world.command("j", "ResumeJob")
+    assert world.work().note_of("j") == "now"
+
+
+@pytest.mark.parametrize("mode", ["suspended", "queue"])
+@pytest.mark.parametrize("phase", ["Running", "Restarting", "Completing", "Terminating"])
+def test_what_volcano_has_run_goes_on(phase: str, mode: str) -> None:
+    world = world_of(volcano_job("j", task("a", 1)), jobs=JobRules(mode))
+    world.stopped = True
+    world.set_phase("j", phase, running=1)
+    world.add(pod("j-a-0", group=world.unit_name("j"), gated=False, on="n0", phase="Running")).work()
+    assert world.note_of("j") is None
+    assert world.pods_of("j") == ["j-a-0"]
+
+
+def test_jobs_that_others_let_go_are_left_alone() -> None:
+    world = world_of(volcano_job("j", task("a", 1)))
+    assert world.ledger.manages(key_of("j"))
+    world.ledger.intake.leave_jobs((VOLCANO_JOB,))
+    assert not world.ledger.manages(key_of("j"))
+    assert world.work().steps == []
+    world.ledger.intake.leave_jobs(())
+    assert world.work().note_of("j") == "now"

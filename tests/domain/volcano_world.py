@@ -1,0 +1,76 @@
+"""A world with Volcano Jobs, and a controller that makes the pods of those that were let go."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import Meta
+from extender.api.workloads.children import children
+from extender.api.workloads.shape import VOLCANO_JOB
+from extender.api.workloads.table import WORKLOADS
+from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
+from tests.domain.builders import NAMESPACE, SCHEDULER, pod
+from tests.domain.job_world import JobWorld
+
+
+def task(name: str, replicas: int, cpu: str = "1", **more: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
+
+
+def volcano_job(name: str, *tasks: dict[str, Any], phase: str = "", **spec: Any) -> AnyJob:
+    meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}")
+    status = {"state": {"phase": phase}} if phase else {}
+    return AnyJob(meta, {"schedulerName": SCHEDULER, "tasks": list(tasks), **spec}, status)
+
+
+class VolcanoWorld(JobWorld):
+    kind = JobKind(*VOLCANO_JOB)
+    row = WORKLOADS[VOLCANO_JOB]
+
+    def __init__(self, *objects: Any, **options: Any) -> None:
+        super().__init__(*objects, **options)
+        self.ledger.intake.leave_jobs(())
+
+    def unit_name(self, name: str) -> str:
+        return f"{name}-uid-{name}"
+
+    def note_of(self, name: str) -> str | None:
+        return (self.jobs[name].metadata.annotations or {}).get(keys.STARTED)
+
+    def command(self, name: str, action: str) -> None:
+        self.set_phase(name, {"AbortJob": "Aborted", "ResumeJob": "Pending"}[action])
+
+    def set_phase(self, name: str, phase: str, **counts: int) -> None:
+        self.submit(replace(self.jobs[name], status={"state": {"phase": phase}, **counts}))
+
+    def _stop(self, name: str) -> None:
+        self.command(name, "AbortJob")
+
+    def _control(self, each: AnyJob) -> bool:
+        name, phase = each.metadata.name, each.status.get("state", {}).get("phase", "")
+        there, let_go = self.pods_of(name), bool(self.note_of(name))
+        if phase not in ("", "Pending", "Running"):
+            self.delete(*there)
+            return bool(there)
+        if not let_go:
+            self.delete(*there)
+            if there:
+                self.set_phase(name, "Pending")
+            return bool(there)
+        made = [child for child in children(as_json(self.kind, each)) if child["kind"] == "Pod"]
+        missing = [child for child in made if child["metadata"]["name"] not in there]
+        for child in missing:
+            meta, (container,) = child["metadata"], child["spec"]["containers"]
+            given = pod(
+                meta["name"],
+                group=meta["annotations"][keys.GROUP_ANNOTATION],
+                role=meta["annotations"][keys.ROLE],
+                cpu=container["resources"]["requests"]["cpu"],
+                gated=False,
+            )
+            self.add(given)
+        if missing:
+            self.set_phase(name, "Running", running=len(made))
+        return bool(missing)
