@@ -59,6 +59,14 @@ def timestamp_at(seconds: float) -> str:
         return ""
 
 
+def moment(timestamp: str | None) -> float:
+    """A timestamp of the API in seconds since 1970; 0 for none, and for a text that is none."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    except (OverflowError, ValueError, TypeError):
+        return 0.0
+
+
 def between(start: str, end: str) -> str:
     """How long it was from one timestamp of the API to another. Raises ValueError if one is none."""
     return age(start, datetime.fromisoformat(end))

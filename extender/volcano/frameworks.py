@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import msgspec
 
+from extender.api.keys import ROLE
 from extender.api.objects.volcano import TaskSpec, VolcanoJob
 from extender.api.workloads.shape import Json, items_at
 from extender.volcano.plugin import (
-    TASK,
     Plugin,
     Port,
     containers,
@@ -19,10 +19,10 @@ from extender.volcano.plugin import (
     hosts,
     labels_of,
     open_port,
-    owned,
     put_env,
     task_of,
 )
+from extender.volcano.pods import owned
 
 
 class Framework(Plugin, frozen=True):
@@ -141,7 +141,7 @@ class Ray(Framework, frozen=True, rename="camel"):
 
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
         ports = [{"name": name, "port": port, "targetPort": port} for name, port in self.ports().items()]
-        spec = {"selector": {**labels_of(job), TASK: self.head}, "ports": ports}
+        spec = {"selector": {**labels_of(job), ROLE: self.head}, "ports": ports}
         return (owned(job, "v1", "Service", f"{job.metadata.name}-head-svc", spec=spec),)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:

@@ -1,17 +1,39 @@
-"""One look at a Volcano Job: which pods to create and delete, and its status."""
+"""One look at a Volcano Job: which pods to create and delete, and its status.
 
-from collections.abc import Collection, Mapping, Sequence
+    what is asked for ──► the table ──► pods to delete ──► counts ──► where they lead ──► pods to create
+    (Command, policies)    (states)
+
+All is a function of the view, and the view is durable: a status says what follows before anything follows, so
+whoever looks next goes on with it. While a job restarts nothing is created, and pods from before it tell
+themselves by the version and retry count in their annotations.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
+from extender.domain.model.reasons import EventReason
+from extender.volcano.creations import Creations, lacking
+from extender.volcano.defaults import faults, with_defaults
+from extender.volcano.plugins import plugins_of
 from extender.volcano.pods import JobPod
-from extender.volcano.policies import JobRequest
+from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
+from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, Kill, led_to, phase_of
+from extender.volcano.status import begun, counted, moved
+
+_MOST = 100  # pods that one look creates, and as many that it deletes
+_MOST_SAID = 3  # faults of a job
+_SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
     """What is known of a job. `pods`: those it owns, by the UID of their owner."""
 
-    job: VolcanoJob  # as it is now, with_defaults
+    job: VolcanoJob  # as it is now
     pods: Sequence[JobPod]
     let_go: bool  # it may have pods: keys.STARTED, or one that Volcano had started
     now: float  # seconds since 1970
@@ -25,13 +47,14 @@ class Remark(NamedTuple):
     """An Event on the job."""
 
     type: str  # Normal or Warning
-    reason: str
+    reason: EventReason
     message: str
 
 
 class Plan(NamedTuple):
     """To be done in this order: status, where it differs, then the rest. If the status is refused, nothing
-    else is done. `creates` are whole, with what plugins add; a few of many, then `due_at` is now."""
+    else is done. `creates` are whole, with what plugins add. Of many pods some are created or deleted, the
+    others once the view shows that."""
 
     status: JobStatus
     claims: tuple[Json, ...] = ()
@@ -43,4 +66,131 @@ class Plan(NamedTuple):
 
 
 def plan(view: JobView) -> Plan:
-    raise NotImplementedError
+    given = view.job
+    if given.metadata.deletion_timestamp is not None:  # its pods go with it
+        return Plan(given.status)
+    job = with_defaults(given)
+    view, start = view._replace(job=job), begun(job, view.now)
+    request, due_at = _request(view, start)
+    asked = _answered(view, start, request)
+    doomed = _doomed(view, asked, request)
+    status = counted(asked, job, view.pods, doomed)
+    if phase_of(asked.state.phase) is phase_of(start.state.phase):
+        status = _led(view, status, bool(doomed))
+    ends_at = _expiry(job, status)
+    may_create = view.let_go and status.state.phase in (JobPhase.PENDING, JobPhase.RUNNING)
+    lacks = (
+        lacking(replace(job, status=status), view.pods, view.claims, view.foreign, _MOST)
+        if may_create
+        else Creations()
+    )
+    moments = [at for at in (due_at, ends_at) if at is not None]
+    if status.state.phase != given.status.state.phase:
+        moments.append(view.now)
+    return Plan(
+        status,
+        lacks.claims,
+        lacks.pods,
+        tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
+        delete_job=ends_at is not None and ends_at <= view.now,
+        due_at=min(moments, default=None),
+        remarks=(*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults)),
+    )
+
+
+def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
+    """What is to be done now, and when the next thing is due. What is asked for from outside comes first."""
+    given, phase = view.request, phase_of(status.state.phase)
+    runs = {pod.name for pod in view.pods if pod.phase == "Running" and not pod.deleting}
+    if given is not None and given.at > view.now and given.pod in runs:
+        given = None  # it waited for a pod that has come back since
+    if given is not None and given.at <= view.now:
+        return (given if given.is_possible else _SYNC), None
+    may_retry = phase is not JobPhase.RESTARTING or status.retry_count < view.job.spec.max_retry
+    found = [given] if given is not None else []
+    if phase in ACTIVE and view.let_go and may_retry:
+        found += asked_for(view.job, view.pods, view.group_phase)
+    now = next((each for each in found if each.at <= view.now), _SYNC)
+    return now, min((each.at for each in found if each.at > view.now), default=None)
+
+
+def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
+    """After what the table says of the request; whoever may have no pods any more waits again."""
+    phase = phase_of(status.state.phase)
+    kill, to, is_retry = TABLE[phase, request.action]
+    message = f"{request.target}: {request.message}" if request.target else request.message
+    if to is not None or kill is Kill.ALL:
+        version = status.version if kill is Kill.TARGET else status.version + 1
+        status = replace(status, version=version, retry_count=status.retry_count + is_retry)
+        return moved(status, to or phase, view.now, request.action, message)
+    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.let_go:
+        status = replace(status, version=status.version + 1)
+        return moved(status, JobPhase.PENDING, view.now, "Waiting", "its queue has taken its room back")
+    return status
+
+
+def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
+    """The pods that must go in this phase, as long as they are there."""
+    there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
+    unfinished = [pod for pod in there if not pod.is_finished]
+    if phase not in ACTIVE:
+        return unfinished
+    if not view.let_go:
+        return there
+    if phase is JobPhase.RESTARTING:
+        return _to_be_restarted(view.job, status, request, there, unfinished)
+    replicas = {task.name: task.replicas for task in view.job.spec.tasks}
+    return [
+        pod
+        for pod in there
+        if pod.index >= replicas.get(pod.task, pod.index + 1)
+        or (pod.version < status.version and not pod.is_finished)
+    ]
+
+
+def _to_be_restarted(
+    job: VolcanoJob, status: JobStatus, request: JobRequest, there: list[JobPod], unfinished: list[JobPod]
+) -> list[JobPod]:
+    """Of a job that restarts. After the last retry those that have ended stay, for people to see why."""
+    if status.retry_count >= job.spec.max_retry:
+        return unfinished
+    reason, target = status.state.reason, target_of(status.state.message)
+    if reason == Action.RESTART:
+        return [pod for pod in there if pod.version < status.version]
+    chosen = [pod for pod in unfinished if pod.version < status.version]
+    if reason in TARGETED:
+        chosen += [pod for pod in there if pod.retry < status.retry_count and aims_at(reason, target, pod)]
+    if request.target:
+        chosen += [pod for pod in there if aims_at(request.action, request.target, pod)]
+    return list({pod.uid: pod for pod in chosen}.values())
+
+
+def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
+    """In the phase to which its pods lead it."""
+    phase = phase_of(status.state.phase)
+    to, state = led_to(phase, status, view.job.spec), status.state
+    stays = to is phase or (phase is JobPhase.PENDING and not view.let_go)
+    if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
+        return status  # also until each pod that is to be restarted is seen to go
+    if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
+        text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
+        return moved(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
+    if to in ENDED and phase is JobPhase.RUNNING:
+        ended = (
+            f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
+        )
+        return moved(status, to, view.now, "PodsEnded", ended)
+    return moved(status, to, view.now, state.reason, state.message)
+
+
+def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
+    ended, ttl = moment(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
+    return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
+
+
+def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
+    if request.action is not Action.SYNC:
+        text = f"{request.action}: {request.message or request.reason}"
+        yield Remark("Normal", EventReason.ACTION_TAKEN, text)
+    for fault in islice((*faults(job), *plugins_of(job).faults), _MOST_SAID):
+        yield Remark("Warning", EventReason.JOB_FAULTY, fault)

@@ -11,12 +11,9 @@ import msgspec
 
 from extender.api.objects.volcano import TaskSpec, VolcanoJob
 from extender.api.workloads.shape import Json, at, items_at
-from extender.volcano.pods import pod_name
+from extender.volcano.pods import JOB_NAME, JOB_NAMESPACE, pod_name
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-
-JOB_VERSION = "batch.volcano.sh/v1alpha1"
-JOB_NAME, JOB_NAMESPACE, TASK = "volcano.sh/job-name", "volcano.sh/job-namespace", "volcano.sh/task-spec"
 
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
@@ -79,14 +76,6 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
     return list(dict.fromkeys(host(job, task, index) for index in range(task.replicas)))
-
-
-def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
-    """An object that goes with the job."""
-    owner = {"apiVersion": JOB_VERSION, "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid}
-    references = [{**owner, "controller": True, "blockOwnerDeletion": True}]
-    metadata = {"name": name, "namespace": job.metadata.namespace, "ownerReferences": references}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:

@@ -22,9 +22,9 @@ from extender.volcano.plugin import (
     hosts,
     labels_of,
     mount,
-    owned,
     put_env,
 )
+from extender.volcano.pods import owned
 
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"

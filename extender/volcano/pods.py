@@ -1,8 +1,25 @@
-"""The pods of a Volcano Job: their names, how they are made, and which are missing or too many."""
+"""The pods of a Volcano Job: what counts of them, their names, and how they are made.
+
+Names, labels and annotations are Volcano's, so that pods stay what they are when a job changes hands.
+"""
+
+from typing import Any
 
 import msgspec
 
+from extender.api.durations import moment
+from extender.api.keys import GROUP_ANNOTATION, MAX_UNAVAILABLE, MIN_AVAILABLE, PREEMPTABLE, ROLE
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
+from extender.api.workloads.operators import VOLCANO_JOB
+from extender.api.workloads.shape import at, items_at
+
+_PREFIX = "volcano.sh/"
+INDEX, VERSION, RETRY = f"{_PREFIX}task-index", f"{_PREFIX}job-version", f"{_PREFIX}job-retry-count"
+JOB_NAME, JOB_NAMESPACE = f"{_PREFIX}job-name", f"{_PREFIX}job-namespace"
+PARTITION = f"{_PREFIX}partition-id"
+_OF_JOB = (PREEMPTABLE, f"{_PREFIX}cooldown-time")  # labels and annotations that pods have from their job
+_NOTES_OF_JOB = (*_OF_JOB, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
+_CONTAINERS = ("containerStatuses", "initContainerStatuses")
 
 
 class JobPod(msgspec.Struct, frozen=True):
@@ -24,10 +41,43 @@ class JobPod(msgspec.Struct, frozen=True):
     created: float = 0.0
     ended: float = 0.0  # when its last container ended; 0: none has
 
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
 
 def pod_of(pod: Json) -> JobPod | None:
     """None if its annotations do not say of which task, index and version it is."""
-    raise NotImplementedError
+    meta = _mapping(pod, "metadata")
+    notes, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
+    index, version = _number(notes.get(INDEX)), _number(notes.get(VERSION))
+    task = notes.get(ROLE) or labels.get(ROLE)
+    if index is None or version is None or not task:
+        return None
+    statuses = items_at(pod, "status", _CONTAINERS[0])
+    every = [status for name in _CONTAINERS for status in items_at(pod, "status", name)]
+    ends = [_mapping(status, "state", "terminated") for status in statuses]
+    return JobPod(
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        task=task,
+        index=index,
+        version=version,
+        phase=at(pod, ("status", "phase")) or "Pending",
+        retry=_number(notes.get(RETRY)) or 0,
+        partition=labels.get(PARTITION, ""),
+        deleting=bool(meta.get("deletionTimestamp")),
+        exit_code=ends[0].get("exitCode") if ends else None,
+        ran=bool(at(pod, ("spec", "nodeName"))),
+        ready=all(status.get("ready") for status in statuses),
+        restarts=sum(status.get("restartCount") or 0 for status in every),
+        created=moment(meta.get("creationTimestamp")),
+        ended=max((moment(end.get("finishedAt")) for end in ends), default=0.0),
+    )
+
+
+def _number(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else None
 
 
 def pod_name(job: str, task: str, index: int) -> str:
@@ -39,6 +89,91 @@ def group_name(job: VolcanoJob) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
+def partition_of(task: TaskSpec, index: int) -> str:
+    policy = task.partition_policy
+    return "" if policy is None else str(index // policy.partition_size if policy.partition_size > 0 else 0)
+
+
+def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
+    """An object that goes with the job."""
+    owner = dict(zip(("apiVersion", "kind"), VOLCANO_JOB.key, strict=True))
+    owner |= {"name": job.metadata.name, "uid": job.metadata.uid}
+    references = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    metadata = {"name": name, "namespace": job.metadata.namespace, "ownerReferences": references}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
 def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
     """A pod to be created, without what plugins add."""
-    raise NotImplementedError
+    template = task.template
+    spec = _with_volumes(job, _mapping(template, "spec"))
+    inherited = {"schedulerName": job.spec.scheduler_name, "priorityClassName": job.spec.priority_class_name}
+    spec |= {field: value for field, value in inherited.items() if value and not spec.get(field)}
+    if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # or it would not find the job's other pods
+    pod = owned(job, "v1", "Pod", pod_name(job.metadata.name, task.name, index), spec=spec)
+    labels = _mapping(template, "metadata", "labels") | _labels(job, task, index)
+    annotations = _mapping(template, "metadata", "annotations") | _annotations(job, task, index)
+    pod["metadata"] |= {"labels": labels, "annotations": annotations}
+    return pod
+
+
+def _mapping(obj: Any, *path: str) -> Json:
+    found = at(obj, path)
+    return found if isinstance(found, dict) else {}
+
+
+def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    meta, partition = job.metadata, partition_of(task, index)
+    inherited = {key: value for key, value in (meta.labels or {}).items() if key in _OF_JOB}
+    return {
+        JOB_NAME: meta.name,
+        JOB_NAMESPACE: meta.namespace,
+        f"{_PREFIX}queue-name": job.spec.queue,
+        ROLE: task.name,
+        INDEX: str(index),
+        **({PARTITION: partition} if partition else {}),
+        **inherited,
+    }
+
+
+def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    meta, numa = job.metadata, task.topology_policy
+    return {
+        JOB_NAME: meta.name,
+        f"{_PREFIX}queue-name": job.spec.queue,
+        f"{_PREFIX}template-uid": f"{meta.name}-{task.name}",
+        GROUP_ANNOTATION: group_name(job),
+        ROLE: task.name,
+        INDEX: str(index),
+        VERSION: str(job.status.version),
+        RETRY: str(job.status.retry_count),
+        **({f"{_PREFIX}numa-topology-policy": numa} if numa else {}),
+        **{key: value for key, value in (meta.annotations or {}).items() if key in _NOTES_OF_JOB},
+    }
+
+
+def claim_names(job: VolcanoJob) -> list[str]:
+    """Of each of its volumes. Those that it does not name are its own: no other job's, by its UID."""
+    return [
+        volume.volume_claim_name or f"{job.metadata.name}-{job.metadata.uid}-{number}"
+        for number, volume in enumerate(job.spec.volumes or ())
+    ]
+
+
+def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
+    """A copy, in which each container has the job's volumes; a claim that is named twice is one volume."""
+    claims = claim_names(job)
+    if not claims:
+        return dict(spec)
+    names = {claim: f"job-volume-{number}" for number, claim in enumerate(dict.fromkeys(claims))}
+    mounts = [
+        {"name": names[claim], "mountPath": volume.mount_path}
+        for claim, volume in zip(claims, job.spec.volumes or (), strict=True)
+    ]
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
+    containers = [
+        {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}
+        for container in items_at(spec, "containers")
+    ]
+    return {**spec, "containers": containers, "volumes": [*(spec.get("volumes") or ()), *volumes]}

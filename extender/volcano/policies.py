@@ -1,10 +1,22 @@
-"""What policies of a Volcano Job and its tasks ask for: of the task before the job, the first that fits."""
+"""What policies of a Volcano Job and its tasks ask for: of the task before the job, the first that fits.
 
+Events are told by the pods as they are, not by what was seen of them before, so no restart of Muster loses
+one. An event counts until what it asks for is done, which takes its pods away, or makes them those of an
+older version of the job. Only the end of a pod's object leaves no trace: see `request_of`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.durations import as_seconds
+from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob
 from extender.volcano.pods import JobPod
-from extender.volcano.states import Action
+from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
+
+ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
+COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
+_UNLIMITED = -1  # maxRetry of a task
 
 
 class JobRequest(NamedTuple):
@@ -18,10 +30,137 @@ class JobRequest(NamedTuple):
     message: str = ""
     at: float = 0.0
 
+    @property
+    def target(self) -> str:
+        """What is to be restarted, if not the whole job; empty where there is no such thing."""
+        match self.action:
+            case Action.RESTART_TASK:
+                return self.task
+            case Action.RESTART_POD:
+                return self.pod
+            case Action.RESTART_PARTITION if self.partition:
+                return f"{self.task}/{self.partition}"
+        return ""
+
+    @property
+    def is_possible(self) -> bool:
+        return self.action not in TARGETED or bool(self.target)
+
+
+def aims_at(action: str, target: str, pod: JobPod) -> bool:
+    """Whether the restart of a target takes this pod along."""
+    return {
+        Action.RESTART_TASK: pod.task,
+        Action.RESTART_POD: pod.name,
+        Action.RESTART_PARTITION: f"{pod.task}/{pod.partition}",
+    }.get(Action(action)) == target
+
+
+class _Happening(NamedTuple):
+    event: str
+    at: float
+    message: str
+    task: TaskSpec | None = None
+    pod: JobPod | None = None
+
+
+def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
+    """What its policies ask for because of its pods and its PodGroup as they are; first what is due first."""
+    found = (_request(job, happening) for happening in _happenings(job, pods, group_phase))
+    return sorted((request for request in found if request is not None), key=lambda each: (each.at, each.pod))
+
 
 def request_of(job: VolcanoJob, before: JobPod | None, now: JobPod | None, at: float) -> JobRequest | None:
-    """What the end of a pod's object asks for: only this cannot be seen later. All other events are
-    found by plan() in the pods as they are, so that no restart loses one.
+    """What the end of a pod's object asks for, to be asked when one has gone (`now` is None) that Muster has
+    not deleted itself. Those that it deleted before a restart are told by the job's status."""
+    if before is None or now is not None or phase_of(job.status.state.phase) not in ACTIVE:
+        return None
+    task, state = _task_of(job, before), job.status.state
+    if task is None or before.index >= task.replicas or before.version < job.status.version:
+        return None
+    is_older = state.reason in TARGETED and before.retry < job.status.retry_count
+    if is_older and aims_at(state.reason, target_of(state.message), before):
+        return None
+    return _request(job, _Happening(EVICTED, at, f"pod {before.name} is gone", task, before))
 
-    To be asked when a pod that is not deleted by Muster itself has gone (`now` is None)."""
-    raise NotImplementedError
+
+def target_of(message: str) -> str:
+    """Of a state whose reason is the restart of a target: its message begins with that."""
+    return message.partition(": ")[0]
+
+
+def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_Happening]:
+    by_task: defaultdict[str, list[JobPod]] = defaultdict(list)
+    for pod in pods:
+        if not pod.deleting:
+            by_task[pod.task].append(pod)
+    for task in job.spec.tasks:
+        yield from _of_task(task, by_task[task.name], job.status.version)
+    if group_phase == UNKNOWN:
+        at = max((pod.created for pod in pods), default=0.0)
+        yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
+
+
+def _of_task(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
+    """Pods of an older version of the job are what is left of it, and raise nothing."""
+    current = [pod for pod in pods if pod.version >= version]
+    for pod in current:
+        if pod.phase == "Failed":
+            code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+            yield _Happening(FAILED, pod.ended or pod.created, f"pod {pod.name} failed{code}", task, pod)
+        elif pod.phase == "Pending":
+            yield _Happening(PENDING, pod.created, f"pod {pod.name} is pending", task, pod)
+    ends = [pod.ended or pod.created for pod in current if pod.phase == "Succeeded"]
+    if ends and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
+        yield _Happening(COMPLETED, max(ends), f"all pods of task {task.name} have succeeded", task)
+    alive = [pod for pod in current if pod.phase in ("Running", "Pending")]
+    restarts = sum(pod.restarts for pod in alive)
+    if alive and task.max_retry != _UNLIMITED and restarts >= task.max_retry:
+        at = max(pod.created for pod in alive)
+        text = f"containers of task {task.name} were restarted {restarts} times"
+        yield _Happening(TASK_FAILED, at, text, task)
+
+
+def _request(job: VolcanoJob, what: _Happening) -> JobRequest | None:
+    policies = (what.task.policies or []) if what.task is not None else []
+    for policy in (*policies, *(job.spec.policies or ())):
+        delay = _delay(policy)
+        if delay is None or not _fits(policy, what):
+            continue
+        try:
+            action = Action(policy.action)
+        except ValueError:  # the first that fits counts, also if it asks for nothing
+            return None
+        pod = what.pod
+        request = JobRequest(
+            action,
+            what.task.name if what.task is not None else "",
+            pod.name if pod is not None else "",
+            pod.partition if pod is not None else "",
+            what.event,
+            what.message,
+            what.at + delay,
+        )
+        return request if request.is_possible and action is not Action.SYNC else None
+    return None
+
+
+def _fits(policy: LifecyclePolicy, what: _Happening) -> bool:
+    if what.event == PENDING and not policy.timeout:
+        return False
+    if {ANY, what.event} & {*policy.all_events}:
+        return True
+    code = what.pod.exit_code if what.event == FAILED and what.pod is not None else None
+    return bool(code) and code == policy.exit_code
+
+
+def _delay(policy: LifecyclePolicy) -> float | None:
+    """Seconds. None for a timeout that cannot be read: such a policy never fits."""
+    try:
+        return as_seconds(policy.timeout) if policy.timeout else 0.0
+    except ValueError:
+        return None
+
+
+def _task_of(job: VolcanoJob, pod: JobPod) -> TaskSpec | None:
+    return next((task for task in job.spec.tasks if task.name == pod.task), None)

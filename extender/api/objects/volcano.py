@@ -46,6 +46,11 @@ class TaskSpec(Wire, frozen=True):
     depends_on: DependsOn | None = None
     partition_policy: PartitionPolicy | None = None
 
+    @property
+    def least(self) -> int:
+        """How many of its pods are needed."""
+        return self.replicas if self.min_available is None else self.min_available
+
 
 class VolumeSpec(Wire, frozen=True):
     """A claim that is there (by name), or one to be made, mounted in every container."""
@@ -69,6 +74,10 @@ class VolcanoJobSpec(Wire, frozen=True):
     priority_class_name: str = ""
     min_success: int | None = None
     network_topology: Json | None = None
+
+    @property
+    def members(self) -> int:
+        return sum(task.replicas for task in self.tasks)
 
 
 class VolcanoJobState(Wire, frozen=True):

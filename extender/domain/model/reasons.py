@@ -81,6 +81,10 @@ class EventReason(StrEnum):
     START_GIVEN_UP = "StartGivenUp"
     JOB_STOPPED = "JobStopped"
     COMMAND_REFUSED = "CommandRefused"
+    ACTION_TAKEN = "ExecuteAction"
+    CLAIM_MISSING = "PVCError"
+    JOB_FAULTY = "InvalidJob"
+    POD_NAME_TAKEN = "PodNameTaken"
     QUOTA_NOT_APPLIED = "QuotaNotApplied"
     INVALID_SCHEDULE = "InvalidSchedule"
 

@@ -1,0 +1,73 @@
+"""What a Volcano Job lacks: the claims of its volumes, and then pods, task by task."""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
+from extender.domain.model.reasons import EventReason
+from extender.volcano.plugins import with_plugins
+from extender.volcano.pods import JobPod, build, claim_names, owned, pod_name
+
+_MOST_NAMED = 3
+
+
+class Creations(NamedTuple):
+    """Pods are whole, with what plugins add to them."""
+
+    claims: tuple[Json, ...] = ()
+    pods: tuple[Json, ...] = ()
+    faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
+
+
+def lacking(
+    job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
+) -> Creations:
+    """At `most` so many pods, and none before all `claims` are there. Names of `foreign` pods stay free."""
+    volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
+    missing = {name: volume for name, volume in volumes.items() if name not in claims}
+    makes = tuple(
+        owned(job, "v1", "PersistentVolumeClaim", name, spec=volume.volume_claim)
+        for name, volume in missing.items()
+        if volume.volume_claim is not None
+    )
+    faults = [
+        (EventReason.CLAIM_MISSING, f"there is no claim {name} for its volume {volume.mount_path}")
+        for name, volume in missing.items()
+        if volume.volume_claim is None
+    ]
+    if missing:
+        return Creations(makes, faults=tuple(faults))
+    lacks = _missing_pods(job, pods, foreign)
+    taken = [
+        (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
+        for name in sorted(foreign)[:_MOST_NAMED]
+    ]
+    return Creations(pods=tuple(islice(lacks, most)), faults=tuple(taken))
+
+
+def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[Json]:
+    not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
+    for task in job.spec.tasks:
+        if not _may_begin(task, ready):
+            continue
+        for index in range(task.replicas):
+            if pod_name(job.metadata.name, task.name, index) not in not_free:
+                yield with_plugins(job, task, index, build(job, task, index))
+
+
+def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
+    """Those as many of whose pods as they need are ready, or have succeeded."""
+    counts = {task.name: 0 for task in job.spec.tasks}
+    for pod in pods:
+        is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)
+        if is_ready and not pod.deleting and pod.task in counts:
+            counts[pod.task] += 1
+    return {task.name for task in job.spec.tasks if counts[task.name] >= task.least}
+
+
+def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
+    needs = task.depends_on
+    if needs is None or not needs.name:
+        return True
+    return (any if needs.iteration == "any" else all)(name in ready for name in needs.name)

@@ -1,0 +1,64 @@
+"""Jobs, pods and views for tests of Volcano Jobs. Times are in seconds since 1970."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.durations import timestamp_at
+from extender.api.objects.base import Meta
+from extender.api.objects.volcano import (
+    DependsOn,
+    JobStatus,
+    LifecyclePolicy,
+    TaskSpec,
+    VolcanoJob,
+    VolcanoJobSpec,
+    VolcanoJobState,
+)
+from extender.volcano.defaults import with_defaults
+from extender.volcano.plan import JobView, Plan, plan
+from extender.volcano.pods import JobPod, pod_name
+
+NOW = 1_800_000_000.0
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def task(
+    name: str, replicas: int, after: list[str] | None = None, iteration: str = "", **more: Any
+) -> TaskSpec:
+    depends_on = DependsOn(after, iteration) if after else None
+    return TaskSpec(name, replicas, template=TEMPLATE, depends_on=depends_on, **more)
+
+
+def job(*tasks: TaskSpec, status: JobStatus | None = None, **spec: Any) -> VolcanoJob:
+    """Named j, with a task w of two pods if none is given."""
+    meta = Meta(name="j", namespace="n", uid="u", creation_timestamp=timestamp_at(NOW - 1000.0))
+    tasks = tasks or (task("w", 2),)
+    return VolcanoJob(meta, VolcanoJobSpec(tasks=list(tasks), **spec), status or JobStatus())
+
+
+def in_phase(phase: str, reason: str = "", message: str = "", **counts: Any) -> JobStatus:
+    state = VolcanoJobState(phase, reason, message, timestamp_at(NOW - 100.0))
+    return JobStatus(state=state, **counts)
+
+
+def pod(index: int, phase: str = "Running", of: str = "w", **more: Any) -> JobPod:
+    """Of version 0, made a hundred seconds ago and ready; if it has ended, ten seconds ago."""
+    defaults: dict[str, Any] = {"version": 0, "created": NOW - 100.0, "ready": phase == "Running"}
+    if phase in ("Succeeded", "Failed"):
+        defaults["ended"] = NOW - 10.0
+    name = pod_name("j", of, index)
+    return JobPod(name=name, uid=f"uid-{name}", task=of, index=index, phase=phase, **{**defaults, **more})
+
+
+def policy(action: str, *events: str, exit_code: int | None = None, timeout: str = "") -> LifecyclePolicy:
+    return LifecyclePolicy(action, events=list(events) or None, exit_code=exit_code, timeout=timeout)
+
+
+def look(given: VolcanoJob, *pods: JobPod, let_go: bool = True, now: float = NOW, **more: Any) -> Plan:
+    return plan(JobView(given, pods, let_go, now, **more))
+
+
+def after(given: VolcanoJob, found: Plan) -> VolcanoJob:
+    """The job once its status is written."""
+    return replace(with_defaults(given), status=found.status)

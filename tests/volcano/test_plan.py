@@ -1,0 +1,347 @@
+"""One look at a Volcano Job: what is created, deleted and written."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.durations import timestamp_at
+from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolumeSpec
+from extender.domain.model.reasons import EventReason
+from extender.volcano.policies import JobRequest
+from extender.volcano.states import Action
+from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
+
+
+def names(objects: Any) -> list[str]:
+    return [each["metadata"]["name"] if isinstance(each, dict) else each.name for each in objects]
+
+
+def asked(action: Action, **more: Any) -> JobRequest:
+    return JobRequest(action, message="somebody asked", **more)
+
+
+# ---- it begins
+
+
+def test_a_new_job_is_pending_and_gets_its_pods() -> None:
+    found = look(job(task("m", 1), task("w", 2)))
+    assert (found.status.state.phase, found.status.min_available) == ("Pending", 3)
+    assert found.status.conditions == [JobCondition("Pending", timestamp_at(NOW))]
+    assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
+
+
+def test_a_job_that_waits_has_no_pods() -> None:
+    found = look(job(), let_go=False)
+    assert found.status.state.phase == "Pending"
+    assert not found.creates
+
+
+def test_the_same_view_again_changes_nothing() -> None:
+    pods, given = (pod(0), pod(1)), job()
+    for _ in range(3):
+        given = after(given, look(given, *pods))
+    assert given.status.state.phase == "Running"
+    assert (again := look(given, *pods)).status == given.status
+    assert (again.creates, again.deletes, again.due_at) == ((), (), None)
+
+
+def test_pods_are_counted_by_phase_and_task() -> None:
+    phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+    pods = [pod(index, phase) for index, phase in enumerate(phases)]
+    status = look(job(task("w", 6), status=in_phase("Running")), *pods, pod(5, deleting=True)).status
+    counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown)
+    assert (counts, status.terminating) == ((1, 1, 1, 1, 1), 1)
+    by_task = status.task_status_count
+    assert by_task is not None
+    assert by_task["w"].phase == dict.fromkeys(sorted(phases), 1)
+
+
+# ---- scaling
+
+
+def test_a_task_that_grows_gets_what_is_missing() -> None:
+    found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, deleting=True))
+    assert names(found.creates) == ["j-w-1", "j-w-3"]
+
+
+def test_a_task_that_shrinks_loses_its_last_pods_first() -> None:
+    found = look(job(task("w", 1), status=in_phase("Running")), *(pod(index) for index in range(4)))
+    assert names(found.deletes) == ["j-w-3", "j-w-2", "j-w-1"]
+    assert (found.status.running, found.status.terminating) == (1, 3)
+
+
+def test_a_million_pods_come_a_hundred_at_a_time() -> None:
+    given = job(task("w", 10**6), status=in_phase("Pending"))
+    assert names(look(given).creates) == [f"j-w-{index}" for index in range(100)]
+    found = look(given, *(pod(index, "Pending") for index in range(100)))
+    assert names(found.creates)[0] == "j-w-100"
+
+
+def test_a_task_of_no_pods() -> None:
+    found = look(job(task("w", 0), status=in_phase("Running")))
+    assert (found.status.state.phase, found.creates) == ("Running", ())
+
+
+# ---- tasks that wait for others
+
+
+@pytest.mark.parametrize(
+    ("iteration", "ready", "may_begin"),
+    [
+        ("", ["a", "b"], True),
+        ("", ["a"], False),
+        ("all", ["a"], False),
+        ("any", ["b"], True),
+        ("any", [], False),
+    ],
+)
+def test_a_task_waits_for_others(iteration: str, ready: list[str], may_begin: bool) -> None:
+    given = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
+    pods = [pod(0, of=name, ready=name in ready) for name in ("a", "b")]
+    assert names(look(given, *pods).creates) == (["j-w-0"] if may_begin else [])
+
+
+def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
+    given = job(task("a", 3, min_available=2), task("w", 1, ["a"]), status=in_phase("Pending"))
+    pods = [pod(0, of="a"), pod(1, "Succeeded", of="a"), pod(2, "Pending", of="a")]
+    assert names(look(given, *pods).creates) == ["j-w-0"]
+    assert not look(given, pods[0], pod(1, of="a", deleting=True), pods[2]).creates
+
+
+# ---- claims
+
+
+def test_claims_come_before_pods() -> None:
+    volumes = [VolumeSpec("/data", volume_claim={"accessModes": ["ReadWriteOnce"]})]
+    given = job(volumes=volumes)
+    found = look(given)
+    assert (names(found.claims), found.creates) == (["j-u-0"], ())
+    assert found.claims[0]["spec"] == volumes[0].volume_claim
+    found = look(given, claims={"j-u-0": True})
+    assert (found.claims, len(found.creates)) == ((), 2)
+    assert found.status.controlled_resources == {"volume-pvc-j-u-0": "j-u-0"}
+
+
+def test_a_claim_that_is_named_and_not_there_is_waited_for() -> None:
+    found = look(job(volumes=[VolumeSpec("/data", "gone")]))
+    assert (found.claims, found.creates) == ((), ())
+    assert [(each.reason, "gone" in each.message) for each in found.remarks] == [
+        (EventReason.CLAIM_MISSING, True)
+    ]
+
+
+# ---- actions
+
+
+@pytest.mark.parametrize(
+    ("action", "phase", "last", "kept"),
+    [
+        (Action.ABORT, "Aborting", "Aborted", True),
+        (Action.TERMINATE, "Terminating", "Terminated", True),
+        (Action.COMPLETE, "Completing", "Completed", True),
+        (Action.RESTART, "Restarting", "Pending", False),
+    ],
+)
+def test_an_action_on_a_running_job(action: Action, phase: str, last: str, kept: bool) -> None:
+    given = job(task("w", 3), status=in_phase("Running", version=4))
+    pods = [pod(0, version=4), pod(1, "Succeeded", version=4), pod(2, "Failed", version=4)]
+    found = look(given, *pods, request=asked(action))
+    status = found.status
+    assert (status.state.phase, status.state.reason, status.version) == (phase, action, 5)
+    assert names(found.deletes) == (["j-w-0"] if kept else ["j-w-2", "j-w-1", "j-w-0"])
+    assert status.retry_count == (0 if kept else 1)
+    given = after(given, found)
+    if kept:
+        going = pod(0, version=4, deleting=True)
+        assert look(given, going, *pods[1:]).status.state.phase == phase
+        found = look(given, *pods[1:])
+        assert (found.status.succeeded, found.status.failed) == (1, 1)
+    else:
+        found = look(given)
+    assert (found.status.state.phase, found.deletes) == (last, ())
+
+
+def test_whoever_looks_next_goes_on_with_a_restart() -> None:
+    """The status was written, and then nothing was deleted."""
+    given, pods = job(status=in_phase("Running")), (pod(0), pod(1, "Succeeded"))
+    given = after(given, look(given, *pods, request=asked(Action.RESTART)))
+    found = look(given, *pods)
+    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-1", "j-w-0"])
+    found = look(given, pod(0, deleting=True), pod(1, "Succeeded", deleting=True))
+    assert (found.status.state.phase, found.creates) == ("Restarting", ())
+    given = after(given, look(given))
+    assert (given.status.state.phase, given.status.retry_count) == ("Pending", 1)
+    created = look(given).creates
+    notes = [each["metadata"]["annotations"] for each in created]
+    assert [note["volcano.sh/job-version"] for note in notes] == ["1", "1"]
+    assert [note["volcano.sh/job-retry-count"] for note in notes] == ["1", "1"]
+
+
+def test_resume_keeps_what_has_ended() -> None:
+    given = job(task("w", 3), status=in_phase("Aborted", version=1))
+    pods = [pod(0, "Succeeded"), pod(1, "Failed")]
+    given = after(given, look(given, *pods, request=asked(Action.RESUME)))
+    assert (given.status.state.phase, given.status.retry_count, given.status.version) == ("Restarting", 1, 2)
+    found = look(given, *pods)
+    assert (found.status.state.phase, found.deletes) == ("Pending", ())
+    assert names(look(after(given, found), *pods).creates) == ["j-w-2"]
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+@pytest.mark.parametrize("action", Action)
+def test_what_has_ended_stays_so(phase: str, action: Action) -> None:
+    found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=asked(action, task="w"))
+    assert (found.status.state.phase, found.status.version) == (phase, 0)
+    assert (names(found.deletes), found.creates) == (["j-w-0"], ())
+
+
+TARGETS = {
+    Action.RESTART_TASK: ({"task": "w"}, ["j-w-3", "j-w-2", "j-w-1", "j-w-0"]),
+    Action.RESTART_PARTITION: ({"task": "w", "partition": "1"}, ["j-w-3", "j-w-2"]),
+    Action.RESTART_POD: ({"task": "w", "pod": "j-w-2"}, ["j-w-2"]),
+}
+
+
+@pytest.mark.parametrize("action", TARGETS)
+def test_the_restart_of_a_part(action: Action) -> None:
+    """Also if the status was written, and then nothing was deleted."""
+    target, expected = TARGETS[action]
+    parts = PartitionPolicy(2, 2)
+    given = job(task("m", 1), task("w", 4, partition_policy=parts), status=in_phase("Running", version=3))
+    old: dict[str, Any] = {"version": 3}
+    pods = [pod(0, of="m", **old), *(pod(at, partition=str(at // 2), **old) for at in range(4))]
+    found = look(given, *pods, request=asked(action, **target))
+    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", expected)
+    assert (found.status.version, found.status.retry_count) == (3, 1)
+    given = after(given, found)
+    assert names(look(given, *pods).deletes) == expected
+    rest = [each for each in pods if each.name not in expected]
+    given = after(given, look(given, *rest))
+    assert (given.status.state.phase, names(look(given, *rest).creates)) == ("Pending", sorted(expected))
+    new = [pod(at, partition=str(at // 2), retry=1, **old) for at in range(4)]
+    whole = {each.name: each for each in (*new, *rest)}.values()
+    found = look(given, *whole)
+    assert (found.status.state.phase, found.deletes, found.creates) == ("Running", (), ())
+
+
+@pytest.mark.parametrize("action", [Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION])
+def test_the_restart_of_no_part_is_none(action: Action) -> None:
+    given = job(status=in_phase("Running"))
+    found = look(
+        given, pod(0), pod(1), request=asked(action, task="w" if action == "RestartPartition" else "")
+    )
+    assert (found.status.state.phase, found.status.retry_count, found.deletes) == ("Running", 0, ())
+
+
+def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
+    given = job(policies=[policy("RestartJob", "PodFailed")], max_retry=1, status=in_phase("Running"))
+    pods = (pod(0), pod(1, "Failed", exit_code=3))
+    found = look(given, *pods)
+    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
+    found = look(after(given, found), pods[1])
+    assert (found.status.state.phase, found.deletes) == ("Failed", ())
+    assert "pod j-w-1 failed with exit code 3" in found.status.state.message
+    assert "1 times" in found.status.state.message
+
+
+# ---- its queue takes its room back
+
+
+@pytest.mark.parametrize("phase", ["Running", "Restarting"])
+def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
+    given, pods = job(status=in_phase(phase, version=2)), (pod(0, version=2), pod(1, "Succeeded", version=2))
+    found = look(given, *pods, let_go=False)
+    assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Pending", 3, 0)
+    assert names(found.deletes) == ["j-w-1", "j-w-0"]
+    found = look(after(given, found), *pods, let_go=False)
+    assert (found.status.state.phase, len(found.deletes), found.creates) == ("Pending", 2, ())
+
+
+def test_a_job_that_waits_may_be_aborted() -> None:
+    given = job()
+    given = after(given, look(given, let_go=False, request=asked(Action.ABORT)))
+    assert given.status.state.phase == "Aborting"
+    assert look(given, let_go=False).status.state.phase == "Aborted"
+
+
+# ---- it ends
+
+
+def test_how_long_it_ran() -> None:
+    conditions = [
+        JobCondition("Pending", timestamp_at(NOW - 90)),
+        JobCondition("Running", timestamp_at(NOW - 60)),
+    ]
+    given = job(status=in_phase("Running", conditions=conditions))
+    status = look(given, pod(0, "Succeeded"), pod(1, "Succeeded")).status
+    assert (status.state.phase, status.running_duration) == ("Completed", "60s")
+    assert [each.status for each in status.conditions or ()] == ["Pending", "Running", "Completed"]
+
+
+def test_conditions_have_each_phase_once() -> None:
+    given, seen = job(), []
+    for pods in ((), (pod(0), pod(1)), (pod(0), pod(1, "Pending")), (pod(0), pod(1))):
+        given = after(given, look(given, *pods))
+        seen.append([each.status for each in given.status.conditions or ()])
+    assert seen == [["Pending"], ["Pending", "Running"], ["Running", "Pending"], ["Pending", "Running"]]
+
+
+@pytest.mark.parametrize(
+    ("phase", "ttl", "deleted", "due"),
+    [
+        ("Completed", 100, True, 0.0),
+        ("Failed", 101, False, 1.0),
+        ("Terminated", 0, True, -100.0),
+        ("Aborted", 0, False, None),
+        ("Running", 0, False, None),
+        ("Completed", None, False, None),
+    ],
+)
+def test_a_job_may_go_once_it_has_ended(
+    phase: str, ttl: int | None, deleted: bool, due: float | None
+) -> None:
+    found = look(job(ttl_seconds_after_finished=ttl, status=in_phase(phase)), pod(0), pod(1))
+    assert found.delete_job is deleted
+    assert found.due_at == (NOW + due if due is not None else None)
+
+
+def test_what_is_being_deleted_is_left_alone() -> None:
+    given = job(status=in_phase("Running"))
+    meta = type(given.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
+    gone = type(given)(meta, given.spec, given.status)
+    found = look(gone, pod(0), request=asked(Action.RESTART))
+    assert (found.status, found.creates, found.deletes) == (gone.status, (), ())
+
+
+# ---- what is wrong with it
+
+
+def test_a_pod_of_others_is_left_alone_and_named() -> None:
+    found = look(job(), foreign={"j-w-0"})
+    assert names(found.creates) == ["j-w-1"]
+    assert [(each.reason, "j-w-0" in each.message) for each in found.remarks] == [
+        (EventReason.POD_NAME_TAKEN, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (job(task("w", 1), task("w", 2)), "2 tasks have the name w"),
+        (job(min_available=3), "minAvailable is 3, but all its tasks have 2 pods"),
+        (job(task("w", 1, ["v"])), "depends on v, which is no task"),
+        (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "tasks wait for each other"),
+        (job(task("w", 1, ["w"])), "tasks wait for each other: w for w"),
+        (job(policies=[policy("Explode", "*")]), "'Explode', which is not known"),
+        (job(policies=[policy("AbortJob", "*", timeout="soon")]), "timeout 'soon', which is none"),
+        (job(plugins={"magic": None}), "plugin magic is not known"),
+    ],
+)
+def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
+    found = look(given, pod(0, "Failed"))
+    said = [each.message for each in found.remarks if each.reason is EventReason.JOB_FAULTY]
+    assert any(words in each for each in said), said
+
+
+def test_of_tasks_with_the_same_name_the_first_counts() -> None:
+    assert names(look(job(task("w", 1), task("w", 3))).creates) == ["j-w-0"]

@@ -1,0 +1,206 @@
+"""Policies of Volcano Jobs and their tasks: which events ask for what, and when."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
+from extender.volcano.defaults import with_defaults
+from extender.volcano.pods import JobPod
+from extender.volcano.policies import JobRequest, asked_for, request_of
+from extender.volcano.states import Action
+from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
+
+ABORT_ON_FAILURE = policy("AbortJob", "PodFailed")
+
+
+def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", version: int = 0) -> str:
+    """What a job asks for with these policies of itself; empty: nothing."""
+    given = with_defaults(job(policies=policies, status=in_phase("Running", version=version)))
+    return next((request.action.value for request in asked_for(given, pods, group)), "")
+
+
+# ---- events
+
+
+@pytest.mark.parametrize(
+    ("event", "pods", "fits"),
+    [
+        ("PodFailed", [pod(0, "Failed")], True),
+        ("PodFailed", [pod(0, "Failed", deleting=True)], False),
+        ("PodFailed", [pod(0, "Succeeded"), pod(1)], False),
+        ("*", [pod(0, "Failed")], True),
+        ("*", [pod(0), pod(1, "Pending")], False),
+        ("TaskCompleted", [pod(0, "Succeeded"), pod(1)], False),
+        ("TaskCompleted", [pod(0, "Succeeded"), pod(1, "Succeeded")], True),
+        ("TaskFailed", [pod(0, restarts=2), pod(1, "Pending", restarts=1)], True),
+        ("TaskFailed", [pod(0, restarts=2), pod(1)], False),
+        ("TaskFailed", [pod(0, "Succeeded", restarts=3), pod(1)], False),
+        ("PodRunning", [pod(0), pod(1)], False),  # Volcano's own, which policies do not see
+        ("OutOfSync", [pod(0), pod(1)], False),
+        ("CommandIssued", [pod(0), pod(1)], False),
+        ("JobUpdated", [pod(0), pod(1)], False),
+        ("PodPending", [pod(0, "Pending")], False),  # only with a timeout
+    ],
+)
+def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
+    assert asks([policy("TerminateJob", event)], *pods) == ("TerminateJob" if fits else "")
+
+
+@pytest.mark.parametrize(("group", "fits"), [("Unknown", True), ("Running", False), ("", False)])
+def test_a_group_of_which_only_some_run(group: str, fits: bool) -> None:
+    assert asks([policy("RestartJob", "Unknown")], pod(0), group=group) == ("RestartJob" if fits else "")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "of_policy", "fits"), [(3, 3, True), (3, 4, False), (None, 3, False), (0, 0, False)]
+)
+def test_exit_codes(exit_code: int | None, of_policy: int, fits: bool) -> None:
+    found = asks([policy("CompleteJob", exit_code=of_policy)], pod(0, "Failed", exit_code=exit_code))
+    assert found == ("CompleteJob" if fits else "")
+
+
+def test_pods_of_an_older_version_raise_nothing() -> None:
+    policies = [policy("AbortJob", "*")]
+    assert asks(policies, pod(0, "Failed"), pod(1, restarts=9), version=1) == ""
+    assert asks(policies, pod(0, "Failed", version=1), version=1) == "AbortJob"
+
+
+def test_what_ended_before_a_resume_counts_for_a_task_that_completes() -> None:
+    pods = pod(0, "Succeeded"), pod(1, "Succeeded", version=1)
+    assert asks([policy("CompleteJob", "TaskCompleted")], *pods, version=1) == "CompleteJob"
+
+
+# ---- which policy
+
+
+@pytest.mark.parametrize(
+    ("of_task", "of_job", "expected"),
+    [
+        ([policy("RestartTask", "PodFailed")], [ABORT_ON_FAILURE], "RestartTask"),
+        ([policy("RestartTask", "TaskCompleted")], [ABORT_ON_FAILURE], "AbortJob"),
+        ([policy("RestartPod", exit_code=3), policy("RestartTask", "*")], [], "RestartPod"),
+        ([policy("RestartPod", exit_code=4), policy("RestartTask", "*")], [], "RestartTask"),
+        ([], [policy("RestartJob", "PodEvicted", "PodFailed"), ABORT_ON_FAILURE], "RestartJob"),
+        ([policy("SyncJob", "PodFailed")], [ABORT_ON_FAILURE], ""),
+        ([policy("Explode", "PodFailed")], [ABORT_ON_FAILURE], ""),
+        ([policy("RestartTask", "PodFailed", timeout="soon")], [ABORT_ON_FAILURE], "AbortJob"),
+        ([policy("RestartPartition", "PodFailed")], [ABORT_ON_FAILURE], ""),  # it has none
+    ],
+)
+def test_of_the_task_before_the_job_the_first_that_fits(
+    of_task: list[LifecyclePolicy], of_job: list[LifecyclePolicy], expected: str
+) -> None:
+    given = with_defaults(job(task("w", 2, policies=of_task), policies=of_job, status=in_phase("Running")))
+    found = asked_for(given, [pod(0, "Failed", exit_code=3), pod(1)], "")
+    assert [request.action.value for request in found] == ([expected] if expected else [])
+
+
+def test_a_single_event_is_one_of_them() -> None:
+    assert asks([LifecyclePolicy("AbortJob", event="PodFailed")], pod(0, "Failed")) == "AbortJob"
+
+
+def test_policies_of_other_tasks_do_not_count() -> None:
+    tasks = task("m", 1, policies=[ABORT_ON_FAILURE]), task("w", 1)
+    given = with_defaults(job(*tasks, status=in_phase("Running")))
+    assert asked_for(given, [pod(0, "Failed")], "") == []
+    assert len(asked_for(given, [pod(0, "Failed", of="m")], "")) == 1
+
+
+def test_the_failure_that_came_first_counts() -> None:
+    tasks = task("m", 1, policies=[policy("CompleteJob", "PodFailed")]), task("w", 1)
+    given = job(*tasks, policies=[ABORT_ON_FAILURE], status=in_phase("Running"))
+    pods = [pod(0, "Failed", of="m", ended=NOW - 5), pod(0, "Failed", ended=NOW - 6)]
+    assert look(given, *pods).status.state.phase == "Aborting"
+
+
+# ---- timeouts
+
+
+@pytest.mark.parametrize(
+    ("found", "rule", "due"),
+    [
+        (pod(0, "Failed"), policy("AbortJob", "PodFailed", timeout="30s"), NOW + 20.0),
+        (pod(0, "Pending"), policy("AbortJob", "PodPending", timeout="2m"), NOW + 20.0),
+    ],
+)
+def test_a_timeout_begins_with_the_event(found: JobPod, rule: LifecyclePolicy, due: float) -> None:
+    given = job(min_available=1, policies=[rule], status=in_phase("Running"))
+    early = look(given, found, pod(1), now=due - 1.0)
+    assert (early.status.state.phase, early.due_at) == ("Running", due)
+    assert look(given, found, pod(1), now=due).status.state.phase == "Aborting"
+
+
+def test_a_pod_that_runs_meanwhile_is_not_waited_for() -> None:
+    given = job(policies=[policy("AbortJob", "PodPending", timeout="2m")], status=in_phase("Running"))
+    assert look(given, pod(0), pod(1), now=NOW + 1000.0).status.state.phase == "Running"
+
+
+# ---- pods that have gone
+
+
+def gone(before: JobPod | None, now: JobPod | None = None, **of: Any) -> JobRequest | None:
+    policies = [policy("RestartJob", "PodEvicted", timeout=of.pop("timeout", ""))]
+    given = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
+    return request_of(with_defaults(given), before, now, NOW)
+
+
+def test_a_pod_that_has_gone_asks_for_what_its_policy_says() -> None:
+    request = gone(pod(0, version=1), timeout="10s")
+    assert request is not None
+    assert (request.action, request.pod, request.at) == (Action.RESTART, "j-w-0", NOW + 10.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [
+        (pod(0), None),  # of an older version
+        (pod(2, version=1), None),  # the task has shrunk
+        (pod(0, of="x", version=1), None),
+        (pod(0, version=1), in_phase("Aborted", version=1)),
+        (pod(0, version=1), in_phase("Pending", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)),
+        (pod(0, version=1), in_phase("Running", "RestartTask", "w: it failed", version=1, retry_count=1)),
+    ],
+)
+def test_pods_that_were_to_go_ask_for_nothing(before: JobPod, status: Any) -> None:
+    assert gone(before, status=status or in_phase("Running", version=1)) is None
+
+
+def test_other_pods_than_those_that_were_restarted_do() -> None:
+    status = in_phase("Running", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
+    assert gone(pod(1, version=1), status=status) is not None
+    assert gone(pod(0, version=1, retry=1), status=status) is not None
+
+
+def test_a_pod_that_is_there_has_not_gone() -> None:
+    assert gone(pod(0, version=1), pod(0, "Failed", version=1)) is None
+
+
+def test_a_delayed_request_is_waited_for_unless_its_pod_runs_again() -> None:
+    given = job(min_available=1, status=in_phase("Running"))
+    request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
+    early = look(given, pod(1), request=request)
+    assert (early.status.state.phase, early.due_at) == ("Running", NOW + 10.0)
+    assert look(given, pod(0), pod(1), request=request).due_at is None
+    assert look(given, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
+
+
+# ---- several at a time
+
+
+def test_pods_that_fail_together_are_restarted_together() -> None:
+    """The second does not count as a further retry."""
+    parts = PartitionPolicy(2, 1)
+    given = job(
+        task("w", 3, partition_policy=parts),
+        policies=[policy("RestartPod", "PodFailed")],
+        status=in_phase("Running"),
+    )
+    pods, deleted = [pod(0, "Failed"), pod(1, "Failed"), pod(2)], set()
+    for _ in range(4):
+        found = look(given, *pods)
+        deleted |= {each.name for each in found.deletes}
+        pods = [each for each in pods if each.name not in deleted]
+        given = after(given, found)
+    assert deleted == {"j-w-0", "j-w-1"}
+    assert (given.status.retry_count, given.status.state.phase) == (1, "Pending")
