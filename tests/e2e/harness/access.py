@@ -47,9 +47,13 @@ class IssuedUser(User):
         return self.issued
 
 
-def issued(client: Client, namespace: str, name: str) -> IssuedUser:
+def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> IssuedUser:
+    """`until_gone`: a Secret of the namespace, without which the token is refused within ten seconds."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    bound = (
+        {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": until_gone}} if until_gone else {}
+    )
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound}
     return IssuedUser(f"{namespace}-{name}", issued=client.request("POST", path, review)["status"]["token"])
 
 
