@@ -15,7 +15,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.reservation import RoomTurn, turn_at
 from extender.domain.snapshot.group_view import Reservation
 from tests.domain import job_world
-from tests.domain.builders import flavor, node, on_flavor, queue, stranger
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.job_world import JobWorld, unit_name
 from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
 
@@ -59,9 +59,9 @@ def reservation(world: World) -> Reservation:
     return found
 
 
-def end(world: World, *groups: str) -> World:
-    for group in groups:
-        world.finish(f"{group}-0")
+def end(world: World, *ended: str) -> World:
+    for name in ended:
+        world.finish(f"{name}-0")
     return world.settle()
 
 
@@ -260,6 +260,19 @@ def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
     world.work()
     assert world.verdict(unit_name("late")) is verdict
     assert world.suspended("late") is (verdict is WAITS)
+
+
+@pytest.mark.parametrize(
+    ("of_pods", "verdict"),
+    [(["10m", "10m"], STARTS), (["10m", "2h"], WAITS), (["10m", ""], WAITS), (["", ""], WAITS)],
+)
+def test_pods_say_it_for_their_group_if_all_do(of_pods: list[str], verdict: Verdict) -> None:
+    world = reserved()
+    world.add(group("late", 2, created=timestamp(world.now)))
+    for number, text in enumerate(of_pods):
+        notes = {keys.RUN_TIME: text} if text else None
+        world.add(pod(f"late-{number}", "late", annotations=notes, created=timestamp(world.now)))
+    assert end(world, "small0").verdict("late") is verdict
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(2400, STARTS), (3600, WAITS)])

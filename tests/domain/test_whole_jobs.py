@@ -228,3 +228,18 @@ def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone
     decision = there.decision(group())
     assert decision.verdict is Verdict.RUNNING
     assert not decision.undo
+
+
+@pytest.mark.parametrize("kind", [PYTORCH, JobKind("kubeflow.org/v2beta1", "MPIJob")])
+def test_what_a_job_says_of_its_run_counts_for_pods_that_are_not_managed(kind: JobKind) -> None:
+    """Those of an MPIJob are one group by its name, of others by its UID."""
+    there = world(node("n", cpu="9"))
+    labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "mpi-operator"}
+    of_mpi = labels if kind.kind == "MPIJob" else {}
+    made_by = maker(kind, "j", {"mpiReplicaSpecs": {}, "pytorchReplicaSpecs": {}})
+    notes = {keys.RUN_TIME: "90m", keys.CHECKPOINT: "10m"}
+    job = replace(made_by[1], metadata=replace(made_by[1].metadata, annotations=notes))
+    there.ledger.intake.set_maker(made_by[0], job)
+    there.add(member("j-0", kind, "j", of_mpi)).settle()
+    (view,) = there.ledger.snapshot().groups.values()
+    assert (view.spec.run_time, view.checkpoint.every) == (5400.0, 600.0)

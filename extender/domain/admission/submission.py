@@ -23,9 +23,8 @@ from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name, group_name_of
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, noted_use, use_note
-from extender.domain.model.records import NEVER_SAVED
 from extender.domain.model.resources import Resources, pod_requests, show
-from extender.domain.model.wire_records import checkpoint_of
+from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.spec import duration_of
 from extender.domain.queues.tree import QueueTree, QueueView
@@ -245,10 +244,10 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
         got = f"got {annotations[key][:60]!r}, which counts as absent"
         yield f"metadata.annotations[{key}]: {got}; allowed is {text}"
     named = group_name(pods) if pods is not None else ""
-    for key, other in ((keys.CHECKPOINT, ", or into spec.template.metadata"), (keys.RUN_TIME, "")):
+    for key in (keys.CHECKPOINT, keys.RUN_TIME):
         if named not in ("", group_name_of(meta.uid)) and annotations.get(key):
             text = f"metadata.annotations[{key}]: pods of PodGroup {named} do not have it from their job"
-            yield f"{text}; put it on the PodGroup{other}"
+            yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
 # ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.

@@ -14,9 +14,9 @@ from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import too_long
-from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, Needs
+from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
-from extender.domain.model.run_history import series_of
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
@@ -206,18 +206,16 @@ class GroupViews:
         record, is_sized = group.record, group.job is not None or group.is_implied
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
-        job = self._registry.jobs.get(group.key)
-        run_time = job.run_time if job is not None else None
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return GroupSpec(False, fault, False, {}, run_time, True, series, "", "")
+            return GroupSpec(False, fault, False, {}, self._run_time(group), True, series, "", "")
         return GroupSpec(
             recorded=True,
             fault=fault or record.fault,
             held=record.held,
             min_resources=record.min_resources,
-            run_time=run_time if record.run_time is None else record.run_time,
+            run_time=self._run_time(group),
             preemptable=record.preemptable,
             series=record.series,
             stands_for=record.stands_for,
@@ -233,19 +231,22 @@ class GroupViews:
         return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
-        """What is known of saved work by its PodGroup, its job, and its members on nodes."""
+        """What is known of saved work by its PodGroup, what makes its pods, and its members on nodes."""
         job = self._registry.jobs.get(group.key)
-        yield group.record.checkpoint if group.record is not None else NEVER_SAVED
-        yield job.checkpoint if job is not None else NEVER_SAVED
+        yield NEVER_SAVED
+        yield from (it.checkpoint for it in (group.record, job, group.owner) if it is not None)
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
+
+    def _run_time(self, group: Group) -> float | None:
+        """As its PodGroup says, else what makes its pods, else all of these."""
+        said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
+        said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
+        return said[0] if said else _longest(pod.run_time for pod in group.pods.values())
 
     def _run_limit(self, group: Group) -> float | None:
         """That of its pods, if all have one; else that of their controller."""
-        limits = [pod.run_limit for pod in group.pods.values()]
-        known = [limit for limit in limits if limit is not None]
-        if known and len(known) == len(limits):
-            return float(max(known))
-        return self._registry.run_limit_of(group)
+        of_pods = _longest(pod.run_limit for pod in group.pods.values())
+        return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
@@ -279,6 +280,12 @@ class GroupViews:
         )
         if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
+
+
+def _longest(times: Iterable[float | None]) -> float | None:
+    """None: one is not known, or there is none."""
+    known = list(times)
+    return max((float(it) for it in known if it is not None), default=None) if None not in known else None
 
 
 class UsageMeter:

@@ -138,7 +138,7 @@ class Moments:
 
     def _checkpoints(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
-            yield from (it.checkpoint.at for it in (group.record, group.job) if it is not None)
+            yield from (it.checkpoint.at for it in (group.record, group.job, group.owner) if it is not None)
             yield from (pod.checkpoint.at for pod in group.pods.values())
 
 

@@ -12,6 +12,7 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.gangs import MadePods, asked_by
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"
@@ -28,6 +29,8 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
     may_use: str = ""  # the restricted queue that its author may use, by its note
+    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
+    run_time: float | None = None  # seconds that its group will run, by its annotation
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -40,6 +43,8 @@ def owner_record(workload: Workload) -> OwnerRecord:
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),
         run_limit=spec.active_deadline_seconds,
+        checkpoint=checkpoint_of(workload.metadata),
+        run_time=run_time_of(workload.metadata),
     )
 
 

@@ -1,7 +1,6 @@
 """What the ledger remembers of pods and groups: small frozen records."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple, NewType
 
@@ -12,6 +11,7 @@ from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 
@@ -28,19 +28,6 @@ class Needs(NamedTuple):
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
 
 
-class Checkpoint(NamedTuple):
-    """What is known of saved work: what has been done since is lost by an eviction."""
-
-    at: str = ""  # when it was last saved, as a timestamp; empty: not known
-    every: float = 0.0  # how often it is, in seconds; 0: not known
-
-    def with_other(self, other: "Checkpoint") -> "Checkpoint":
-        """Both together: the later moment, and the shorter interval."""
-        at = max(filter(None, (self.at, other.at)), key=datetime.fromisoformat, default="")
-        return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
-
-
-NEVER_SAVED = Checkpoint()
 Uid = NewType("Uid", str)
 # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
 GroupKey = NewType("GroupKey", str)
@@ -96,6 +83,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its note
     to_be: bool = False  # there is no such pod yet: a job will make it
     is_replaced: bool = False  # a controller makes another one in its place
+    run_time: float | None = None  # seconds that its group will run, by its annotation
 
     @property
     def key(self) -> str:

@@ -1,11 +1,18 @@
-"""How long groups ran that have ended, by what they came from and asked for. Bounded, and never changed."""
+"""How long groups run, and what they save on the way: as their objects say, and as those did that have ended,
+by what they came from and asked for. Bounded, and never changed."""
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 import msgspec
+
+from extender.api import keys
+from extender.api.durations import as_seconds
+from extender.api.objects.base import Meta
 
 K = TypeVar("K")
 _MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
@@ -59,3 +66,40 @@ def series_of(namespace: str, kind: str, name: str) -> str:
     while parts and _GENERATED.fullmatch(parts[-1]):
         parts.pop()
     return f"{namespace}/{kind}/{'-'.join([stem, *parts])}"
+
+
+# ---- as objects say
+
+
+class Checkpoint(NamedTuple):
+    """What is known of saved work: what has been done since is lost by an eviction."""
+
+    at: str = ""  # when it was last saved, as a timestamp; empty: not known
+    every: float = 0.0  # how often it is, in seconds; 0: not known
+
+    def with_other(self, other: "Checkpoint") -> "Checkpoint":
+        """Both together: the later moment, and the shorter interval."""
+        at = max(filter(None, (self.at, other.at)), key=datetime.fromisoformat, default="")
+        return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
+
+
+NEVER_SAVED = Checkpoint()
+
+
+def checkpoint_of(meta: Meta) -> Checkpoint:
+    """By its annotation; what cannot be read counts as absent."""
+    written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
+    if not written:
+        return NEVER_SAVED
+    with suppress(ValueError):
+        return Checkpoint(every=as_seconds(written))
+    with suppress(ValueError):
+        return Checkpoint(written) if datetime.fromisoformat(written).tzinfo is not None else NEVER_SAVED
+    return NEVER_SAVED
+
+
+def run_time_of(meta: Meta) -> float | None:
+    """In seconds, by its annotation; what cannot be read counts as absent."""
+    with suppress(ValueError):
+        return as_seconds((meta.annotations or {}).get(keys.RUN_TIME, ""))
+    return None

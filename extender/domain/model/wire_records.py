@@ -1,13 +1,10 @@
 """Records of pods and PodGroups, made from wire objects, and the marks that Muster leaves on a PodGroup."""
 
-from contextlib import suppress
-from datetime import datetime
 from sys import intern
 
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.durations import as_seconds
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
@@ -18,8 +15,6 @@ from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue, noted_use
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import (
-    NEVER_SAVED,
-    Checkpoint,
     GroupKey,
     GroupRecord,
     Origin,
@@ -28,7 +23,7 @@ from extender.domain.model.records import (
     Unscheduled,
 )
 from extender.domain.model.resources import asked, counted_spec
-from extender.domain.model.run_history import series_of
+from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
 from extender.domain.model.shapes import Shapes
 
 # ---- Marks on a PodGroup survive a restart: that the group stood whole, or that its start was admitted.
@@ -167,27 +162,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         never_preempts=spec.preemption_policy == keys.NEVER,
         may_use=noted_use(meta, "Pod"),
         checkpoint=checkpoint_of(meta),
+        run_time=run_time_of(meta),
         is_replaced=ownership.controller_of(meta.owner_references) is not None,
     )
-
-
-def checkpoint_of(meta: Meta) -> Checkpoint:
-    """By its annotation; what cannot be read counts as absent."""
-    written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
-    if not written:
-        return NEVER_SAVED
-    with suppress(ValueError):
-        return Checkpoint(every=as_seconds(written))
-    with suppress(ValueError):
-        return Checkpoint(written) if datetime.fromisoformat(written).tzinfo is not None else NEVER_SAVED
-    return NEVER_SAVED
-
-
-def run_time_of(meta: Meta) -> float | None:
-    """In seconds, by its annotation; what cannot be read counts as absent."""
-    with suppress(ValueError):
-        return as_seconds((meta.annotations or {}).get(keys.RUN_TIME, ""))
-    return None
 
 
 def _is_vital(pod: Pod) -> bool:

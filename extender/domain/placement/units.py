@@ -22,8 +22,9 @@ from extender.domain.model.evictions import (
     Protection,
     ReclaimVictim,
 )
-from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.selectors import selects
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner

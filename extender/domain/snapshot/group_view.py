@@ -11,9 +11,9 @@ from extender.api.keys import STOP_DRAIN
 from extender.api.texts import listed
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.reasons import Outcome
-from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, Needs, PodRecord, Uid
+from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import RunKind
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 

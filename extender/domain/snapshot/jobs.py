@@ -34,9 +34,10 @@ from extender.domain.model.queue_of_group import (
     noted_use,
 )
 from extender.domain.model.reasons import Outcome
-from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import checkpoint_of, pod_record, run_time_of
+from extender.domain.model.wire_records import pod_record
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
@@ -224,6 +225,8 @@ def owner_of_pods(
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=noted_use(meta, kind.kind),
+        checkpoint=checkpoint_of(meta),
+        run_time=run_time_of(meta),
     )
 
 
