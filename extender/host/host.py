@@ -136,7 +136,8 @@ class Host:
         self.pulse = Pulse()
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
-            self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
+            synced = self._feed.synced
+            self._webhooks = Webhooks(configuration, connection, self.ledger, synced, lambda: False)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
     def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:

@@ -139,7 +139,12 @@ class Webhooks:
     """Rules over the ledger, a certificate from files or self-signed, and the port."""
 
     def __init__(
-        self, configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
+        self,
+        configuration: Configuration,
+        connection: Connection,
+        ledger: Ledger,
+        synced: Callable[[], bool],
+        runs_volcano_jobs: Callable[[], bool],
     ) -> None:
         api = AdmissionApi(connection)
         self._identity, callers = Identity("webhooks"), configuration.webhook_client_ca
@@ -167,7 +172,8 @@ class Webhooks:
             LookUps(api.namespace, lane=lane).find,
         )
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
-        rules = AdmissionRules(ledger, latest, access_reviews(api), schedulers, depth)
+        may_use = access_reviews(api)
+        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs)
         self._reviewer = Reviewer(rules.paths(), synced)
         ledger.intake.judge_users()
         self._server: WebhookServer | None = None

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
 from extender.domain.model.reasons import EventReason
+from extender.volcano.admission import job_warnings, judge_new
 from extender.volcano.creations import Creations, lacking
-from extender.volcano.defaults import faults, with_defaults
-from extender.volcano.plugins import plugins_of
+from extender.volcano.defaults import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
 from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, Kill, led_to, phase_of
@@ -192,5 +192,5 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    for fault in islice((*faults(job), *plugins_of(job).faults), _MOST_SAID):
+    for fault in islice((*map(str, judge_new(job)), *job_warnings(job)), _MOST_SAID):
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)

@@ -55,12 +55,12 @@ from extender.domain.admission.submission import (
     destination_of_pod,
     group_defaults,
     growth,
+    job_queue_default,
     judge_budgets,
     judge_entry,
     judge_growth,
     judge_job_entry,
     judge_move,
-    judge_tasks,
     judge_topologies,
     pod_defaults,
     queue_named_in,
@@ -75,6 +75,7 @@ from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
 from extender.kube.resources import POD_GROUPS
+from extender.volcano.admission import job_defaults, job_warnings, judge_change, judge_gang, judge_new
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
@@ -83,6 +84,7 @@ _MOST = 4096  # answers kept
 _ACCOUNTS = "system:serviceaccount:"
 _OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH, _VOLCANO = "batch", "batch.volcano.sh"
+_SCHEDULER = "volcano"  # of Volcano Jobs that name none
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
@@ -156,7 +158,8 @@ def warned(judge: Rule) -> Rule:
 
 
 class AdmissionRules:
-    """The rules by path. `latest`: reads queues as they are now, for one review."""
+    """The rules by path. `latest`: reads queues as they are now, for one review. `runs_volcano_jobs`: whether
+    Muster runs Volcano Jobs, and not Volcano."""
 
     def __init__(
         self,
@@ -165,12 +168,14 @@ class AdmissionRules:
         may_use: MayUse,
         schedulers: frozenset[str],
         max_depth: int,
+        runs_volcano_jobs: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._latest = latest
         self._may_use = may_use
         self._schedulers = schedulers
         self._max_depth = max_depth  # levels of queues below root
+        self._runs_volcano_jobs = runs_volcano_jobs
 
     def paths(self) -> dict[str, Path]:
         return {
@@ -183,6 +188,7 @@ class AdmissionRules:
             "/other-podgroups/validate": Path(
                 warned(self.judge_other_group), (CREATE, UPDATE), optional=True
             ),
+            "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
             "/jobs/validate": Path(warned(self.judge_job), (CREATE, UPDATE), optional=True),
             "/use/mutate": Path(self.note_use, (CREATE, UPDATE), optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
@@ -282,19 +288,10 @@ class AdmissionRules:
         return ReviewOutcome([*entry.judge(to, judge_entry, subject(request.user_info)), *moved])
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Of Volcano's Jobs only new ones, their queue and their gang: Volcano judges all else."""
-        is_update, entry = request.operation == UPDATE, self._entry()
-        job_entry = partial(judge_job_entry, tree=self._ledger.queues.tree)
+        entry = self._entry()
         if request.kind.group == _VOLCANO:
-            volcano_job = read(request.object, VolcanoJob)
-            meta, spec = volcano_job.metadata, volcano_job.spec
-            if is_update or (spec.scheduler_name and spec.scheduler_name not in self._schedulers):
-                return ReviewOutcome()
-            namespace = request.namespace or meta.namespace
-            queue = spec.queue
-            group = entry.destination(lambda known: destination_of_group(meta, namespace, queue, known))
-            faults = entry.judge(group, job_entry, subject(request.user_info))
-            return ReviewOutcome([*judge_tasks(spec), *faults])
+            return self._judge_volcano_job(request, entry)
+        is_update, job_entry = request.operation == UPDATE, self._job_entry()
         job = read(request.object, Job)
         pod = _placed(job.pod, request)
         to = self._destination(pod, "spec.template.")
@@ -316,6 +313,32 @@ class AdmissionRules:
             text = f"{own.field} counts only for a job that waits suspended: its pods go to {to.queue!r}"
             return ReviewOutcome(warnings=[f"{text}; name the queue in spec.template.metadata, too"])
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.judge(own, job_entry)])
+
+    def _judge_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
+        """Its queue and its gang when it is made; all else only where Muster runs it: else Volcano does."""
+        job, runs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
+        meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
+        if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
+            return ReviewOutcome()
+        if request.operation == UPDATE:
+            return ReviewOutcome(judge_change(read(request.old_object, VolcanoJob), job) if runs else [])
+        to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
+        faults = entry.judge(to, self._job_entry(), subject(request.user_info))
+        own = judge_new(job) if runs else judge_gang(spec)
+        return ReviewOutcome([*own, *faults], warnings=job_warnings(job) if runs else [])
+
+    def fill_in_job(self, request: ReviewRequest) -> ReviewOutcome:
+        job, names = read(request.object, VolcanoJob), self._schedulers
+        if not (job.spec.tasks and self._runs_volcano_jobs()):  # without tasks it will be refused
+            return ReviewOutcome()
+        namespace = request.namespace or job.metadata.namespace
+        queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
+        return ReviewOutcome(
+            patch=[*job_defaults(job, _SCHEDULER if _SCHEDULER in names else min(names)), *queue]
+        )
+
+    def _job_entry(self) -> Entry:
+        return partial(judge_job_entry, tree=self._ledger.queues.tree)
 
     def note_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Note on whatever enters a restricted queue that its author may use that: without, it waits. Who may

@@ -16,6 +16,10 @@ POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {SPEC}\n"
 HEAD = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n"
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
 GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\n"
+VOLCANO_JOB = (
+    "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
+    f"spec:\n  tasks: [{{name: w, replicas: 1, template: {{spec: {SPEC}}}}}]\n"
+)
 RAY = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\n"
 LAUGHS = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
 
@@ -77,6 +81,11 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
             POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests", id="less"
         ),
         pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
+        pytest.param(
+            f"{VOLCANO_JOB}  policies: [{{event: PodFailed, action: Explode}}]\n",
+            "1: Job \"v\": spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
+            id="volcano-policy",
+        ),
         pytest.param(
             f"{QUEUE}spec: {{weight: 0}}\n",
             '1: Queue "q": spec.weight: got 0; allowed is 1 or more',

@@ -327,14 +327,17 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (job(task("w", 1), task("w", 2)), "2 tasks have the name w"),
-        (job(min_available=3), "minAvailable is 3, but all its tasks have 2 pods"),
-        (job(task("w", 1, ["v"])), "depends on v, which is no task"),
-        (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "tasks wait for each other"),
-        (job(task("w", 1, ["w"])), "tasks wait for each other: w for w"),
-        (job(policies=[policy("Explode", "*")]), "'Explode', which is not known"),
-        (job(policies=[policy("AbortJob", "*", timeout="soon")]), "timeout 'soon', which is none"),
-        (job(plugins={"magic": None}), "plugin magic is not known"),
+        (job(task("w", 1), task("w", 2)), "spec.tasks[1].name: got 'w', as another task"),
+        (job(min_available=3), "spec.minAvailable: got 3; allowed are at most the 2 replicas"),
+        (job(task("w", 1, ["v"])), "spec.tasks[0].dependsOn: got 'v'; allowed are names of tasks"),
+        (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "'v -> w -> v', which all wait for one another"),
+        (job(task("w", 1, ["w"])), "'w -> w', which all wait for one another"),
+        (job(policies=[policy("Explode", "*")]), "spec.policies[0].action: got 'Explode'; allowed: AbortJob"),
+        (
+            job(policies=[policy("AbortJob", "*", timeout="soon")]),
+            "spec.policies[0].timeout: got 'soon'; allowed is a duration",
+        ),
+        (job(plugins={"magic": None}), "spec.plugins: got 'magic'; allowed: env, svc"),
     ],
 )
 def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:

@@ -45,6 +45,7 @@ class Desk:
         self.ledger = Ledger(Ownership(names))
         self.roles = Roles()
         self.synced = True
+        self.runs_volcano_jobs = False
         self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
         self.newest_local_queues: dict[str, LocalQueue] = {}
         self.newest_namespaces: dict[str, Namespace] = {}
@@ -55,7 +56,9 @@ class Desk:
         self.now = 0.0
         sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
         latest = partial(Latest, self.ledger, sources, lambda: self.now)
-        rules = AdmissionRules(self.ledger, latest, self.roles.may_use, names, 5)
+        rules = AdmissionRules(
+            self.ledger, latest, self.roles.may_use, names, 5, lambda: self.runs_volcano_jobs
+        )
         self.reviewer = Reviewer(rules.paths(), lambda: self.synced)
 
     def _look_up(self, name: str, timeout: float) -> Queue | None:

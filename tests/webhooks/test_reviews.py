@@ -20,6 +20,7 @@ PATHS = (
     "/podgroups/mutate",
     "/podgroups/validate",
     "/other-podgroups/validate",
+    "/jobs/mutate",
     "/jobs/validate",
     "/pods/mutate",
     "/pods/validate",

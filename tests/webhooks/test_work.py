@@ -279,6 +279,80 @@ def test_a_gang_of_a_volcano_job_that_could_never_be_whole(
     assert desk.faults("/jobs/validate", thing, "UPDATE", kind=VOLCANO) == []
 
 
+@pytest.fixture
+def runner(desk: Desk) -> Desk:
+    """Of Volcano Jobs."""
+    desk.runs_volcano_jobs = True
+    desk.ledger.intake.set_queue(queue("default"))
+    desk.ledger.snapshot()
+    return desk
+
+
+def volcano_job(**spec: Any) -> Json:
+    return {"metadata": {"name": "j"}, "spec": {"tasks": [{"replicas": 2}], **spec}}
+
+
+def test_a_volcano_job_is_judged_whole_where_muster_runs_it(desk: Desk) -> None:
+    bad = volcano_job(queue="shut", schedulerName="muster", policies=[{"action": "AbortJob"}])
+    moved = volcano_job(queue="open", schedulerName="muster")
+    for runs, new, changed in ((False, [], []), (True, ["PolicyNeither"], ["JobImmutable", "JobImmutable"])):
+        desk.runs_volcano_jobs = runs
+        assert desk.faults("/jobs/validate", bad, kind=VOLCANO) == [*new, "QueueNotOpen"]
+        assert desk.faults("/jobs/validate", moved, "UPDATE", oldObject=bad, kind=VOLCANO) == changed
+        assert desk.faults("/jobs/validate", bad, "UPDATE", oldObject=bad, kind=VOLCANO) == []
+
+
+def test_a_volcano_job_gets_what_it_leaves_out(runner: Desk) -> None:
+    thing = volcano_job(
+        tasks=[{"name": "a", "replicas": 2, "minAvailable": 1}, {"replicas": 3}], plugins={"mpi": []}
+    )
+    assert runner.patch("/jobs/mutate", thing) == [
+        {"op": "add", "path": "/spec/schedulerName", "value": "muster"},
+        {"op": "add", "path": "/spec/maxRetry", "value": 3},
+        {"op": "add", "path": "/spec/minAvailable", "value": 4},
+        {"op": "add", "path": "/spec/tasks/1/name", "value": "default1"},
+        {"op": "add", "path": "/spec/plugins/svc", "value": []},
+        {"op": "add", "path": "/spec/plugins/ssh", "value": []},
+        {"op": "add", "path": "/spec/queue", "value": "default"},
+    ]
+    whole = volcano_job(
+        queue="open",
+        schedulerName="volcano",
+        maxRetry=1,
+        minAvailable=1,
+        tasks=[{"name": "a", "replicas": 1}],
+    )
+    assert runner.patch("/jobs/mutate", whole) == []
+    assert runner.patch("/jobs/mutate", {"metadata": {"name": "j"}}) == []  # it has nowhere to put them
+    runner.runs_volcano_jobs = False
+    assert runner.patch("/jobs/mutate", thing) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "namespace", "label", "given", "filled"),
+    [
+        ("Open", "", "", "", "default"),
+        ("Closed", "", "", "", ""),  # a job that names no queue is taken, and waits
+        ("Open", "leaf", "", "", "leaf"),
+        ("Open", "leaf", "", "default", "leaf"),  # as a schema fills it in
+        ("Open", "leaf", "", "open", ""),
+        ("Open", "leaf", "mine", "", ""),  # the LocalQueue may lead elsewhere tomorrow
+    ],
+)
+def test_the_queue_of_a_volcano_job_that_names_none(
+    runner: Desk, state: str, namespace: str, label: str, given: str, filled: str
+) -> None:
+    runner.ledger.intake.set_queue(queue("default", spec_state=state))
+    if namespace:
+        annotate(runner, namespace)
+    thing = volcano_job(
+        queue=given, schedulerName="muster", maxRetry=3, minAvailable=2, tasks=[{"name": "a"}]
+    )
+    thing["metadata"]["labels"] = {"kube-muster.io/local-queue": label} if label else {}
+    values = [each["value"] for each in runner.patch("/jobs/mutate", thing)]
+    assert values == ([filled] if filled else [])
+
+
 def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": "nowhere", "schedulerName": "volcano"}}
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []

@@ -17,7 +17,6 @@ from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
-from extender.api.objects.volcano import VolcanoJobSpec
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
@@ -173,31 +172,6 @@ def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Que
     return []
 
 
-def judge_tasks(job: VolcanoJobSpec) -> list[Fault]:
-    """Of a Volcano Job what its gang is made of: one that could never be whole would wait without end."""
-    tasks = list(enumerate(job.tasks))
-    faults = [
-        Fault(
-            Code.NEGATIVE_REPLICAS, f"spec.tasks[{at}].replicas", f"got {task.replicas}; allowed is 0 or more"
-        )
-        for at, task in tasks
-        if task.replicas < 0
-    ]
-    members, names = sum(task.replicas for _, task in tasks), [task.name for _, task in tasks]
-    if tasks and not faults and (job.min_available or 0) > members:
-        text = f"got {job.min_available}; allowed are at most the {members} replicas of all tasks"
-        faults.append(Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text))
-    for at, task in tasks:
-        if task.name and task.name in names[:at]:
-            text = f"got {task.name!r}, as another task; allowed is a name of its own"
-            faults.append(Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text))
-        needed = task.depends_on.name if task.depends_on is not None else None
-        if unknown := [name for name in needed or () if name not in names]:
-            text = f"got {unknown[0]!r}; allowed are names of tasks of the job"
-            faults.append(Fault(Code.DEPENDS_ON_INVALID, f"spec.tasks[{at}].dependsOn", text))
-    return faults
-
-
 _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
@@ -291,11 +265,24 @@ def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLook
         patch.append(added(("metadata", "annotations"), {keys.SUBMITTER: user}))
     elif user and annotations is not None and annotations.get(keys.SUBMITTER) != user:
         patch.append(added(("metadata", "annotations", keys.SUBMITTER), user))
-    queue = queues.of_namespace(namespace)
-    by_label = queues.local_queue_named_by(namespace, group.metadata) is not None
-    if queue and not by_label and not explicit_queue(group.spec.queue):
-        patch.append(added(("spec", "queue"), queue))
-    return patch
+    return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
+
+
+def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
+    """The same queue for a Volcano Job, else `default` while that takes work: a job that names none is always
+    taken."""
+    patch, view = _namespace_default(meta, namespace, queue, queues), queues.view(keys.DEFAULT_QUEUE)
+    is_open = view is not None and view.state == "Open"
+    if queue or patch or not is_open or queues.local_queue_named_by(namespace, meta) is not None:
+        return patch
+    return [added(("spec", "queue"), keys.DEFAULT_QUEUE)]
+
+
+def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
+    by_namespace = queues.of_namespace(namespace)
+    by_label = queues.local_queue_named_by(namespace, meta) is not None
+    fills = by_namespace and not by_label and not explicit_queue(queue)
+    return [added(("spec", "queue"), by_namespace)] if fills else []
 
 
 def use_noted(meta: Meta, queue: str, kind: str) -> list[Operation]:

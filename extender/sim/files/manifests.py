@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from extender.api.admission import AnyObject
 from extender.api.configuration import Configuration
 from extender.api.objects.queues import Queue, ResourceFlavor
+from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
+from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.admission.faults import Code
@@ -31,12 +33,13 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
-from extender.sim.apiserver.objects import typed
+from extender.sim.apiserver.objects import UNREADABLE, typed
 from extender.sim.apiserver.quotas import is_counted
 from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.fields import faults_of, fields_of, form_of
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
+from extender.volcano.admission import job_warnings, judge_new
 
 _AMOUNTS = frozenset(
     "allocatable capability capacity deserved limits minResources overhead requests resource".split()  # noqa: SIM905
@@ -266,6 +269,14 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
             told += flavor_warnings(queue, None, tree)
         if manifest.kind is RESOURCE_FLAVORS:
             yield from (f"{subject}: {fault}" for fault in judge_flavor(flavors[manifest.name]))
+        if _kind_name(manifest.object) == VOLCANO_JOB.key:
+            try:
+                job = typed(manifest.object, VolcanoJob)
+            except UNREADABLE as fault:
+                yield f"{subject}: {fault}"
+                continue
+            yield from (f"{subject}: {fault}" for fault in judge_new(job))
+            told += job_warnings(job)
         notes += [f"{subject}: {warning}" for warning in told]
 
 

@@ -52,14 +52,29 @@ def check_group_defaults(case: Case) -> Iterator[str]:
 
 
 def check_job(case: Case) -> Iterator[str]:
-    given = case.input.get("object") or case.input.get("oldObject") or {}
+    before = _job(case.input.get("object") or case.input.get("oldObject") or {})
+    thing = _changed(before, case.input.get("change") or {})
+    yield from _verdict(case, _ask("/jobs/validate", case, thing, before))
+
+
+def _job(given: Mapping[str, Any]) -> Json:
     tasks = [
         {**task, "dependsOn": {"name": task["dependsOn"]}} if task.get("dependsOn") else task
         for task in given.get("tasks") or ()
     ]
-    spec = {**given, "tasks": tasks}
-    thing = {"metadata": {"name": given.get("name", "job"), "namespace": "ns"}, "spec": spec}
-    yield from _verdict(case, _ask("/jobs/validate", case, thing, thing))
+    meta = {"name": given.get("name", "job"), "namespace": "ns"}
+    return {"metadata": meta, "spec": {**given, "tasks": tasks}}
+
+
+def _changed(job: Json, change: Mapping[str, Any]) -> Json:
+    spec = job["spec"]
+    replicas = {"replicas": change["replicas"]} if change.get("replicas") is not None else {}
+    renamed = {"name": "renamed"} if change.get("renameTask") else {}
+    tasks = [{**task, **replicas, **renamed} for task in spec["tasks"]]
+    tasks += [{"name": "added", "replicas": 1}] if change.get("addTask") else []
+    least = {"minAvailable": change["minAvailable"]} if change.get("minAvailable") is not None else {}
+    more = {"maxRetry": 7} if change.get("changeOtherSpec") else {}
+    return {**job, "spec": {**spec, "tasks": tasks, **least, **more}}
 
 
 def check_pod(case: Case) -> Iterator[str]:
@@ -121,7 +136,9 @@ def _reviewer(case: Case) -> Reviewer:
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
     latest = partial(Latest, ledger, Sources(*[lambda name, timeout: None] * 3))
-    rules = AdmissionRules(ledger, latest, lambda subject, queue, timeout: True, _SCHEDULERS, depth)
+    rules = AdmissionRules(
+        ledger, latest, lambda subject, queue, timeout: True, _SCHEDULERS, depth, lambda: True
+    )
     return Reviewer(rules.paths(), synced=lambda: True)
 
 

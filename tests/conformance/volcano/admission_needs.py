@@ -4,10 +4,6 @@ from typing import Any
 
 from tests.conformance.cases import Case
 
-_JUDGED = {
-    *("queue-not-found", "queue-not-open", "queue-is-root", "queue-not-leaf"),
-    *("negative-replicas", "min-available-above-replicas", "duplicate-task-name", "depends-on-invalid"),
-}
 _AMOUNTS = ("capability", "deserved", "guarantee")
 
 
@@ -53,12 +49,6 @@ def refuses_unsynced_queue(case: Case) -> bool:
         return False
     thing = case.input.get("object", {})
     return not _named(case, (thing.get("spec") or thing).get("queue", "")).get("state")
-
-
-def judges_all_of_a_job(case: Case) -> bool:
-    """Whether a Volcano Job is refused for something else than its queue and its gang."""
-    refused = case.kind == "admission.job" and not case.expect["allowed"]
-    return refused and case.expect.get("reason") not in _JUDGED
 
 
 def _named(case: Case, name: str) -> dict[str, Any]:

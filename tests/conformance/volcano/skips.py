@@ -113,10 +113,6 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip("root's amounts are always protected, there is no switch", admission_needs.changes_root),
     Skip("DESIGN §3: a queue without a state is Open", admission_needs.refuses_unsynced_queue),
-    Skip(
-        "of a Volcano Job its queue and its gang are judged; policies and plugins are its own controller's",
-        admission_needs.judges_all_of_a_job,
-    ),
     Skip("a group without members has not ended, whatever it needs", phase_needs.ends_before_it_began),
     Skip(
         "members that failed are replaced: their group has not ended",

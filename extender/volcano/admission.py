@@ -1,0 +1,275 @@
+"""What admission makes of Volcano Jobs: what it fills in, and what it refuses.
+
+Volcano's rules (volcano.sh/docs, VolcanoJob), where its schema does not judge already. The gang is judged for
+every job, all else only where Muster runs them.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.durations import as_seconds
+from extender.api.objects.base import Operation, added
+from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.domain.admission.faults import Code, Fault
+from extender.volcano.defaults import with_defaults
+from extender.volcano.plugins import PLUGINS, plugins_of
+from extender.volcano.pods import pod_name
+from extender.volcano.policies import ANY, COMPLETED, EVICTED, FAILED, PENDING, TASK_FAILED, UNKNOWN
+from extender.volcano.states import Action
+
+T = TypeVar("T", bound=Hashable)
+
+_MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
+_ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
+_ITERATIONS = ("", "any", "all")
+
+
+# ---- what is filled in
+
+
+def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
+    """As a JSON patch, apart from the queue: whether that is filled in depends on which there are. What tasks
+    need at least follows from their replicas, also when these change, so it is not written."""
+    spec, whole = job.spec, with_defaults(job).spec
+    filled = {
+        "schedulerName": "" if spec.scheduler_name else scheduler,
+        "maxRetry": 0 if spec.max_retry else whole.max_retry,
+        "minAvailable": 0 if spec.min_available else whole.min_available,
+    }
+    patch = [added(("spec", name), value) for name, value in filled.items() if value]
+    for at, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
+        patch += [] if task.name else [added(("spec", "tasks", at, "name"), name)]
+    asked = spec.plugins or {}
+    implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in asked)
+    return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
+
+
+# ---- what is refused
+
+
+def judge_new(job: VolcanoJob) -> list[Fault]:
+    if not job.spec.tasks:
+        return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "got none; allowed is at least one task")]
+    return list(islice(_faults(_named(job)), _MOST))
+
+
+def judge_gang(spec: VolcanoJobSpec) -> list[Fault]:
+    """What it is made of: one that could never be whole would wait without end."""
+    return list(islice(_gang_faults(spec), _MOST))
+
+
+def judge_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
+    """Only the size of the gang and its priority may change. What was stored once is not judged again."""
+    if before.spec == job.spec:
+        return []
+    was, now = _fixed(_named(before).spec), _fixed(_named(job).spec)
+    if (had := _names(was.tasks)) != (names := _names(now.tasks)):
+        text = (
+            f"got tasks {_shown(', '.join(names))}; allowed are those that it has, {_shown(', '.join(had))}"
+        )
+        return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
+    kept, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
+    changed = sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name))
+    text = "got a change; allowed are changes of minAvailable, priorityClassName, and replicas of tasks"
+    faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
+    return [*faults, *judge_gang(job.spec)][:_MOST]
+
+
+def job_warnings(job: VolcanoJob) -> list[str]:
+    """What the plugins that are known will not do for it."""
+    given = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
+    named = _named(job)
+    found = plugins_of(replace(named, spec=replace(named.spec, plugins=given)))
+    return [f"spec.plugins: {fault}" for fault in found.faults[:_MOST]]
+
+
+def _faults(job: VolcanoJob) -> Iterator[Fault]:
+    spec = job.spec
+    yield from _name_faults(job)
+    yield from _gang_faults(spec)
+    yield from _policy_faults("spec.policies", spec.policies or ())
+    for at, task in enumerate(spec.tasks):
+        yield from _policy_faults(f"spec.tasks[{at}].policies", task.policies or ())
+    for name in spec.plugins or ():
+        if name not in PLUGINS:
+            text = f"got {_shown(name)}; allowed: {', '.join(PLUGINS)}"
+            yield Fault(Code.UNKNOWN_JOB_PLUGIN, "spec.plugins", text)
+    yield from _volume_faults(spec)
+
+
+def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
+    """Names end up in labels and, with the plugin svc, in host names: 63 characters each."""
+    name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
+    if len(name) > 63 or (has_hosts and "." in name):
+        dots = " without dots" if has_hosts else ""
+        text = f"got {_shown(name)}; allowed are at most 63 characters{dots}"
+        yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
+    for at, task in enumerate(job.spec.tasks):
+        field = f"spec.tasks[{at}].name"
+        longest = pod_name(name, task.name, max(0, task.replicas - 1))
+        if len(task.name) > 63 or _LABEL.fullmatch(task.name) is None:
+            text = f"got {_shown(task.name)}; allowed are at most 63 of a-z, 0-9 and -, not at the ends"
+            yield Fault(Code.JOB_NOT_VALID, field, text)
+        elif has_hosts and len(longest) > 63:
+            text = f"its pods are called such as {_shown(longest)}; allowed for a host are 63 characters"
+            yield Fault(Code.JOB_NOT_VALID, field, text)
+
+
+def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    names = _names(spec.tasks)
+    for at, task in enumerate(spec.tasks):
+        field = f"spec.tasks[{at}]"
+        if task.replicas < 0:
+            text = f"got {task.replicas}; allowed is 0 or more"
+            yield Fault(Code.NEGATIVE_REPLICAS, f"{field}.replicas", text)
+        elif not 0 <= (task.min_available or 0) <= task.replicas:
+            text = f"got {task.min_available}; allowed are 0 to the {task.replicas} replicas of the task"
+            yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
+        yield from _partition_faults(f"{field}.partitionPolicy", task)
+    for at, name in _repeated(enumerate(names)):
+        text = f"got {_shown(name)}, as another task; allowed is a name of its own"
+        yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
+    members = sum(task.replicas for task in spec.tasks)
+    if spec.tasks and all(task.replicas >= 0 for task in spec.tasks) and (spec.min_available or 0) > members:
+        text = f"got {spec.min_available}; allowed are at most the {members} replicas of all tasks"
+        yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
+    yield from _order_faults(names, spec.tasks)
+
+
+def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
+    if (policy := task.partition_policy) is None:
+        return
+    size, least = policy.partition_size, policy.min_partitions * policy.partition_size
+    if task.replicas != policy.total_partitions * size:
+        text = f"got {policy.total_partitions} of {size} pods; allowed is what makes {task.replicas} replicas"
+        yield Fault(Code.JOB_NOT_VALID, field, text)
+    if least and task.min_available is not None and least != task.min_available:
+        text = (
+            f"got {policy.min_partitions} of {size}; allowed is what makes minAvailable, {task.min_available}"
+        )
+        yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
+
+
+def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
+    """Tasks that wait for others, without end if these wait for them."""
+    known, needs = {*names}, {}
+    for at, (name, task) in enumerate(zip(names, tasks, strict=True)):
+        field, after = f"spec.tasks[{at}].dependsOn", task.depends_on
+        needs[name] = (after.name if after is not None else None) or []
+        if unknown := next((needed for needed in needs[name] if needed not in known), None):
+            text = f"got {_shown(unknown)}; allowed are names of tasks of the job"
+            yield Fault(Code.DEPENDS_ON_INVALID, field, text)
+        if after is not None and after.iteration not in _ITERATIONS:
+            text = f"got {_shown(after.iteration)}; allowed is any or all"
+            yield Fault(Code.DEPENDS_ON_INVALID, f"{field}.iteration", text)
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as fault:
+        circle = _shown(" -> ".join(fault.args[1]))
+        text = f"got {circle}, which all wait for one another; allowed are tasks in an order"
+        yield Fault(Code.DEPENDS_ON_INVALID, "spec.tasks", text)
+
+
+def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[Fault]:
+    """An event or an exit code leads to one action. `*` stands for all events, so it stands alone."""
+    for at, policy in enumerate(policies):
+        yield from _own_faults(f"{path}[{at}]", policy)
+    events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
+    for at, event in _repeated(events):
+        text = f"got {_shown(event)}, as another policy; allowed is one for each event"
+        yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{at}].event", text)
+    codes = [(at, policy.exit_code) for at, policy in enumerate(policies) if policy.exit_code is not None]
+    for at, number in _repeated(codes):
+        text = f"got {number}, as another policy; allowed is one for each exit code"
+        yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
+    named = {event for _, event in events}
+    if ANY in named and len(named) > 1:
+        yield Fault(Code.POLICY_ANY_EXCLUSIVE, path, f"got {ANY} and other events; allowed is {ANY} alone")
+
+
+def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
+    events, number = policy.all_events, policy.exit_code
+    if bool(events) is (number is not None):
+        code, got = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
+        yield Fault(code, field, f"got {got}; allowed is an event or an exit code")
+        return
+    for event in events:
+        if event not in _EVENTS:
+            text = f"got {_shown(event)}; allowed: {', '.join(_EVENTS)}"
+            yield Fault(Code.POLICY_INVALID_EVENT, f"{field}.event", text)
+    if (events or policy.action) and policy.action not in _ACTIONS:
+        text = f"got {_shown(policy.action)}; allowed: {', '.join(_ACTIONS)}"
+        yield Fault(Code.POLICY_INVALID_ACTION, f"{field}.action", text)
+    if number == 0:
+        text = "got 0, with which no container fails; allowed is any other number"
+        yield Fault(Code.POLICY_EXIT_CODE_ZERO, f"{field}.exitCode", text)
+    if policy.timeout and not _is_duration(policy.timeout):
+        text = f"got {_shown(policy.timeout)}; allowed is a duration such as 30s or 1h30m"
+        yield Fault(Code.JOB_NOT_VALID, f"{field}.timeout", text)
+
+
+def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+    """Those that another one before has, too."""
+    seen: set[T] = set()
+    for at, value in values:
+        if value in seen:
+            yield at, value
+        seen.add(value)
+
+
+def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    volumes = list(enumerate(spec.volumes or ()))
+    for at, path in _repeated((at, volume.mount_path) for at, volume in volumes):
+        text = f"got {_shown(path)}, as another volume; allowed is a path of its own"
+        yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{at}].mountPath", text)
+    for at, volume in volumes:
+        field, name = f"spec.volumes[{at}]", volume.volume_claim_name
+        if not volume.mount_path:
+            yield Fault(Code.JOB_NOT_VALID, f"{field}.mountPath", "got none; allowed is a path of its own")
+        if bool(name) is (volume.volume_claim is not None):
+            text = "allowed is one of volumeClaimName, of one that there is, and volumeClaim, for a new one"
+            yield Fault(Code.JOB_NOT_VALID, field, f"got {'both' if name else 'neither'}; {text}")
+        elif name and (len(name) > 253 or _SUBDOMAIN.fullmatch(name) is None):
+            text = f"got {_shown(name)}; allowed is a DNS name"
+            yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
+
+
+def _fixed(spec: VolcanoJobSpec) -> VolcanoJobSpec:
+    """The part that may not change. The names of claims that are made are written when they are."""
+    tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
+    volumes = [
+        replace(volume, volume_claim_name="") if volume.volume_claim is not None else volume
+        for volume in spec.volumes or ()
+    ]
+    return replace(spec, min_available=None, priority_class_name="", tasks=tasks, volumes=volumes or None)
+
+
+def _names(tasks: Iterable[TaskSpec]) -> list[str]:
+    return [task.name or f"default{at}" for at, task in enumerate(tasks)]
+
+
+def _named(job: VolcanoJob) -> VolcanoJob:
+    tasks = [
+        replace(task, name=name) for name, task in zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
+    ]
+    return replace(job, spec=replace(job.spec, tasks=tasks))
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return as_seconds(text) >= 0
+    except ValueError:
+        return False
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:80]}...")
