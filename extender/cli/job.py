@@ -6,7 +6,7 @@ runs ──stop──► suspended ──resume──► waits       by the job'
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.cli import output as out
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
+from extender.cli.job_run import run_job
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
 from extender.cli.output import Json
 from extender.terminal.text import columns
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from extender.cli.observed_jobs import ObservedJob
     from extender.cli.why.evidence import Evidence
 
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD = ("NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
 _WIDE = ("LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
@@ -45,14 +48,20 @@ def _target(value: str) -> Target:
     return Target(kind.lower(), name)
 
 
-job_names = click.argument(
-    "targets",
-    metavar="JOB...",
-    nargs=-1,
-    required=True,
-    callback=lambda _context, _parameter, values: list(map(_target, values)),
-    shell_complete=complete_job,
-)
+def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
+    named = context.params.pop("named", None)
+    if not (found := values + ((named,) if named else ())):
+        raise click.UsageError("JOB: got nothing; allowed is NAME or KIND/NAME, such as job/train")
+    return list(map(_target, found))
+
+
+def job_names(command: F) -> F:
+    """JOB... or vcctl's --name, as `targets`."""
+    argument = click.argument(
+        "targets", metavar="[JOB]...", nargs=-1, callback=_targets, shell_complete=complete_job
+    )
+    named = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as JOB.")
+    return named(argument(command))
 
 
 @job.command("list")
@@ -279,5 +288,29 @@ def _unmanaged(job: "ObservedJob") -> click.ClickException:
     )
 
 
-for command in job.commands.values():
+@job.command("delete")
+@job_names
+@out.dry_run_flag
+@access_flags
+def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
+    """Delete jobs, and with them their pods. JOB is NAME, or KIND/NAME, such as job/train or jobset/train."""
+    with opened(Flags(**flags)) as place:
+        from extender.cli.observed_jobs import find_job
+        from extender.cli.why.evidence import Evidence
+
+        evidence = Evidence(place, place.namespace)
+        for target in targets:
+            found = find_job(evidence, target)
+            meta = found.meta
+            if dry_run != out.CLIENT:
+                dry = dry_run == out.SERVER
+                place.editor.delete(found.resource, meta.namespace, meta.name, meta.uid, dry)
+            out.show_done(meta.name, "deleted", dry_run, found.qualified_name.partition("/")[0])
+
+
+# vcctl's names of them
+job.add_command(describe_job, "view")
+job.add_command(stop_job, "suspend")
+for command in {*job.commands.values()}:
     command.params.append(config_option())
+job.add_command(run_job)

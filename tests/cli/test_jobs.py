@@ -577,3 +577,53 @@ def test_a_kind_that_is_not_known_is_told_with_what_makes_it_known(desk: Desk, t
     path.write_text(CONFIGURATION.replace("spec.control.suspend", "control"))
     refusal = desk.refuses("why", "trainingrun/train", training_run, status=2)
     assert "jobKinds[0].suspend: got 'control'; allowed is" in refusal
+
+
+# ---- as vcctl has it
+
+
+def test_vcctls_names_do_the_same(town: Desk) -> None:
+    assert town.output("job", "view", "--name", "waits") == town.output("job", "describe", "waits")
+    assert town.output("job", "suspend", "--name", "runs") == "job.batch/runs stopped\n"
+    assert stored(town, "runs")["spec"]["suspend"] is True
+    assert town.output("job", "resume", "--name", "runs") == "job.batch/runs resumed\n"
+    assert town.refuses("job", "suspend", status=2).startswith("Error: JOB: got nothing; allowed is NAME or")
+
+
+def test_a_job_is_deleted_by_its_own_uid(desk: Desk) -> None:
+    job(desk, "train")
+    assert desk.output("job", "delete", "train", "--dry-run", "server") == (
+        "job.batch/train deleted (server dry run)\n"
+    )
+    assert desk.store.get(JOBS, "team", "train")
+    assert desk.output("job", "delete", "job/train") == "job.batch/train deleted\n"
+    assert desk.store.get(JOBS, "team", "train") is None
+    assert "a job 'train' of any kind not found" in desk.refuses("job", "delete", "train")
+
+
+def test_a_volcano_job_of_flags(desk: Desk) -> None:
+    """Here, where the API server has none of them, as it would be made."""
+    flags = ("--replicas", "4", "--min", "2", "--requests", "cpu=2, memory=1Gi", "--queue", "research")
+    made = json.loads(
+        desk.output("job", "run", "--name", "train", *flags, "--dry-run", "client", "-o", "json")
+    )
+    (task,) = made["spec"].pop("tasks")
+    assert made == {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"minAvailable": 2, "schedulerName": "volcano", "queue": "research"},
+    }
+    (container,) = task["template"]["spec"]["containers"]
+    assert (task["replicas"], container["image"]) == (4, "busybox")
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "1Gi"},
+        "limits": {"cpu": "1000m", "memory": "100Mi"},
+    }
+    assert "the cluster knows no jobs.batch.volcano.sh" in desk.refuses("job", "run", "--name", "train")
+
+
+@pytest.mark.parametrize("amounts", ["cpu", "cpu=-1", "cpu=lots", "=1", ""])
+def test_amounts_that_are_none(desk: Desk, amounts: str) -> None:
+    error = desk.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
+    assert f"got {amounts!r}; allowed is NAME=QUANTITY with commas between" in error
