@@ -19,7 +19,6 @@ from extender.cli.observed import ObservedGroup
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import SCHEDULERS
-from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
@@ -230,15 +229,16 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    made = records.group_made_by(records.JobKind(*row.key), meta).partition("/")[2]
-    unit = evidence.group(group_name_of(meta.uid)) or evidence.group(made)
+    made = [of(records.JobKind(*row.key), meta) for of in (records.unit_of, records.group_made_by)]
+    found = (evidence.group(key.partition("/")[2]) for key in made)
+    unit = next(filter(None, found), None)
     if runtime := runtime_named_by(row, obj):
         of = runtime_kind(row, runtime)
-        found = of and evidence.find(
+        told = of and evidence.find(
             resource_of(of), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
         )
         if of is None or of.plural not in evidence.unread:
-            obj = with_runtime(obj, found.spec if found else None)
+            obj = with_runtime(obj, told.spec if told else None)
     return observed_job(row, obj, unit)
 
 

@@ -217,8 +217,7 @@ class JobsController(RecordingController[GroupKey]):
                     obj = self._newest(job)
                     if obj is None or not is_suspended(row, obj):
                         return
-            names_group = row.suspend and may_change_templates(obj)
-            paths = annotation_paths(row, obj, self._table) if names_group else []
+            paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
             self._change(job, job_suspension.unsuspend(obj, row, paths, job.unit, now, managed.reduced_to))
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")

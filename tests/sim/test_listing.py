@@ -83,7 +83,7 @@ def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> N
 def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     assert get(connection, "/version")["major"] == "1"
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
-    ours = {"bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
+    ours = {"batch.volcano.sh", "bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
     asked = {"authentication.k8s.io", "authorization.k8s.io"}
     operators = {"jobset.x-k8s.io", "kubeflow.org", "ray.io", "trainer.kubeflow.org"}
     quotas = {"scheduling.sigs.k8s.io", "scheduling.x-k8s.io"}

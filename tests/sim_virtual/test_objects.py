@@ -241,6 +241,35 @@ def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
     assert result.report.done == 2
 
 
+VOLCANO = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: NAME, annotations: {RUN: "10"}}
+spec:
+  minAvailable: 3
+  schedulerName: muster
+  tasks:
+    - name: worker
+      replicas: 3
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{name: main, image: x, resources: {requests: {cpu: "2"}}}]
+"""
+
+
+def test_volcano_jobs_wait_as_jobs_in_the_group_that_volcano_would_make(tmp_path: Path) -> None:
+    given = loaded(tmp_path, *(VOLCANO.replace("NAME", name).replace("RUN", RUN) for name in ("a", "b")))
+    units = [(each.unit.group.metadata.name, each.unit.group.spec.min_member) for each in given.jobs]
+    assert units == [
+        (f"{each.object['metadata']['name']}-{each.object['metadata']['uid']}", 3) for each in given.jobs
+    ]
+    assert (given.groups, given.members, given.notes) == ((), (), ())
+    result = run(given)
+    assert starts(result) == {"vcjob/a": 0.0, "vcjob/b": 10.0}
+    assert result.report.done == 2
+
+
 LOCAL_QUEUE = """\
 apiVersion: kube-muster.io/v1alpha1
 kind: LocalQueue

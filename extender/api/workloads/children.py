@@ -124,7 +124,7 @@ def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
 
 def suspended(obj: Json) -> bool:
     kind = kind_of(obj)
-    return kind is not None and not kind.commanded and is_suspended(kind, obj)
+    return kind is not None and is_suspended(kind, obj)
 
 
 def count_pods(obj: Json) -> int:

@@ -150,7 +150,7 @@ def group_name(pod: Pod) -> str:
 def spoken_group_name(pod: Pod) -> str:
     """The group as people name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
-    if named and named != auto_name(pod):
+    if named and named not in (auto_name(pod), unit_name(owner) if owner else ""):
         return named
     return owner.spoken_name if owner else f"pod/{pod.metadata.name}"
 

@@ -255,7 +255,7 @@ def unsuspend(
         _noted(obj, ("metadata",), keys.STARTED, at_time),
         *(
             _noted(obj, path[:-1], keys.GROUP_ANNOTATION, group)
-            for path in annotations
+            for path in (annotations if row.suspend else ())  # else its pods name their group by themselves
             if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]

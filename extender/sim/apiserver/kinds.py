@@ -6,6 +6,7 @@ from typing import Any
 
 from extender import __version__
 from extender.api.workloads.runtimes import runtime_kinds
+from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
 
 Json = dict[str, Any]
@@ -97,12 +98,14 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 
 OPERATOR_KINDS = tuple(_of_operators())
+VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
     ResourceKind(kind.api_version, kind.kind, kind.plural, kind.namespaced, custom=True)
     for kind in runtime_kinds(WORKLOADS.values())
 )
-UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
+# Those whose CRDs are those of others.
+UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, VOLCANO_JOBS, ELASTIC_QUOTAS)
 KINDS = (
     *(
         NAMESPACES,
@@ -114,7 +117,8 @@ KINDS = (
         ELASTIC_QUOTAS,
         LOCAL_QUEUES,
     ),
-    *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS),
+    *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS),
+    *(VOLCANO_JOBS, *WORKLOAD_KINDS, PODS),
 )
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"
 ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)

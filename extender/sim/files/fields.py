@@ -17,7 +17,7 @@ from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import BY_NAME, NODES, OPERATOR_KINDS, PODS, REPLICA_SETS, ResourceKind
+from extender.sim.apiserver.kinds import BY_NAME, NODES, PODS, REPLICA_SETS, UNSHIPPED_KINDS, ResourceKind
 from extender.sim.apiserver.validation.metadata import dns_label, subdomain
 from extender.sim.files.reading import Document, where
 
@@ -265,7 +265,7 @@ _PURPOSE = "the pods are made of it"
 def form_of(name: KindName) -> dict[str, Any]:
     """The form of an object."""
     form: dict[str, Any]
-    if name in BY_NAME and BY_NAME[name] not in OPERATOR_KINDS:
+    if name in BY_NAME and BY_NAME[name] not in UNSHIPPED_KINDS:
         form = {**fields_of(BY_NAME[name])}
     elif name == ("v1", "ReplicationController"):  # not served; a ReplicaSet with another selector
         form = {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}

@@ -15,7 +15,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.api.workloads.children import MALFORMED, kind_of, suspended
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
-from extender.api.workloads.shape import POD, Json, WorkloadRow
+from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.shapes import Shapes
@@ -59,7 +59,8 @@ class QueuesOfJobs:
         """Empty for one that names none."""
         label = job.local_queue
         local = find_local_queue(job.namespace, label, self._local, False) if label else None
-        return job.queue or (local.leads_to if local else "") or self._of_namespace.get(job.namespace, "")
+        named = job.queue or (local.leads_to if local else "") or self._of_namespace.get(job.namespace, "")
+        return named or (DEFAULT_QUEUE if job.commanded else "")
 
     def defaults_of(self, job: JobRecord) -> Defaults:
         """What its namespace and its queue say of how many of its pods start together."""
@@ -93,7 +94,8 @@ class Unasked(NamedTuple):
     def title(self) -> str:
         """`default/job/train`, as gangs are called."""
         meta = self.object["metadata"]
-        return f"{meta['namespace']}/{self.object['kind'].lower()}/{meta['name']}"
+        spoken = spoken_kind(self.object["apiVersion"], self.object["kind"])
+        return f"{meta['namespace']}/{spoken}/{meta['name']}"
 
     @property
     def sentence(self) -> str:

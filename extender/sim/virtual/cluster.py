@@ -41,6 +41,7 @@ class VirtualCluster:
     ) -> None:
         own = Ownership(schedulers, auto_groups=True)
         self.ledger = Ledger(own, limits, clock, wall_clock=lambda: BEGIN.timestamp() + clock())
+        self.ledger.intake.leave_jobs(())
         self.rounds = 0
         self._clock = clock
         self._pods: dict[Uid, Pod] = {}  # those that have not ended

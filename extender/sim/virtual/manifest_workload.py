@@ -102,7 +102,8 @@ def waiting_jobs(
                     paths = annotation_paths(row, grouped)
                     operations = job_suspension.unsuspend(grouped, row, paths, record.unit, stamp(0))
                     for child in children_of(json_patched(grouped, operations), lambda _: None):
-                        creation.add(child, where)
+                        if child["kind"] != kinds.POD_GROUPS.name:  # which is made already
+                            creation.add(child, where)
                 name = runtime_named_by(row, obj)
                 found = find(name) if name else None
                 yield obj, record.group, (name, found["spec"]) if name and found else None

@@ -1,0 +1,143 @@
+"""`muster job` and `muster why` of Volcano Jobs, which Commands stop and resume, as with vcctl."""
+
+import json
+
+import pytest
+
+from extender.api.keys import HOLD, STARTED
+from extender.sim.apiserver.kinds import COMMANDS, NAMESPACES, POD_GROUPS, VOLCANO_JOBS, Json
+from tests.cli.desk import Desk, ago
+from tests.cli.test_jobs import job
+
+KIND = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+
+
+def queued(desk: Desk, name: str, phase: str = "", note: str | None = None, group: bool = True) -> None:
+    """With its PodGroup; `phase`: of the job."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    task = {"name": "worker", "replicas": 4, "template": {"spec": {"containers": [container]}}}
+    meta = {"name": name, "namespace": "team", "annotations": {} if note is None else {STARTED: note}}
+    conditions = [{"status": phase or "Pending", "lastTransitionTime": ago(hours=1)}]
+    status = {"state": {"phase": phase}, "conditions": conditions} if phase else {}
+    spec = {"schedulerName": "volcano", "queue": "research", "minAvailable": 3, "tasks": [task]}
+    desk._put(VOLCANO_JOBS, meta, {"spec": spec, "status": status})
+    if group:
+        owner = {**KIND, "name": name, "uid": f"uid-{name}", "controller": True}
+        course = {"Running": "Running", "Completed": "Completed"}.get(phase, "Pending")
+        more = {"ownerReferences": [owner]}
+        reason = "Running" if course == "Running" else "NoRoom"
+        desk.group(f"{name}-uid-{name}", course, reason, queue="research", min_member=3, more_metadata=more)
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    desk._put(NAMESPACES, {"name": "team"}, {})
+    desk.queue("research", {"weight": 2}, state="Open")
+    queued(desk, "waits")
+    queued(desk, "back", "Running", note="")
+    queued(desk, "runs", "Running", note=ago(hours=2))
+    queued(desk, "theirs", "Running")
+    queued(desk, "stopped", "Aborted", note="")
+    queued(desk, "over", "Completed", note=ago(hours=2))
+    return desk
+
+
+def listed(desk: Desk) -> dict[str, Json]:
+    items = json.loads(desk.output("job", "list", "-o", "json"))["items"]
+    return {each["name"]: each for each in items}
+
+
+def commands(desk: Desk) -> list[tuple[str, str, str]]:
+    found = desk.store.all(COMMANDS)
+    return [(each["metadata"]["namespace"], each["target"]["name"], each["action"]) for each in found]
+
+
+def test_how_each_stands(town: Desk) -> None:
+    assert {name: (each["state"], each["pods"], each["queue"]) for name, each in listed(town).items()} == {
+        "waits": ("Waiting", 4, "research"),
+        "back": ("Waiting", 4, "research"),
+        "runs": ("Running", 4, "research"),
+        "theirs": ("Running", 4, "research"),
+        "stopped": ("Suspended", 4, "research"),
+        "over": ("Finished", 4, "research"),
+    }
+
+
+def test_why_explains_its_group_by_its_name_among_people(town: Desk) -> None:
+    text = " ".join(town.output("why", "vcjob/waits").split())
+    assert "It waits as a job: its 3 pods will be made when it starts." in text
+    assert "muster job resume vcjob/stopped" in town.output("why", "vcjob/stopped")
+    queued(town, "gone", "Failed", group=False)
+    assert "It has ended, and its pods are gone." in town.output("why", "vcjob/gone")
+
+
+def test_describe_shows_its_tasks(town: Desk) -> None:
+    described = town.output("job", "describe", "waits")
+    assert "worker   4       cpu 2" in described
+
+
+def test_one_that_waits_is_held_and_resumed_by_its_group(town: Desk) -> None:
+    assert town.output("job", "hold", "vcjob/waits") == "job.batch.volcano.sh/waits held\n"
+    group = town.store.get(POD_GROUPS, "team", "waits-uid-waits")
+    assert group is not None
+    assert group["metadata"]["annotations"] == {HOLD: "true"}
+    town.output("job", "resume", "waits")
+    assert commands(town) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "wanted"),
+    [
+        ("stop", "runs", [("team", "runs", "AbortJob")]),
+        ("stop", "theirs", [("team", "theirs", "AbortJob")]),
+        ("stop", "stopped", []),
+        ("resume", "stopped", [("team", "stopped", "ResumeJob")]),
+        ("resume", "runs", []),
+    ],
+)
+def test_commands_stop_and_resume_it(
+    town: Desk, command: str, name: str, wanted: list[tuple[str, str, str]]
+) -> None:
+    town.output("job", command, name)
+    assert commands(town) == wanted
+
+
+def test_one_that_is_resumed_waits_again_even_if_its_note_is_still_there(town: Desk) -> None:
+    queued(town, "just", "Aborting", note=ago(hours=2))
+    town.output("job", "resume", "just")
+    found = town.store.get(VOLCANO_JOBS, "team", "just")
+    assert found is not None
+    assert found["metadata"]["annotations"] == {STARTED: ""}
+
+
+@pytest.mark.parametrize("way", ["client", "server"])
+def test_a_dry_run_makes_no_command(town: Desk, way: str) -> None:
+    town.output("job", "stop", "runs", "--dry-run", way)
+    assert commands(town) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "message"),
+    [
+        ("hold", "runs", "muster job stop vcjob/runs suspends it"),
+        ("stop", "waits", "muster job hold vcjob/waits keeps it from starting"),
+        ("stop", "over", "vcjob/over has ended; it cannot be stopped"),
+    ],
+)
+def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, message: str) -> None:
+    assert message in town.refuses("job", command, name)
+
+
+def test_one_that_muster_does_not_run_says_which_setting_that_may_be(town: Desk) -> None:
+    queued(town, "alone", group=False)
+    text = " ".join(town.output("why", "vcjob/alone").split())
+    assert "It has no pods yet, and Muster does not manage it: " in text
+    assert "--volcano-jobs or --manage-jobs is off" in text
+
+
+def test_jobs_of_both_kinds_with_one_name_are_told_apart(town: Desk) -> None:
+
+    job(town, "waits")
+    assert "may be job/waits and vcjob/waits: name one of them" in town.refuses(
+        "job", "hold", "waits", status=2
+    )
