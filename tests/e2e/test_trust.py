@@ -119,6 +119,25 @@ def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None
     assert stage.pod_group("own")["metadata"]["annotations"][SUBMITTER] == "mallory"
 
 
+def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:
+    """Its annotations would be those of the pod, which would count in the queue of somebody else."""
+    stage.nodes(1)
+    queue = stage.queue("victim")["metadata"]["uid"]
+    pod = tenant.create(PODS, objects.pod("p", namespace=stage.namespace, scheduler="none"))
+    note = {QUEUE_UID: f"{queue}/{pod['metadata']['uid']}"}
+
+    def bind(path: str, annotations: Json) -> str:
+        target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
+        meta = {"name": "p", "namespace": stage.namespace, "annotations": annotations}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+        return refusal(lambda: tenant.request("POST", f"/api/v1/namespaces/{stage.namespace}/{path}", body))
+
+    for path in ("pods/p/binding", "bindings"):
+        assert "noted only by Muster (kube-muster.io/queue-uid)" in bind(path, note)
+    assert bind("pods/p/binding", {}) == ""
+    assert QUEUE_UID not in stage.pod("p")["metadata"].get("annotations", {})
+
+
 def _is_noted(stage: Stage, name: str) -> bool:
     found = stage.pod_group(name)
     conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
