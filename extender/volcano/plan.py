@@ -8,7 +8,8 @@ whoever looks next goes on with it. While a job restarts nothing is created, and
 themselves by the version and retry count in their annotations.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -94,7 +95,7 @@ def plan(view: JobView) -> Plan:
         tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(moments, default=None),
-        remarks=(*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults)),
+        remarks=_joined((*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))),
     )
 
 
@@ -194,3 +195,11 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
     for fault in islice((*map(str, judge_new(job)), *job_warnings(job)), _MOST_SAID):
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
+
+
+def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """An Event of a reason has one message, which a second one would replace."""
+    messages = defaultdict[tuple[str, EventReason], list[str]](list)
+    for kind, reason, message in remarks:
+        messages[kind, reason].append(message)
+    return tuple(Remark(*key, "; ".join(parts)) for key, parts in messages.items())

@@ -346,5 +346,11 @@ def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None
     assert any(words in each for each in said), said
 
 
+def test_all_that_is_wrong_is_one_remark() -> None:
+    wrong = job(min_available=9, plugins={"magic": None, "svc": ["--loud"]})
+    [said] = [each.message for each in look(wrong).remarks if each.reason is EventReason.JOB_FAULTY]
+    assert all(words in said for words in ("got 9", "'magic'", "flag --loud"))
+
+
 def test_of_tasks_with_the_same_name_the_first_counts() -> None:
     assert names(look(job(task("w", 1), task("w", 3))).creates) == ["j-w-0"]
