@@ -26,6 +26,7 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import owned
 
+_MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds a megabyte
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
@@ -153,9 +154,14 @@ def plugins_of(job: VolcanoJob) -> PluginsOfJob:
         if name not in PLUGINS
     ]
     implied = {needed for name in asked if name in PLUGINS for needed in PLUGINS[name].implies}
+    is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MOST_PODS
     plugins = []
     for name, kind in PLUGINS.items():
-        if name in asked or name in implied:
+        if name not in asked and name not in implied:
+            continue
+        if is_large and kind is not Env:
+            faults.append(f"plugin {name}: left out, as the job has more than {_MOST_PODS} pods")
+        else:
             plugin, misread = kind.read(asked.get(name) or ())
             plugins.append(plugin)
             faults += [f"plugin {name}: {fault}" for fault in (*misread, *plugin.faults(job))]

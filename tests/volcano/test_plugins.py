@@ -318,6 +318,18 @@ def test_a_flag_that_is_wrong_costs_only_itself() -> None:
     assert "NetworkPolicy" not in {each["kind"] for each in found.plugins[0].objects(job({}, {"w": 1}))}
 
 
+def test_a_job_whose_names_no_config_map_holds_does_without() -> None:
+    large = job({"env": [], "mpi": []}, {"master": 1, "worker": 10**9})
+    assert objects_of(large) == ()
+    assert ssh_secret(large, lambda: KEYS) is None
+    assert [fault.partition(":")[0] for fault in plugins_of(large).faults] == [
+        "plugin svc",
+        "plugin ssh",
+        "plugin mpi",
+    ]
+    assert env(large, "worker", 7)["VC_TASK_INDEX"] == "7"
+
+
 def test_no_key_is_repeated() -> None:
     for flags in (["--ssh-privat-key=hidden"], ["--ssh-port=hidden"]):
         assert "hidden" not in " ".join(plugins_of(job({"ssh": flags}, {"w": 1})).faults)
