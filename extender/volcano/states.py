@@ -113,8 +113,8 @@ def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            remain = spec.members - status.terminating
-            return JobPhase.PENDING if remain >= (spec.min_available or 0) else phase
+            needed = min(spec.min_available or 0, spec.members)  # what it cannot have, it does not wait for
+            return JobPhase.PENDING if spec.members - status.terminating >= needed else phase
     alive = status.terminating + status.pending + status.running
     return phase if alive else _AFTER_CLEAN_UP.get(phase, phase)
 

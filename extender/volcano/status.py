@@ -12,12 +12,19 @@ from extender.volcano.states import ENDED, JobPhase
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
-def begun(job: VolcanoJob, now: float) -> JobStatus:
-    """As it is, in phase Pending if it has none, with what follows from its spec."""
+def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
+    """As it is, in phase Pending if it has none, with what follows from its spec.
+
+    Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
+    done by it. Or somebody has reset it: then it is as it was."""
     resources = {f"volume-pvc-{name}": name for name in claim_names(job)}
     resources |= {f"plugin-{name}": name for name in job.spec.plugins or ()}
     status = replace(
-        job.status, min_available=job.spec.min_available or 0, controlled_resources=resources or None
+        job.status,
+        min_available=job.spec.min_available or 0,
+        controlled_resources=resources or None,
+        version=max(job.status.version, *(pod.version for pod in pods), 0),
+        retry_count=max(job.status.retry_count, *(pod.retry for pod in pods), 0),
     )
     return status if status.state.phase else moved(status, JobPhase.PENDING, now)
 

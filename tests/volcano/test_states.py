@@ -88,6 +88,7 @@ def test_a_phase_that_is_unknown_is_pending(text: str, phase: str) -> None:
         ("Restarting", {}, {"terminating": 1}, "Restarting"),
         ("Restarting", {}, {"running": 2}, "Pending"),
         ("Restarting", {"min_available": 2}, {"terminating": 1}, "Pending"),
+        ("Restarting", {"min_available": 4}, {}, "Pending"),
         ("Restarting", {}, {"terminating": 3, "retry_count": 3}, "Failed"),
         ("Restarting", {"max_retry": 1}, {"retry_count": 1}, "Failed"),
         ("Completing", {}, {"terminating": 1}, "Completing"),

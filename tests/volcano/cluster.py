@@ -1,0 +1,187 @@
+"""A small cluster with one Volcano Job, in virtual time: plans are carried out as its controller does it.
+
+What a look sees may lag, each write may be the last one before a crash, and a status that is written on an
+outdated copy of the job is refused. If more than counts is in it, nothing else is done then. Every step is
+judged: see `_judge_phase` and `_delete`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from msgspec.structs import replace
+
+from extender.api.objects.volcano import JobStatus, VolcanoJob
+from extender.volcano.defaults import with_defaults
+from extender.volcano.plan import JobView, Plan, plan
+from extender.volcano.pods import JobPod, pod_of
+from extender.volcano.policies import JobRequest, request_of
+from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, phase_of
+
+LEADS = {
+    (JobPhase.PENDING, JobPhase.RUNNING),
+    (JobPhase.RUNNING, JobPhase.PENDING),  # too few run, or its queue has taken its room back
+    (JobPhase.RUNNING, JobPhase.COMPLETED),
+    (JobPhase.RUNNING, JobPhase.FAILED),
+    (JobPhase.RESTARTING, JobPhase.PENDING),
+    (JobPhase.RESTARTING, JobPhase.FAILED),
+    (JobPhase.COMPLETING, JobPhase.COMPLETED),
+    (JobPhase.TERMINATING, JobPhase.TERMINATED),
+    (JobPhase.ABORTING, JobPhase.ABORTED),
+}
+ALLOWED = LEADS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.to is not None}
+
+
+def _of_turn(status: JobStatus) -> tuple[object, ...]:
+    """What has to be written before anything is done about it. Counts may come later."""
+    return status.state, status.version, status.retry_count
+
+
+@dataclass
+class Cluster:
+    job: VolcanoJob
+    now: float
+    foreign: frozenset[str] = frozenset()
+    let_go: bool = True
+    group_phase: str = ""
+    command: JobRequest | None = None
+    pods: dict[str, JobPod] = field(default_factory=dict)  # by name; those of others are in `foreign`
+    lost: list[JobRequest] = field(default_factory=list)  # what Muster remembers of pods that went
+    deleted: set[str] = field(default_factory=set)  # UIDs of pods that this life of Muster deleted
+    uids: "count[int]" = field(default_factory=count)
+    created: list[tuple[str, int, int]] = field(default_factory=list)  # name, version and retry count
+
+    def __post_init__(self) -> None:
+        self._shown: list[tuple[JobPod, ...]] = [()]
+        self._jobs = [self.job]
+        self._seen = self._job_seen = 0
+
+    # ---- Muster
+
+    def look(self, lag: int = 0, job_lag: int = 0, writes: int = 1000) -> Plan:
+        """At the pods as they were `lag` changes ago, and at the job as it was `job_lag` changes ago. A watch
+        never goes back. After so many `writes` Muster crashes."""
+        self._seen = max(len(self._shown) - 1 - lag, self._seen)
+        self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
+        pods, given = self._shown[self._seen], self._jobs[self._job_seen]
+        request = self.command or next((each for each in self.lost if each.at <= self.now), None)
+        found = plan(JobView(given, pods, self.let_go, self.now, request, self.foreign, {}, self.group_phase))
+        if found.status != given.status and given is self.job and writes > 0:
+            writes -= 1
+            self._judge_phase(found)
+            self._put(replace(self.job, status=found.status))
+        elif _of_turn(found.status) != _of_turn(given.status):
+            self._forget(writes)
+            return found
+        if request is not None and request is self.command:
+            self.command = None
+        elif request is not None:
+            self.lost.remove(request)
+        for pod in found.deletes[: max(writes, 0)]:
+            self._delete(pod, request)
+        for made in found.creates[: max(writes - len(found.deletes), 0)]:
+            self._create(made)
+        self._forget(writes - len(found.deletes) - len(found.creates))
+        return found
+
+    def _forget(self, writes: int) -> None:
+        if writes < 0:
+            self.lost.clear()
+            self.deleted.clear()
+
+    def _judge_phase(self, found: Plan) -> None:
+        before, after = self.job.status, found.status
+        was, became = phase_of(before.state.phase), phase_of(after.state.phase)
+        assert was is became or (was, became) in ALLOWED, (was, became)
+        assert was is became or was not in ENDED
+        assert before.version <= after.version <= before.version + 1
+        assert before.retry_count <= after.retry_count <= before.retry_count + 1
+
+    def _delete(self, pod: JobPod, request: JobRequest | None) -> None:
+        there = self.pods.get(pod.name)
+        if there is None or there.uid != pod.uid:
+            return
+        status, replicas = self.job.status, {task.name: task.replicas for task in self.job.spec.tasks}
+        phase, is_part = phase_of(status.state.phase), {status.state.reason, request and request.action}
+        assert (
+            (phase not in ACTIVE and not pod.is_finished)
+            or not self.let_go
+            or pod.index >= replicas[pod.task]
+            or pod.version < status.version
+            or (is_part & {*TARGETED} and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count))
+            or (phase is JobPhase.RESTARTING and status.retry_count >= self.job.spec.max_retry)
+        ), (pod, status)
+        self.deleted.add(pod.uid)
+        self._change(replace(there, deleting=True))
+
+    def _create(self, made: dict[str, object]) -> None:
+        pod = pod_of(made)
+        assert pod is not None
+        assert pod.name not in self.foreign
+        if pod.name in self.pods:  # the API server says so
+            return
+        self.created.append((pod.name, pod.version, pod.retry))
+        self._change(replace(pod, uid=f"{next(self.uids)}", created=self.now, ready=False))
+
+    # ---- the world
+
+    def _put(self, job: VolcanoJob) -> None:
+        self.job = job
+        self._jobs.append(job)
+
+    def _change(self, pod: JobPod) -> None:
+        self.pods[pod.name] = pod
+        self._shown.append(tuple(self.pods.values()))
+
+    def choose(self, number: int, phases: Sequence[str]) -> JobPod | None:
+        found = [pod for pod in self.pods.values() if pod.phase in phases and not pod.deleting]
+        return found[number % len(found)] if found else None
+
+    def run(self, number: int) -> None:
+        if pod := self.choose(number, ["Pending"]):
+            self._change(replace(pod, phase="Running", ready=True))
+
+    def end(self, number: int, exit_code: int) -> None:
+        if pod := self.choose(number, ["Running"]):
+            phase = "Failed" if exit_code else "Succeeded"
+            self._change(replace(pod, phase=phase, exit_code=exit_code, ready=False, ended=self.now))
+
+    def evict(self, number: int) -> None:
+        if pod := self.choose(number, ["Pending", "Running", "Succeeded", "Failed"]):
+            self._change(replace(pod, deleting=True))
+
+    def remove(self, number: int) -> None:
+        """One of the pods that are being deleted has gone."""
+        going = [pod for pod in self.pods.values() if pod.deleting]
+        if not going:
+            return
+        pod = self.pods.pop(going[number % len(going)].name)
+        self._shown.append(tuple(self.pods.values()))
+        if pod.uid not in self.deleted:
+            request = request_of(with_defaults(self.job), pod, None, self.now)
+            self.lost += [request] if request is not None else []
+
+    def scale(self, number: int, replicas: int) -> None:
+        tasks = list(self.job.spec.tasks)
+        at = number % len(tasks)
+        tasks[at] = replace(tasks[at], replicas=replicas)
+        self._put(replace(self.job, spec=replace(self.job.spec, tasks=tasks)))
+
+    def ask(self, action: Action) -> None:
+        if self.command is None:
+            self.command = JobRequest(action, message="a Command")
+
+    def rest(self, most: int = 400) -> int:
+        """Pods run and succeed, what is deleted goes, until nothing changes. How many looks it took."""
+        for looks in range(most):
+            before = self.job, dict(self.pods)
+            found = self.look()
+            for number in range(len(self.pods)):
+                self.run(0)
+                self.end(number, 0)
+                self.remove(0)
+            self.now = max(self.now + 1.0, found.due_at or 0.0)
+            idle = not (found.creates or found.deletes or self.lost or self.command)
+            if idle and before == (self.job, self.pods):
+                return looks
+        raise AssertionError(f"it never rests: {self.job.status}")
