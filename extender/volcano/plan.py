@@ -10,7 +10,6 @@ themselves by the version and retry count in their annotations.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -79,12 +78,7 @@ def plan(view: JobView) -> Plan:
     if phase_of(asked.state.phase) is phase_of(start.state.phase):
         status = _led(view, status, bool(doomed))
     ends_at = _expiry(job, status)
-    may_create = view.let_go and status.state.phase in (JobPhase.PENDING, JobPhase.RUNNING)
-    lacks = (
-        lacking(replace(job, status=status), view.pods, view.claims, view.foreign, _MOST)
-        if may_create
-        else Creations()
-    )
+    lacks = _lacking(view, status)
     moments = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != given.status.state.phase:
         moments.append(view.now)
@@ -184,6 +178,13 @@ def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     return moved(status, to, view.now, state.reason, state.message)
 
 
+def _lacking(view: JobView, status: JobStatus) -> Creations:
+    """Nothing while it restarts: its pods from before that are still to go."""
+    if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+        return Creations()
+    return lacking(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
+
+
 def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
     ended, ttl = moment(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
@@ -193,7 +194,8 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    for fault in islice((*map(str, judge_new(job)), *job_warnings(job)), _MOST_SAID):
+    new = () if job.status.state.phase else (*map(str, judge_new(job)), *job_warnings(job))  # told once
+    for fault in new[:_MOST_SAID]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 

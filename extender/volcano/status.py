@@ -17,7 +17,8 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
     done by it. Or somebody has reset it: then it is as it was."""
-    resources = {f"volume-pvc-{name}": name for name in claim_names(job)}
+    resources = dict(job.status.controlled_resources or {})
+    resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     resources |= {f"plugin-{name}": name for name in job.spec.plugins or ()}
     status = replace(
         job.status,
@@ -51,7 +52,11 @@ def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", mess
 def counted(
     status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], doomed: Collection[JobPod]
 ) -> JobStatus:
-    """`doomed` are being deleted, as far as the status is concerned. Pods that are too many do not count."""
+    """`doomed` are being deleted, as far as the status is concerned. Pods that are too many do not count.
+
+    A job that has ended keeps its last counts, whatever becomes of its pods."""
+    if status.state.phase in ENDED and not (doomed or status.pending or status.running or status.terminating):
+        return status
     replicas, going = {task.name: task.replicas for task in job.spec.tasks}, {pod.uid for pod in doomed}
     totals = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
     by_task: dict[str, dict[str, int]] = {}

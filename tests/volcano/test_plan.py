@@ -7,6 +7,7 @@ import pytest
 from extender.api.durations import timestamp_at
 from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolumeSpec
 from extender.domain.model.reasons import EventReason
+from extender.volcano.plan import Plan
 from extender.volcano.policies import JobRequest
 from extender.volcano.states import Action
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
@@ -278,6 +279,17 @@ def test_how_long_it_ran() -> None:
     assert [each.status for each in status.conditions or ()] == ["Pending", "Running", "Completed"]
 
 
+def test_a_job_that_has_ended_keeps_its_counts() -> None:
+    given = job(status=in_phase("Running"), min_success=1)
+    given = after(given, look(given, pod(0, "Succeeded"), pod(1)))
+    assert (given.status.state.phase, given.status.running) == ("Completed", 1)
+    given = after(given, look(given, pod(0, "Succeeded"), pod(1)))
+    assert (given.status.succeeded, given.status.terminating) == (1, 1)
+    given = after(given, look(given, pod(0, "Succeeded")))
+    assert (given.status.succeeded, given.status.terminating) == (1, 0)
+    assert look(given).status == given.status
+
+
 def test_conditions_have_each_phase_once() -> None:
     given, seen = job(), []
     for pods in ((), (pod(0), pod(1)), (pod(0), pod(1, "Pending")), (pod(0), pod(1))):
@@ -341,14 +353,19 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
     ],
 )
 def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
+    """Once: when it begins."""
     found = look(given, pod(0, "Failed"))
-    said = [each.message for each in found.remarks if each.reason is EventReason.JOB_FAULTY]
-    assert any(words in each for each in said), said
+    assert any(words in each for each in faults(found)), found.remarks
+    assert faults(look(after(given, found), pod(0, "Failed"))) == []
+
+
+def faults(found: Plan) -> list[str]:
+    return [each.message for each in found.remarks if each.reason is EventReason.JOB_FAULTY]
 
 
 def test_all_that_is_wrong_is_one_remark() -> None:
     wrong = job(min_available=9, plugins={"magic": None, "svc": ["--loud"]})
-    [said] = [each.message for each in look(wrong).remarks if each.reason is EventReason.JOB_FAULTY]
+    [said] = faults(look(wrong))
     assert all(words in said for words in ("got 9", "'magic'", "flag --loud"))
 
 
