@@ -54,7 +54,7 @@ _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most b
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
 KEPT_AS_READ = 4096  # selectors of terms
-_SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too
+_SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too, and of such selectors
 _BEYOND = ""  # no namespace
 _NOWHERE = b"[]"  # a node affinity that no node meets
 
@@ -337,9 +337,16 @@ def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     return _terms(known[:_MOST_OF_OTHERS], namespace)
 
 
-@lru_cache(maxsize=KEPT_AS_READ)
 def _selector(encoded: bytes) -> LabelSelector | None:
+    return _read(encoded) if len(encoded) <= _SHORT else _read_long(encoded)
+
+
+@lru_cache(maxsize=KEPT_AS_READ)
+def _read(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
+
+
+_read_long = lru_cache(maxsize=64)(_read.__wrapped__)  # few, since they stay when their pods are gone
 
 
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:

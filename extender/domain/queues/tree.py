@@ -134,6 +134,8 @@ class Queues:
 
     def _protection_of(self, name: str) -> Protection:
         """Each part of it by the nearest queue, this one included, that says anything of it."""
+        if name not in self.records:  # whatever a pod names: of that nothing is kept
+            return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
             honour = (each.honour for each in rules if each.honour is not None)
@@ -163,6 +165,8 @@ class Queues:
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
         """Those of a queue, or of the nearest one above it that has some: its nodes are all they may use."""
+        if name not in self.records:
+            return ()
         if name not in self._flavors:
             self._flavors[name] = next((each.flavors for each in self._upwards(name) if each.flavors), ())
         return self._flavors[name]

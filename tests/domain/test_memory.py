@@ -1,0 +1,70 @@
+"""Of what tenants name, next to nothing stays in memory once their objects are gone."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api import keys
+from extender.domain.model.shapes import Term
+from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
+from tests.domain.world import World
+
+TIMES, FEW = 150, 100  # pods, and how many may be remembered, by what counts shapes from round to round
+NAME = "gone-with-its-pod"
+
+
+def left(*roots: object) -> set[str]:
+    """The texts with that name which these objects lead to."""
+    texts, known, to_see = set[str](), dict[int, object](), list(roots)
+    while to_see:
+        each = to_see.pop()
+        if id(each) in known or isinstance(each, type | ModuleType | FunctionType):
+            continue
+        known[id(each)] = each
+        if isinstance(each, str) and NAME in each:
+            texts.add(each)
+        to_see.extend(gc.get_referents(each))
+        if isinstance(each, dict):  # of texts the collector does not ask for the keys
+            to_see.extend(each)
+        if isinstance(each, msgspec.Struct):  # nor for anything of those that it leaves out
+            to_see.extend(getattr(each, field) for field in each.__struct_fields__)
+    return texts
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda text: {"queue": text},
+        lambda text: {"group": text},
+        lambda text: {"group": "g", "role": text},
+        lambda text: {"owner": text},
+        lambda text: {"labels": {text: "a", "b": text}},
+        lambda text: {"more": {f"example.com/{text}": "1"}},
+        lambda text: {"selector": {"a": text}},
+        lambda text: {"affinity": apart(a=text)},
+        lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},
+        lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},
+    ],
+    ids=["queue", "group", "role", "owner", "labels", "resources", "selector", "terms", "run", "notes"],
+)
+def test_what_pods_named_is_forgotten_with_them(named: Callable[[str], dict[str, Any]]) -> None:
+    there = World(node("n"), queue("q"), group("g", 2), auto_groups=True).settle()
+    for number in range(TIMES):
+        there.add(pod("p", **named(f"{NAME}-{number}"))).settle()
+        there.delete("p").settle()
+    assert len(left(there.ledger, there.decisions)) <= FEW
+
+
+def test_few_long_selectors_of_terms_are_kept() -> None:
+    tracemalloc.start()
+    for number in range(300):
+        term = Term(HOSTNAME, None, b'{"matchLabels":{"a":"%d%s"}}' % (number, b"x" * 50_000))
+        assert term.label_selector is not None
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 8_000_000
