@@ -139,7 +139,8 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
         text = f"got {_shown(name)}, as another task; allowed is a name of its own"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
     members = sum(task.replicas for task in spec.tasks)
-    if spec.tasks and all(task.replicas >= 0 for task in spec.tasks) and (spec.min_available or 0) > members:
+    is_known = all(task.replicas >= 0 for task in spec.tasks)
+    if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= members:
         text = f"got {spec.min_available}; allowed are at most the {members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
     yield from _order_faults(names, spec.tasks)
@@ -165,8 +166,8 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
     for at, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, after = f"spec.tasks[{at}].dependsOn", task.depends_on
         needs[name] = (after.name if after is not None else None) or []
-        if unknown := next((needed for needed in needs[name] if needed not in known), None):
-            text = f"got {_shown(unknown)}; allowed are names of tasks of the job"
+        if unknown := [needed for needed in needs[name] if needed not in known]:
+            text = f"got {_shown(unknown[0])}; allowed are names of tasks of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if after is not None and after.iteration not in _ITERATIONS:
             text = f"got {_shown(after.iteration)}; allowed is any or all"

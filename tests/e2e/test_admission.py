@@ -98,7 +98,7 @@ def known(stage: Stage, judge: Muster, *names: str) -> None:
 def test_queues_get_what_they_leave_out(stage: Stage, judge: Muster) -> None:
     bare = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "bare"}}
     made = stage.api.create(QUEUES, bare)
-    assert (made["spec"]["weight"], made["spec"]["reclaimable"]) == (1, True)
+    assert (made["spec"]["weight"], made["spec"]["reclaimable"], made["spec"]["state"]) == (1, True, "Open")
     zero = stage.api.dry_run(QUEUES, objects.queue("zero", weight=0))
     assert zero["spec"]["weight"] == 1
 

@@ -1,12 +1,16 @@
 """Volcano Jobs at admission: what is filled in, what is refused, and what may change."""
 
+from graphlib import TopologicalSorter
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.api.objects.volcano import VolcanoJob
 from extender.volcano.admission import job_warnings, judge_change, judge_new
+from extender.volcano.defaults import with_defaults
 
 Json = dict[str, Any]
 FAILED = {"event": "PodFailed", "action": "RestartJob"}
@@ -160,3 +164,32 @@ def test_what_came_past_admission_may_still_be_changed_elsewhere() -> None:
     bad = job(tasks=[{"name": "a", "replicas": -1}] * 2)
     assert judge_new(bad)
     assert judge_change(bad, bad) == []
+
+
+COUNTS = st.none() | st.integers(-1, 3)
+NAMES = st.sampled_from(["", "a", "b", "default1"])
+TASKS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": NAMES,
+            "replicas": st.integers(0, 3),
+            "minAvailable": COUNTS,
+            "dependsOn": st.none() | st.fixed_dictionaries({"name": st.lists(NAMES, max_size=1)}),
+        }
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda task: task["name"],
+)
+
+
+@given(TASKS, COUNTS)
+def test_a_job_that_is_taken_can_become_whole_in_its_order(tasks: list[Json], needed: int | None) -> None:
+    made = job(tasks=tasks, minAvailable=needed)
+    if judge_new(made):
+        return
+    spec = with_defaults(made).spec
+    assert len(spec.tasks) == len(tasks)
+    assert 0 <= (spec.min_available or 0) <= sum(task.replicas for task in spec.tasks)
+    needs = {task.name: (task.depends_on and task.depends_on.name) or () for task in spec.tasks}
+    assert {*TopologicalSorter(needs).static_order()} == needs.keys()
