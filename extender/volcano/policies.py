@@ -96,8 +96,11 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
             by_task[pod.task].append(pod)
     for task in job.spec.tasks:
         yield from _of_task(task, by_task[task.name], job.status.version)
-    if group_phase == UNKNOWN:
-        at = max((pod.created for pod in pods), default=0.0)
+    current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
+    without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
+    # The group may still say so of pods that are gone.
+    if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
+        at = max(without_node)
         yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
 
 

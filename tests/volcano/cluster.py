@@ -49,6 +49,7 @@ class Cluster:
     lost: list[JobRequest] = field(default_factory=list)  # what Muster remembers of pods that went
     deleted: set[str] = field(default_factory=set)  # UIDs of pods that this life of Muster deleted
     uids: "count[int]" = field(default_factory=count)
+    phases: list[JobPhase] = field(default_factory=list)  # that it has had
     created: list[tuple[str, int, int]] = field(default_factory=list)  # name, version and retry count
 
     def __post_init__(self) -> None:
@@ -69,6 +70,8 @@ class Cluster:
         if found.status != given.status and given is self.job and writes > 0:
             writes -= 1
             self._judge_phase(found)
+            if found.status.state.phase != self.job.status.state.phase:
+                self.phases.append(phase_of(found.status.state.phase))
             self._put(replace(self.job, status=found.status))
         elif _of_turn(found.status) != _of_turn(given.status):
             self._forget(writes)
@@ -161,6 +164,13 @@ class Cluster:
             request = request_of(with_defaults(self.job), pod, None, self.now)
             self.lost += [request] if request is not None else []
 
+    def crowd_out(self, number: int) -> None:
+        """A pod loses its node to others, and what is made in its place finds none."""
+        self.evict(number)
+        self.remove(number)
+        self.look()
+        self.group_phase = "Unknown"
+
     def scale(self, number: int, replicas: int) -> None:
         tasks = list(self.job.spec.tasks)
         at = number % len(tasks)
@@ -170,6 +180,15 @@ class Cluster:
     def ask(self, action: Action) -> None:
         if self.command is None:
             self.command = JobRequest(action, message="a Command")
+
+    def start(self) -> None:
+        """All pods that it may have run."""
+        for _ in range(len(self.job.spec.tasks) + 1):
+            while self.look().creates:
+                pass
+            for _ in self.pods:
+                self.run(0)
+        self.look()
 
     def rest(self, most: int = 400) -> int:
         """Pods run and succeed, what is deleted goes, until nothing changes. How many looks it took."""

@@ -47,9 +47,19 @@ def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("TerminateJob", event)], *pods) == ("TerminateJob" if fits else "")
 
 
-@pytest.mark.parametrize(("group", "fits"), [("Unknown", True), ("Running", False), ("", False)])
-def test_a_group_of_which_only_some_run(group: str, fits: bool) -> None:
-    assert asks([policy("RestartJob", "Unknown")], pod(0), group=group) == ("RestartJob" if fits else "")
+@pytest.mark.parametrize(
+    ("group", "pods", "fits"),
+    [
+        ("Unknown", [pod(0), pod(1, "Pending")], True),
+        ("Running", [pod(0), pod(1, "Pending")], False),
+        ("", [pod(0), pod(1, "Pending")], False),
+        ("Unknown", [pod(0), pod(1, "Pending", ran=True)], False),
+        ("Unknown", [pod(0, "Pending"), pod(1, "Pending")], False),  # of the time before a restart
+        ("Unknown", [pod(0, deleting=True), pod(1, "Pending")], False),
+    ],
+)
+def test_a_group_of_which_only_some_run(group: str, pods: list[JobPod], fits: bool) -> None:
+    assert asks([policy("RestartJob", "Unknown")], *pods, group=group) == ("RestartJob" if fits else "")
 
 
 @pytest.mark.parametrize(
