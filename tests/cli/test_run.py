@@ -310,10 +310,11 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_its_last_words_and_no_process_is_left(
     running: "subprocess.Popen[str]", number: signal.Signals
 ) -> None:
+    """As Ctrl-C does on a terminal."""
     family = descendants(running.pid)
     assert len(family) >= 2
     running.send_signal(number)

@@ -1,13 +1,14 @@
 """The budget of a round: no group takes all places in the window, or keeps room idle, indefinitely."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import ZONE, group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes
+from tests.property_examples import examples
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 SMALL = replace(LIMITS, window=4)
@@ -173,6 +174,7 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
     raise AssertionError(f"still {world.reason('gang')}")
 
 
+@settings(max_examples=examples(40))
 @given(
     groups=st.integers(1, 4),
     missing=st.integers(1, 6),

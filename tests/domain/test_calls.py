@@ -72,5 +72,5 @@ class Calls(RuleBasedStateMachine):
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 
 
-Calls.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=20)
+Calls.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=20)
 TestCalls = Calls.TestCase

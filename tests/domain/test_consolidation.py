@@ -435,7 +435,7 @@ running = st.tuples(
 )
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.integers(2, 4),
     st.lists(running, min_size=2, max_size=8),
@@ -533,5 +533,5 @@ class Moving(RuleBasedStateMachine):
         self.world.decide()
 
 
-Moving.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=20, deadline=None)
+Moving.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=20, deadline=None)
 TestMoving = Moving.TestCase

@@ -18,7 +18,7 @@ from tests.domain.world import World, comparable
 from tests.property_examples import examples
 
 KINDS = ("spot", "ondemand", "gpu")
-FEW = settings(max_examples=examples(60))
+FEW = settings(max_examples=examples(25))
 some_kind = st.sampled_from((*KINDS, "none"))
 some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {"pods": "2"}])
 

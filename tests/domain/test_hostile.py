@@ -345,6 +345,6 @@ class Hostile(RuleBasedStateMachine):
 
 
 Hostile.TestCase.settings = settings(
-    max_examples=examples(40), stateful_step_count=25, report_multiple_bugs=False
+    max_examples=examples(20), stateful_step_count=25, report_multiple_bugs=False
 )
 TestHostile = Hostile.TestCase

@@ -87,7 +87,7 @@ def never_faulty(world: World) -> None:
 
 
 @settings(
-    max_examples=examples(60),
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

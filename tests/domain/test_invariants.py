@@ -14,7 +14,7 @@ from tests.domain.world import World, comparable, gang, timestamp
 from tests.property_examples import examples
 
 SIZES = ("250m", "1", "2", "3")
-FEW = settings(max_examples=examples(60))
+FEW = settings(max_examples=examples(25))
 
 
 @st.composite

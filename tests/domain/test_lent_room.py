@@ -136,7 +136,7 @@ def test_what_is_not_known_is_a_fault_of_the_queue() -> None:
     )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), min_size=1, max_size=5),
     st.integers(0, 2),

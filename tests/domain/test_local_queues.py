@@ -344,7 +344,7 @@ EVENTS = {
 }
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.permutations(sorted(EVENTS)), st.sets(st.integers(0, len(EVENTS))))
 def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int]) -> None:
     world = World()
@@ -362,7 +362,7 @@ def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int])
     }
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.tuples(

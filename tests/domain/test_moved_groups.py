@@ -130,7 +130,7 @@ STEPS: dict[str, Callable[[World, str], Any]] = {
 }
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.sampled_from("xyz")), max_size=12))
 def test_no_way_of_moving_groups_passes_a_ceiling(steps: list[tuple[str, str]]) -> None:
     """Three groups of 1 cpu, sent to and fro between ceilings of 2 and of 1: as many start as both allow."""

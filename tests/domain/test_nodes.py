@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.api.objects.cluster import Taint
@@ -29,6 +29,7 @@ from extender.domain.model.shapes import NodeTest, Shape, Shapes
 from extender.domain.snapshot.nodes import NodeIndex, NodeRecord, NodeTable
 from tests.domain.builders import node, on_nodes, pod, stranger
 from tests.domain.world import World, gang, key, single
+from tests.property_examples import examples
 
 KEYS, VALUES, NAMES = ("disk", "cores", "metadata.name"), ("ssd", "8", "16", "", "9" * 30), ("n0", "n1")
 
@@ -56,6 +57,7 @@ specs = st.builds(
 parts = st.sampled_from([None, *parts_of([{"disk": "ssd"}, {"cores": "8"}, {}])])
 
 
+@settings(max_examples=examples(40))
 @given(
     st.lists(nodes_, min_size=1, max_size=6),
     st.lists(st.tuples(specs, parts), min_size=1, max_size=4),

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.world import LIMITS, World, comparable, gang
+from tests.property_examples import examples
 
 HOUR = 3600.0
 KEPT = replace(LIMITS, usage_half_life=HOUR)
@@ -79,6 +80,7 @@ def test_in_a_fair_queue_who_has_used_least_goes_first() -> None:
     assert world.verdict("his") is Verdict.STARTING
 
 
+@settings(max_examples=examples(30))
 @given(st.lists(st.sampled_from(["wait", "come", "start", "end"]), max_size=12))
 def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: list[str]) -> None:
     world = used(queue("root", fair_share="Historical"), queue("a", strategy="fair"), queue("b"))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.api import keys
@@ -15,6 +15,7 @@ from extender.domain.scheduling.results import coarse
 from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang
+from tests.property_examples import examples
 
 CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
 
@@ -101,6 +102,7 @@ def test_positions_of_long_lines_have_two_digits() -> None:
     ]
 
 
+@settings(max_examples=examples(30))
 @given(
     st.sampled_from(["", "fifo", "priority", "rotation", "mixed"]),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=2, max_size=6),

@@ -357,13 +357,13 @@ def line_of(world: World) -> list[GroupView]:
 
 
 @given(strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]), coming=COMING)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_all_start_in_the_end(strategy: str, coming: list[tuple[str, int]]) -> None:
     list(played(strategy, coming))
 
 
 @given(coming=COMING)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
     for world, starts in played("fifo", coming):
         names = [view.key.partition("/")[2] for view in line_of(world)]
@@ -373,7 +373,7 @@ def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
 
 
 @given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=COMING)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple[str, int]]) -> None:
     """Nobody starts in front of a group of the same size that has a higher priority, or the same and came
     earlier: where turns count, only if neither of them was ever passed."""
@@ -388,7 +388,7 @@ def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple
 
 
 @given(coming=st.lists(SIZES, min_size=3, max_size=8))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_in_rotation_nobody_is_passed_twice_before_all_had_a_turn(coming: list[str]) -> None:
     """Rotations of groups that wait are never more than one apart."""
     for world, _ in played("rotation", [(size, 0) for size in coming]):

@@ -83,39 +83,36 @@ def _impatient(workload: VirtualWorkload, patience: float = PATIENCE) -> Virtual
     return replace(workload, queues=tuple(queues))
 
 
-SIZES = pytest.mark.parametrize(("members", "cpus"), [(3, 4), (1, 4), (2, 3)])
-LONG = settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SIZES = st.sampled_from([(3, 4), (1, 4), (2, 3)])  # of the large gang: its members, and the cpus of each
+LONG = settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@SIZES
 @LONG
-@given(jobs=st.lists(job(st.sampled_from([None, 0.0, 0.1, 1.0, 30.0])), min_size=1, max_size=12))
+@given(size=SIZES, jobs=st.lists(job(st.sampled_from([None, 0.0, 0.1, 1.0, 30.0])), min_size=1, max_size=12))
 def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
-    members: int, cpus: int, jobs: list[Job]
+    size: tuple[int, int], jobs: list[Job]
 ) -> None:
     """What is declared is at most 30 times as long as it takes; nobody passes after the first promise, and
     then all that stands on the nodes has ended after the longest time that any runs."""
-    began = run(jobs, members, cpus).began
+    began = run(jobs, *size).began
     assert began is not None
     assert began <= CAME + PATIENCE + 30.0 * LONGEST + 2.0 * LONGEST
 
 
-@SIZES
 @LONG
-@given(jobs=st.lists(job(st.just(0.0)), min_size=1, max_size=12))
-def test_lies_about_short_runs_put_the_start_off_by_little(members: int, cpus: int, jobs: list[Job]) -> None:
-    began = run(jobs, members, cpus).began
+@given(size=SIZES, jobs=st.lists(job(st.just(0.0)), min_size=1, max_size=12))
+def test_lies_about_short_runs_put_the_start_off_by_little(size: tuple[int, int], jobs: list[Job]) -> None:
+    began = run(jobs, *size).began
     assert began is not None
     assert began <= CAME + PATIENCE + 5.0 * LONGEST
 
 
-@SIZES
 @LONG
-@given(jobs=st.lists(job(st.sampled_from([1.0, 1.5, 3.0])), min_size=1, max_size=12))
+@given(size=SIZES, jobs=st.lists(job(st.sampled_from([1.0, 1.5, 3.0])), min_size=1, max_size=12))
 def test_with_honest_run_times_the_start_is_never_later_than_promised(
-    members: int, cpus: int, jobs: list[Job]
+    size: tuple[int, int], jobs: list[Job]
 ) -> None:
-    watch = run(jobs, members, cpus)
+    watch = run(jobs, *size)
     assert watch.began is not None
     assert all(watch.began <= promise for promise in watch.promised)
 

@@ -83,7 +83,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 
 @given(rows())
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -> None:
     """The watchman asserts that at every moment."""
     result = run_rows(*given_rows)

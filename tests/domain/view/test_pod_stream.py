@@ -14,15 +14,15 @@ from extender.domain.view.pod_stream import PodList
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World
+from tests.property_examples import examples
 
-WORLDS = 8000
-EACH = 1000  # in a test
+TESTS, WORLDS = 4, examples(500)  # in each
 N1 = Appearance("n1")
 
 
-@pytest.mark.parametrize("first", range(0, WORLDS, EACH))
+@pytest.mark.parametrize("first", range(0, TESTS * WORLDS, WORLDS))
 def test_the_scheduler_believes_a_history_that_the_api_could_have_had(first: int) -> None:
-    for seed in range(first, first + EACH):
+    for seed in range(first, first + WORLDS):
         world = World(seed)
         try:
             world.run(120)
