@@ -758,3 +758,12 @@ def test_what_is_decided_beside_pods_that_leave_stays_decided() -> None:
     before = world.decisions.groups
     assert evicted(world)
     assert world.settle().decisions.groups == before
+
+
+@pytest.mark.parametrize("there", [(), ("m",), ("m", "n")], ids=len)
+def test_nobody_makes_room_for_members_that_a_group_starts_without(there: tuple[str, ...]) -> None:
+    world = World(*nodes(*there, cpu="1"), queue("a"), queue("b"), gang("x", 1, min_member=0, queue="a"))
+    holders = [pod(f"low-{n}", "low", on=each) for n, each in enumerate(there or ("gone",))]
+    world.add(group("low", 1, queue="b"), holders).settle().pass_time(301.0)
+    assert world.reason("x") is Reason.NO_ROOM
+    assert world.decision("x").reclaim is None

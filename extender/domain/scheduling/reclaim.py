@@ -219,12 +219,15 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
 
 def _starving(round_: Round) -> list[GroupView]:
     """Groups that lack room or a share, and have waited for as long as their queue lets its groups wait
-    before others make room; without a timestamp, they have."""
+    before others make room; without a timestamp, they have. Others make none for members that a group starts
+    without."""
     starving: list[GroupView] = []
     for key, decision in list(round_.decided.items()):
         if decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None:
             group = round_.snapshot.groups[key]
             with Guard(round_, group):
+                if not missing(group).members:
+                    continue
                 after = round_.snapshot.queues[group.queue].record.preemption.after
                 since = ready_since(group)
                 if not (after and since) or round_.is_due(round_.snapshot.moment(since) + after):
