@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -162,3 +164,41 @@ def test_jobs_that_others_let_go_are_left_alone() -> None:
     assert world.work().steps == []
     world.ledger.intake.leave_jobs(())
     assert world.work().note_of("j") == "now"
+
+
+Deed = tuple[str, str, int]  # what is done, to which job, and for how many seconds or pods
+DEEDS = st.tuples(
+    st.sampled_from(["run", "end", "AbortJob", "ResumeJob", "pass"]),
+    st.sampled_from(["a", "b"]),
+    st.integers(1, 4),
+)
+
+
+@settings(max_examples=25)
+@given(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.lists(DEEDS, min_size=3, max_size=12))
+def test_whatever_happens_only_what_was_let_go_has_pods_and_what_is_stopped_has_none(
+    workers: tuple[int, int], deeds: list[Deed]
+) -> None:
+    world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))
+    for each, count in zip("ab", workers, strict=True):
+        world.submit(volcano_job(each, task("m", 1), task("w", count), queue="q")).work()
+    for deed, name, number in deeds:
+        if deed == "pass":
+            world.pass_time(40.0 * number)
+        elif deed == "run":
+            planned = [pod for pod in world.pods_of(name) if world.plan(world.unit_name(name)).get(pod)]
+            world.scheduler_takes(*planned).run(*planned)
+        elif deed == "end" and world.note_of(name):
+            world.finish(*(pod for pod in world.pods_of(name) if world.pods[pod].spec.node_name))
+            world.set_phase(name, "Completed")
+        elif deed in ("AbortJob", "ResumeJob"):
+            phase = world.jobs[name].status.get("state", {}).get("phase")
+            if (phase == "Aborted") is (deed == "ResumeJob") and phase != "Completed":
+                world.command(name, deed)
+        world.work()
+        for each, told in world.jobs.items():
+            phase = told.status.get("state", {}).get("phase", "")
+            assert phase == "Completed" or bool(world.pods_of(each)) is not world.suspended(each)
+            assert phase != "Aborted" or not world.note_of(each)
+        holding = [pod for pod in world.pods.values() if pod.spec.node_name and pod.status.phase == "Running"]
+        assert len(holding) <= 4

@@ -15,6 +15,7 @@ POD, GROUP = (
 PLUGINS = {"group": "scheduling.x-k8s.io", "version": "v1alpha1", "kind": "PodGroup"}
 BATCH = {"group": "batch", "version": "v1", "kind": "Job"}
 JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
+VOLCANO = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
 
 
@@ -63,6 +64,8 @@ def noted(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more
         (in_template("vip"), JOB_SET, "vip/JobSet"),
         ({**in_template("vip"), "spec": {"replicatedJobs": "bad"}}, JOB_SET, ""),
         (named(value="not-there"), JOB_SET, ""),
+        ({"metadata": {"name": "x"}, "spec": {"queue": "vip"}}, VOLCANO, "vip/Job"),
+        (named(), VOLCANO, ""),  # whose spec alone names its queue
     ],
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])

@@ -189,7 +189,7 @@ def job_record(
     try:
         record = replace(record, least=least_of(row, obj))
         sets = _first_sets(obj, table)
-        declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
+        declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
         completions = at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
