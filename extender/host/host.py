@@ -1,19 +1,12 @@
 """Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
 
-    reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
-                     ▲                                            ▲
-                     └── verbs: filter, prioritize, preempt, bind ┘
-
-With Python's defaults, half the time of a busy cycle goes into looking for garbage: collections are made
-fewer. A full one looks at each object, with all threads stopped: a quarter of a second for 10,000 groups on
-5,000 nodes. What the watches read at first mostly stays, so it is left out.
+reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
+                 ▲                                            ▲
+                 └── verbs: filter, prioritize, preempt, bind ┘
 """
 
-import gc
 import socket
 import time
-from collections.abc import Callable
-from functools import cache
 from threading import RLock
 
 import msgspec
@@ -32,6 +25,7 @@ from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
+from extender.host.memory import FreedMemory, collect_less_often, long_lived, share_heaps
 from extender.host.ports import SchedulerView, Webhooks
 from extender.host.tls import MutualTls
 from extender.kube.calls import ApiClient
@@ -54,13 +48,13 @@ log = logger(__name__)
 
 _READERS = 16  # connections for watches, and for single reads of pods and the Lease
 _STUCK = 30.0  # seconds without a cycle after which /livez fails
-_THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 
 
 def serve(configuration: Configuration, ports: Ports) -> None:
     """Serve until a signal. Raises InvalidConfiguration if no cluster is named."""
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
+    share_heaps()
     connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
@@ -134,6 +128,7 @@ class Host:
         self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
+        self._freed_memory = FreedMemory()
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             synced = self._feed.synced
@@ -173,6 +168,7 @@ class Host:
         self._unconfirmed.start()
         self._feed.start()
         self._cycle.start()
+        self._freed_memory.start()
         self.tls.start()
         ready = self._feed.checks() | self.tls.checks()
         live: dict[str, Check] = {
@@ -213,6 +209,7 @@ class Host:
         if self._webhooks:
             self._webhooks.stop()
         self._leadership.stop()
+        self._freed_memory.stop()
         self._cycle.stop()
         self._controllers.stop()
         self._feed.stop()
@@ -224,19 +221,3 @@ class Host:
     def _is_deciding(self) -> str | None:
         silent = time.monotonic() - self._cycle.last_run
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
-
-
-def collect_less_often() -> None:
-    gc.set_threshold(*_THRESHOLDS)
-
-
-def long_lived(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """`synced`, which takes all that is there from garbage collection once it is true for the first time."""
-    freeze_once = cache(gc.freeze)
-
-    def ready() -> bool:
-        if is_synced := synced():
-            freeze_once()
-        return is_synced
-
-    return ready

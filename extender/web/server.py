@@ -14,7 +14,6 @@ get the HTTP status for their fault.
 """
 
 import asyncio
-import ctypes
 import os
 import resource
 import signal
@@ -48,8 +47,6 @@ from extender.web.listen import BACKLOG
 
 LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
-_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
-_LARGE = 256 * 1024  # bytes
 _JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
 GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
@@ -137,13 +134,6 @@ def serve(
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by
-    # another: 50,000 requests made the process 250 MB larger, with two heaps only 50 MB. And once a large
-    # block has been freed, blocks of its size come from the heap, where others keep them from being given
-    # back: set by hand, the threshold stays, and the largest bodies leave nothing behind (`make fuzz`).
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
     limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
     ending = _Ending(on_stop)

@@ -1,11 +1,14 @@
-"""Garbage collections are few, and leave out what the watches read at first, once it is all there."""
+"""Garbage collections are few, and leave out what the watches read at first, once it is all there; and what
+was freed is given back."""
 
 import gc
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from extender.host.host import collect_less_often, long_lived
+from extender.host.memory import FreedMemory, collect_less_often, long_lived
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +41,19 @@ def test_collections_are_fewer_before_and_after() -> None:
     collect_less_often()
     assert long_lived(lambda: True)()
     assert all(now > default for now, default in zip(gc.get_threshold()[:2], before[:2], strict=True))
+
+
+def test_what_was_freed_between_what_stays_is_given_back() -> None:
+    """50 MB, of which each fiftieth block stays."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    freed = FreedMemory()
+    blocks = [bytes(1000) for _ in range(50_000)]
+    freed.look()
+    stays, most = blocks[::50], resident()
+    del blocks
+    freed.look()
+    assert resident() < most - 25_000_000
+    assert len(stays) == 1000
