@@ -23,6 +23,7 @@ from extender.telemetry import metrics
 
 MARKS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
+_FEW = 25  # objects of which each may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
@@ -230,10 +231,17 @@ class ApiClient(Requests):
         """Raises Conflict if an event of this name exists already."""
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
-    def warnings(self, namespace: str, fields: str, most: int = 500) -> list[Event]:
-        """The Events of type Warning that these field selectors choose, `most` of them."""
-        query = {"fieldSelector": f"type=Warning,{fields}", "limit": str(most)}
-        return self._get(resources.EVENTS.path(namespace), Page[Event], query=query).items or []
+    def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
+        """The Events of type Warning that these field selectors choose, about `most` of them. A few at a
+        time: tenants write them, too, each as large as the API server takes it."""
+        found, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_FEW)}
+        while len(found) < most:
+            page = self._get(resources.EVENTS.path(namespace), Page[Event], query=query)
+            found += page.items or ()
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        return found
 
     def patch_event(self, namespace: str, name: str, patch: Json) -> None:
         """Raises NotFound if the event has expired, an hour after it was last written."""

@@ -8,7 +8,7 @@ then follows a null pointer, and the process ends with SIGSEGV (seen with msgspe
 a start). So structs are learnt before there are threads, and decoders of generic ones made one at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -90,6 +90,16 @@ class Page(msgspec.Struct, Generic[Item], frozen=True):
     items: list[Item] | None = None
 
 
+FIRST_PAGE = 50  # objects
+_LARGEST_PAGE, _PAGE_SIZE = 500, 16 * 2**20  # objects and bytes
+
+
+def next_page(objects: int, size: int) -> int:
+    """How many objects to ask for next, if they are as large as these, which have `size` bytes together: a
+    tenant may write thousands of more than a megabyte each."""
+    return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
+
+
 class Decoders(Generic[T]):
     """The decoders for one kind of object, made once."""
 
@@ -98,17 +108,17 @@ class Decoders(Generic[T]):
         self._object = decoder_of(kind)
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
-    def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Bad]]:
+    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T | Bad]]:
         try:
             page = self._page.decode(body)
-            return page.metadata, iter(page.items or ())
+            return page.metadata, page.items or ()
         except UNREADABLE:
             pass
         try:
             raw_page = _RAW_PAGE.decode(body)
         except UNREADABLE as fault:
             raise Ambiguous(f"not a list: {fault}") from fault
-        return raw_page.metadata, map(self.object, raw_page.items or ())
+        return raw_page.metadata, [self.object(raw) for raw in raw_page.items or ()]
 
     def object(self, raw: msgspec.Raw) -> T | Bad:
         try:

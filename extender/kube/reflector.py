@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import Connection, QueryParams, Stream
-from extender.kube.decoding import Bad, Decoders, NamedObject, event, identity
+from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, NamedObject, event, identity, next_page
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -36,7 +36,6 @@ ObjectKey = tuple[str, str]  # namespace, name
 
 _REMEMBERED_BAD = 100
 _LONGEST = 300  # characters of a fault
-_PAGE = 500
 _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
@@ -256,12 +255,13 @@ class Reflector(Generic[T]):
         """Pass on all pages. While one is taken in, the server prepares the next."""
         present: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
-            page = reader.submit(self._page, "")
+            page = reader.submit(self._page, "", FIRST_PAGE)
             while True:
-                head, items = self._decoders.page(page.result())
+                body = page.result()
+                head, items = self._decoders.page(body)
                 self.last_contact = self._clock()
                 if head.continue_:
-                    page = reader.submit(self._page, head.continue_)
+                    page = reader.submit(self._page, head.continue_, next_page(len(items), len(body)))
                 present.update(map(self.inventory.put, items))
                 if not head.continue_:
                     break
@@ -270,9 +270,9 @@ class Reflector(Generic[T]):
             self.relists += 1
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
 
-    def _page(self, following: str) -> bytes:
+    def _page(self, following: str, most: int) -> bytes:
         """A page whose token is too old raises Gone, and the next round starts over."""
-        with self._open({"limit": _PAGE, "continue": following}, _LIST_TIMEOUT) as stream:
+        with self._open({"limit": most, "continue": following}, _LIST_TIMEOUT) as stream:
             return stream.read()
 
     def _watch(self) -> None:

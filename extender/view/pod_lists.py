@@ -9,11 +9,10 @@ from multidict import CIMultiDictProxy
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances
 from extender.domain.view.codec import BrokenPods, ListedPod, PodCodec, PodListWriter, PodPage, UnwritablePod
 from extender.domain.view.pod_stream import PodList, WaitingPod, WaitingPods
+from extender.kube.decoding import FIRST_PAGE, next_page
 from extender.telemetry import metrics
 from extender.view.target import MalformedTarget, ViewTarget
 from extender.view.upstream import CutOff, Upstream, UpstreamGone, for_client
-
-_PAGE = "500"  # pods
 
 
 class PodLists:
@@ -26,8 +25,8 @@ class PodLists:
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
-            return target.asking(limit=_PAGE)
-        return target.asking(limit=_PAGE, resourceVersion=None, resourceVersionMatch=None)
+            return target.asking(limit=str(FIRST_PAGE))
+        return target.asking(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
 
     async def send(
         self,
@@ -59,8 +58,8 @@ class PodLists:
     ) -> None:
         """Reads the unbound pods, of which another process may have shown some. Raises UpstreamGone."""
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
-        kept = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector"), "limit": _PAGE}
-        first = target._replace(query="").asking(**kept)
+        kept = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
+        first = target._replace(query="").asking(**kept, limit=str(FIRST_PAGE))
         met = {}
         try:
             page = await self._page(first, headers, codec)
@@ -78,7 +77,9 @@ class PodLists:
         """The pods of this page and of those after it."""
         yield page.pods
         while page.more:
-            next_ = first.asking(resourceVersion=None, resourceVersionMatch=None, **{"continue": page.more})
+            limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
+            further = {"continue": page.more, "limit": limit}
+            next_ = first.asking(resourceVersion=None, resourceVersionMatch=None, **further)
             page = await self._page(next_, headers, codec)
             yield page.pods
 

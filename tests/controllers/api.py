@@ -151,7 +151,7 @@ class Api(ApiClient):
     ) -> None:
         self._note("pod template", template["metadata"]["name"], template)
 
-    def warnings(self, namespace: str, fields: str, most: int = 500) -> list[Event]:
+    def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
         self._note("warnings", fields)
         return list(self.events.get(fields, ()))
 

@@ -350,3 +350,19 @@ def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClie
     (request,) = server.requests
     asked = {"verb": "watch", "group": "autoscaling.x-k8s.io", "resource": "provisioningrequests"}
     assert request.json["spec"] == {"resourceAttributes": asked}
+
+
+def test_events_are_read_a_few_at_a_time(server: Server, cluster: ApiClient) -> None:
+    """Whoever may write some decides how large they are, and how many there are."""
+
+    def few(following: str) -> Reply:
+        events = [{"metadata": {}, "reason": "FailedCreate", "message": "no"}] * 25
+        return Reply(body=json.dumps({"metadata": {"continue": following}, "items": events}).encode())
+
+    server.script.extend(few(f"t{number}") for number in range(1, 30))
+    assert len(cluster.warnings("ns", "reason=FailedCreate")) == 200
+    assert [each.query.get("continue", "") for each in server.requests] == [
+        "",
+        *(f"t{n}" for n in range(1, 8)),
+    ]
+    assert {each.query["limit"] for each in server.requests} == {"25"}

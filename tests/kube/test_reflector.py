@@ -108,7 +108,7 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Serve
     assert rounds.run() == ["a@1", "b@2"]
     first, second, watch = server.requests
     assert first.path == "/api/v1/pods"
-    assert first.query == {"limit": "500"}
+    assert first.query == {"limit": "50"}
     assert second.query == {"limit": "500", "continue": "t1"}
     assert watch.query == {
         "watch": "1",
@@ -116,6 +116,20 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Serve
         "resourceVersion": "7",
         "timeoutSeconds": "400",
     }
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "limit"), [(4.0, "3"), (1.0, "15"), (0.1, "159"), (0.01, "500"), (20.0, "1")]
+)
+def test_of_large_objects_a_page_has_few(
+    server: Server, rounds: Rounds, megabytes: float, limit: str
+) -> None:
+    """One tenant can write thousands of more than a megabyte; two pages are held at a time."""
+    large = "x" * int(megabytes * 2**20)
+    first = page(7, *(pod(name, 1, note=large) for name in "ab"), following="t1")
+    server.script.extend([first, page(7, pod("c", 2)), END])
+    assert rounds.run() == ["a@1", "b@1", "c@2"]
+    assert server.requests[1].query == {"limit": limit, "continue": "t1"}
 
 
 def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
@@ -195,7 +209,7 @@ def test_pages_that_expired_are_listed_again_from_the_first(server: Server, roun
     assert not rounds.reflector.synced
     server.script.extend([page(9, pod("b", 8)), END])
     assert rounds.run() == ["b@8", Removed("ns", "a", "uid-a")]
-    assert server.requests[2].query == {"limit": "500"}
+    assert server.requests[2].query == {"limit": "50"}
 
 
 def test_synced_means_that_every_page_was_delivered(server: Server, rounds: Rounds) -> None:

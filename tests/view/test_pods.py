@@ -181,14 +181,21 @@ def test_nothing_is_injected_before_the_initial_events_have_ended(stage: Stage) 
     assert stage.released.fresh_starts == 1
 
 
+def test_of_large_pods_a_page_has_few(stage: Stage) -> None:
+    stage.watch(known=False)
+    large = pod("a", "990", note="x" * 4 * 2**20)
+    asked = stage.answer_list(pod_list("1001", large, more="next"), pod_list("1001", pod("b", "995")))
+    assert asked[1].endswith("&continue=next&limit=3")
+
+
 def test_a_new_process_says_what_is_shown_and_what_is_not(stage: Stage) -> None:
     stage.released.change(("a", N1))
     _, client = stage.watch(known=False)
     asked = stage.answer_list(
         pod_list("1001", pod("a", "990"), pod("b", "991"), more="next"), pod_list("1001", pod("c", "995"))
     )
-    assert asked[0] == f"/api/v1/pods?fieldSelector={SELECTOR}%2Cspec.nodeName%3D&limit=500"
-    assert asked[1].endswith("&limit=500&continue=next")
+    assert asked[0] == f"/api/v1/pods?fieldSelector={SELECTOR}%2Cspec.nodeName%3D&limit=50"
+    assert asked[1].endswith("&continue=next&limit=500")
     client.head()
     assert [facts(event)[:3] for event in client.events(4)] == [
         ("DELETED", "a", "1000"),
@@ -349,7 +356,7 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
         pod_list("1000", pod("s", "992", "n3")),
     )
     asked = stage.answer_list(*pages)
-    assert asked[0] == f"/api/v1/pods?fieldSelector={SELECTOR}&limit=500"
+    assert asked[0] == f"/api/v1/pods?fieldSelector={SELECTOR}&limit=50"
     assert b"Content-Length" not in client.head()
     body = client.body()
     assert body["metadata"] == {"resourceVersion": "1000"}
