@@ -173,7 +173,7 @@ def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
     ]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     containers = [
-        {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}
+        {**container, "volumeMounts": [*items_at(container, "volumeMounts"), *mounts]}
         for container in items_at(spec, "containers")
     ]
-    return {**spec, "containers": containers, "volumes": [*(spec.get("volumes") or ()), *volumes]}
+    return {**spec, "containers": containers, "volumes": [*items_at(spec, "volumes"), *volumes]}

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from extender.api.durations import as_duration, moment, timestamp_at
 from extender.api.objects.volcano import JobCondition, JobStatus, TaskState, VolcanoJob, VolcanoJobState
 from extender.volcano.pods import JobPod, claim_names
-from extender.volcano.states import ENDED, JobPhase
+from extender.volcano.states import ENDED, JobPhase, phase_of
 
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
 def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
-    """As it is, in phase Pending if it has none, with what follows from its spec.
+    """As it is, in phase Pending if it has none that is known, with what follows from its spec.
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
     done by it. Or somebody has reset it: then it is as it was."""
@@ -27,7 +27,8 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
         version=max(job.status.version, *(pod.version for pod in pods), 0),
         retry_count=max(job.status.retry_count, *(pod.retry for pod in pods), 0),
     )
-    return status if status.state.phase else moved(status, JobPhase.PENDING, now)
+    phase = phase_of(status.state.phase)
+    return status if phase == status.state.phase else moved(status, phase, now)
 
 
 def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = "") -> JobStatus:

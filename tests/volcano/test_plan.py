@@ -31,6 +31,11 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
     assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
 
 
+def test_a_phase_that_nobody_knows_becomes_pending() -> None:
+    found = look(job(status=in_phase("Inqueue", version=1)))
+    assert (found.status.state.phase, found.status.version, len(found.creates)) == ("Pending", 1, 2)
+
+
 def test_a_job_that_waits_has_no_pods() -> None:
     found = look(job(), let_go=False)
     assert found.status.state.phase == "Pending"
