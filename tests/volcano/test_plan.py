@@ -330,6 +330,29 @@ def test_what_is_being_deleted_is_left_alone() -> None:
     assert (found.status, found.creates, found.deletes) == (gone.status, (), ())
 
 
+# ---- Volcano ran it before
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Completed", "Failed", "Terminated", "Aborted"])
+def test_a_job_that_volcano_ran_is_taken_over_as_it_is(phase: str) -> None:
+    """It notes no retry count where there was none yet, and counts what has ended as nothing."""
+    alive = phase in ("Pending", "Running")
+    pods = [pod(0, "Running" if alive else "Failed", version=3), pod(1, "Succeeded", version=1)]
+    noted = {"plugin-svc": "svc", "volume-pvc-j-pvc-x7": "j-pvc-x7"}
+    given = job(task("w", 3), min_available=3, status=in_phase(phase, version=3, controlled_resources=noted))
+    if alive:
+        pods.append(pod(2, phase, version=3))
+    found = look(given, *pods)
+    assert (found.status.state, found.status.version) == (given.status.state, 3)
+    assert (found.status.controlled_resources, found.deletes, found.creates) == (noted, (), ())
+
+
+def test_a_restart_that_volcano_began_is_brought_to_its_end() -> None:
+    pods = pod(0, version=1), pod(1, "Failed", version=1)
+    found = look(job(status=in_phase("Restarting", version=2, retry_count=1)), *pods)
+    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
+
+
 # ---- what is wrong with it
 
 
