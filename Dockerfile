@@ -23,6 +23,8 @@ COPY manifests/crds/podgroups.yaml manifests/crds/
 COPY manifests/crds/queues.yaml manifests/crds/
 COPY manifests/crds/resource-flavors.yaml manifests/crds/
 COPY manifests/quota/crd.yaml manifests/quota/
+COPY manifests/volcano-jobs/crd-cron-jobs.yaml manifests/volcano-jobs/
+COPY manifests/volcano-jobs/crd-jobs.yaml manifests/volcano-jobs/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.

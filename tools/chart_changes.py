@@ -23,6 +23,8 @@ WHEN = {
     "overruling": ".Values.overruling.enabled",
     **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
     "quota": ".Values.quota.enabled",
+    "volcano-jobs": ".Values.volcanoJobs.enabled",
+    "volcano-jobs-ssh": "and .Values.volcanoJobs.enabled .Values.volcanoJobs.ssh",
     "quota-marks": 'and .Values.quota.enabled (eq .Values.install "default-scheduler")',
 }
 # Files that are rendered under a condition more than their folder's.
@@ -31,6 +33,7 @@ ALSO_WHEN = {
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "quota-marks/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "quota/crd.yaml": ".Values.quota.crd",
+    **{f"volcano-jobs/crd-{kinds}.yaml": ".Values.volcanoJobs.crds" for kinds in ("jobs", "cron-jobs")},
 }
 
 # Replaced wherever it occurs.
@@ -91,6 +94,13 @@ CERTIFICATES = (
     "MUSTER_WEBHOOK_CERTIFICATES, "
     "value: {{ if .Values.certManager.enabled }}files{{ else }}self-signed{{ end }}}",
 )
+VOLCANO_JOBS = (
+    "          ports:\n            - {name: health, containerPort: 8282}\n",
+    "            {{- if .Values.volcanoJobs.enabled }}\n"
+    '            - {name: MUSTER_VOLCANO_JOBS, value: "on"}\n'
+    "            {{- end }}\n"
+    "          ports:\n            - {name: health, containerPort: 8282}\n",
+)
 MOUNT = (
     "            - {name: tmp, mountPath: /tmp}\n",
     "            - {name: tmp, mountPath: /tmp}\n"
@@ -126,7 +136,7 @@ OWN_SECRET_END = (
     "  name: kube-muster-webhook-certificate\nsubjects:\n"
     "  - {kind: ServiceAccount, name: muster, namespace: kube-muster}\n{{- end }}\n",
 )
-POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM, CERTIFICATES, MOUNT, VOLUME)
+POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM, CERTIFICATES, VOLCANO_JOBS, MOUNT, VOLUME)
 # Prometheus may look for labels of its own.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",

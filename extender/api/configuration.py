@@ -33,6 +33,7 @@ view_folder: The folder for the kubeconfig of the scheduler's view. Needed if th
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
 volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
   schedulerName volcano are left to it.
+volcano_jobs: on: Muster runs Volcano Jobs (batch.volcano.sh) itself, unless Volcano does. off: it does not.
 auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
 window: How many pods may be between gate and binding at once. Each may take a connection.
 bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
@@ -91,6 +92,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     view_folder: Annotated[str, allowed.TEXT] = ""
     scheduler_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster", "volcano")
     volcano_namespace: Annotated[str, allowed.NAME] = "volcano-system"
+    volcano_jobs: Annotated[str, allowed.one_of("off", "on")] = "off"
     auto_groups: Annotated[str, allowed.one_of("on", "off")] = "on"
     window: Annotated[int, allowed.count(1, 20000)] = 1000
     bind_deadline: Annotated[float, allowed.duration("1s", "1h")] = 120.0

@@ -75,3 +75,5 @@ VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler t
 
 VOLCANO_LEASE = "volcano"  # of Volcano's own scheduler
 VOLCANO_SCHEDULER = ("app", "volcano-scheduler")  # the label of its pods
+VOLCANO_CONTROLLERS_LEASE = "vc-controller-manager"
+VOLCANO_CONTROLLERS = ("app", "volcano-controller")

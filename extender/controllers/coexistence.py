@@ -8,7 +8,7 @@ names. Even if it is not, groups without members and the numbers of queues are l
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from extender.api.keys import ENDED_PHASES, VOLCANO_LEASE, VOLCANO_SCHEDULER
@@ -138,51 +138,53 @@ def works(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
 
-class VolcanoCoexistence(Controller[Uid]):
-    """Also gets pods from the feed: those of Volcano's scheduler are in `namespace`.
+class VolcanoProgram:
+    """Whether one of Volcano's programs is at work: while a pod of it, by its label, is on a node and has not
+    ended, even if the pod is being deleted.
 
-    That scheduler is at work while one of its pods is on a node and has not ended, even if the pod is being
-    deleted. It holds a Lease only if it was configured to elect a leader, which its release does not do; if
-    it runs outside of pods, that Lease is the only sign. A Lease is alive while it changes; one seen for the
-    first time is alive if it was renewed recently.
+    It holds a Lease only if it was configured to elect a leader, which Volcano's release does not do; if it
+    runs outside of pods, that Lease is the only sign. A Lease is alive while it changes; one seen for the
+    first time is alive if it was renewed recently. `changed` is called whenever `works` may have changed."""
 
-    `start` begins to look at the Lease; until the first look, the pods are left alone. It waits a moment for
-    that look, so that it is known whose the pods are before they are read."""
-
-    name = "volcano-coexistence"
-
-    def __init__(self, context: ControllerContext, namespace: str) -> None:
-        self._namespace = namespace
-        super().__init__(context)
-
-    def prepare(self) -> None:
+    def __init__(
+        self,
+        cluster: ApiClient,
+        namespace: str,
+        label: tuple[str, str],
+        lease: str,
+        clock: Callable[[], float],
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._label, self._lease_name = label, lease
+        self._clock, self._changed = clock, changed
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
-        self._poller = Poller("volcano", _LEASE_PERIOD, self.look_at_lease)
-        self._pods: dict[str, str] = {}  # by UID, the names of the scheduler's pods that are at work
+        self._pods: dict[str, str] = {}  # by UID, the names of its pods that are at work
         self._lease: LeaseSpec | None = None
         self._alive_until = 0.0  # what is known of the Lease
-        self._known = False  # whether a look has succeeded
-        self._yields = False
-        self._gates_at = 0.0
+        self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
+        self.known = False  # whether a look has succeeded
 
     def start(self) -> None:
-        with self._lock:
-            self._leave(True)
+        """Begin to look at the Lease, and wait a moment for the first look."""
         self._poller.start(_PATIENCE)
 
     def stop(self) -> None:
         self._poller.stop()
 
+    @property
+    def works(self) -> bool:
+        """True until it is known."""
+        return not self.known or bool(self._pods) or self._clock() < self._alive_until
+
+    @property
     def text(self) -> str:
-        """One line for people, with the name of its pod or else the holder of its Lease, as far as known."""
-        if not self._yields:
-            return "no scheduler of Volcano is at work"
+        """The name of its pod, or else the holder of its Lease, as far as known."""
         holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
-        named = next(iter(self._pods.copy().values()), holder)
-        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({named})"
+        return next(iter(self._pods.copy().values()), holder)
 
     def see_pod(self, pod: Pod) -> None:
-        meta, (label, value) = pod.metadata, VOLCANO_SCHEDULER
+        meta, (label, value) = pod.metadata, self._label
         if meta.namespace != self._namespace:
             return
         with self._lock:
@@ -191,18 +193,18 @@ class VolcanoCoexistence(Controller[Uid]):
                     self._pods[meta.uid] = meta.name
                 else:
                     self._pods.pop(meta.uid, None)
-            self._settle()
+            self._changed()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
         if namespace == self._namespace:
             with self._lock:
                 self._pods.pop(uid, None)
-                self._settle()
+                self._changed()
 
     def look_at_lease(self) -> None:
         asked = self._clock()
         try:
-            lease = self._cluster.lease(self._namespace, VOLCANO_LEASE, timeout=_LEASE_PERIOD).spec
+            lease = self._cluster.lease(self._namespace, self._lease_name, timeout=_LEASE_PERIOD).spec
         except (NotFound, Forbidden) as fault:
             lease = None
             if isinstance(fault, Forbidden):
@@ -218,19 +220,49 @@ class VolcanoCoexistence(Controller[Uid]):
                 if age is None or age < _FRESH:
                     self._alive_until = asked + duration_of(lease)
             self._lease = lease
-            self._known = True
-            self._settle()
+            self.known = True
+            self._changed()
+
+
+class VolcanoCoexistence(Controller[Uid]):
+    """`scheduler` also gets pods from the feed. Until the first look at its Lease, the pods are left alone;
+    `start` waits a moment for that, so that it is known whose the pods are before they are read."""
+
+    name = "volcano-coexistence"
+
+    def __init__(self, context: ControllerContext, namespace: str) -> None:
+        super().__init__(context)
+        self.scheduler = VolcanoProgram(
+            self._cluster, namespace, VOLCANO_SCHEDULER, VOLCANO_LEASE, context.clock, self._settle
+        )
+
+    def prepare(self) -> None:
+        self._yields = False
+        self._gates_at = 0.0
+
+    def start(self) -> None:
+        self._leave(True)
+        self.scheduler.start()
+
+    def stop(self) -> None:
+        self.scheduler.stop()
+
+    def text(self) -> str:
+        """One line for people."""
+        if not self._yields:
+            return "no scheduler of Volcano is at work"
+        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
 
     def _settle(self) -> None:
-        if self._known:
-            self._leave(bool(self._pods) or self._clock() < self._alive_until)
+        if self.scheduler.known:
+            self._leave(self.scheduler.works)
 
     def _leave(self, yields: bool) -> None:
         if yields is self._yields:
             return
         self._yields = yields
         self._ledger.pods.leave(frozenset({VOLCANO} if yields else ()))
-        if self._known:
+        if self.scheduler.known:
             text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
             log.info(text)
 

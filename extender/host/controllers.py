@@ -2,9 +2,17 @@
 
 from collections.abc import Callable
 
+from extender.api.keys import VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE
 from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
-from extender.controllers.coexistence import KueuePresence, MarkTrust, UseTrust, VolcanoCoexistence
+from extender.controllers.coexistence import (
+    KueuePresence,
+    MarkTrust,
+    PolledFact,
+    UseTrust,
+    VolcanoCoexistence,
+    VolcanoProgram,
+)
 from extender.controllers.controller import ControllerContext
 from extender.controllers.cycle import Listener
 from extender.controllers.decision_log import DecisionLog, QueueWaits
@@ -23,6 +31,8 @@ from extender.controllers.queue_lifecycle import (
 from extender.controllers.queue_status import LocalQueueStatusController, QueueStatusController
 from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
 from extender.controllers.scheduling_gates import Releaser, SchedulingGatesController
+from extender.controllers.volcano_commands import VolcanoCommandsController
+from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.calls import ApiClient
@@ -46,6 +56,7 @@ class Controllers:
         conditions: ConditionPolicy,
         job_table: Kinds,
         max_queue_depth: int,
+        runs_volcano_jobs: bool = False,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -67,12 +78,19 @@ class Controllers:
         self.auto_podgroups = AutoPodGroupsController(patient)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
+        self.volcano_programs = [self.volcano.scheduler]
+        self.volcano_jobs: VolcanoJobsController | None = None
+        self.volcano_commands: VolcanoCommandsController | None = None
+        if runs_volcano_jobs:
+            self._run_volcano_jobs(urgent, recorder, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         looked_up = self.mark_trust, UseTrust(ledger, cluster), KueuePresence(ledger, cluster)
-        self.facts = self.volcano, *looked_up
+        self.facts: list[VolcanoCoexistence | VolcanoProgram | PolledFact] = [self.volcano]
+        self.facts += [*self.volcano_programs[1:], *looked_up]
         self.decision_log = DecisionLog()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
+        self.volcano_jobs_are_read: Callable[[], bool] = lambda: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             self.jobs.look,
@@ -90,10 +108,28 @@ class Controllers:
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
+            *([self.volcano_jobs.look] if self.volcano_jobs else ()),
+            *([self.volcano_commands.look] if self.volcano_commands else ()),
             GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
             QueueWaits().look,
         )
+
+    def _run_volcano_jobs(self, context: ControllerContext, recorder: EventRecorder, namespace: str) -> None:
+        """Only where Volcano does not, once its jobs and their pods are read."""
+        cluster, clock = context.cluster, context.clock
+        others = VolcanoProgram(cluster, namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock)
+        self.volcano_programs.append(others)
+
+        def is_left() -> bool:
+            return not self.volcano_jobs_are_read() or any(each.works for each in self.volcano_programs)
+
+        jobs = VolcanoJobsController(context, recorder, self.objects.podgroups, is_left)
+        self.volcano_jobs = jobs
+        self.volcano_commands = VolcanoCommandsController(context, recorder, jobs.copies, is_left)
+
+    def runs_volcano_jobs(self) -> bool:
+        return self.volcano_jobs is not None and self.volcano_jobs.runs_jobs
 
     def start(self) -> None:
         for writer in self.all_writers:

@@ -14,6 +14,7 @@ from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.provisioning import MANAGED_BY
+from extender.controllers.volcano_copies import VolcanoCopies
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Origin
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
@@ -27,6 +28,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.resources import resource_of
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
+from extender.volcano.pods import JOB_NAME
 
 log = logger(__name__)
 
@@ -68,6 +70,9 @@ class OptionalWatches:
         grants it; empty: none."""
         self._verbs[watch] = verb
         self.missing.append(watch)
+
+    def verb_of(self, watch: Reflector[Any]) -> str:
+        return self._verbs[watch]
 
     def start(self) -> None:
         self._patience = self._clock() + _AT_FIRST
@@ -144,6 +149,8 @@ class Feed:
         self.optional = OptionalWatches(ApiClient(connection))
         self._watch_kinds(controllers, sinks, auto_groups, quota_sources)
         self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
+        if controllers.volcano_jobs is not None:
+            self._watch_volcano_jobs(controllers, controllers.volcano_jobs.copies, sinks)
 
     def _watch_kinds(
         self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
@@ -151,7 +158,7 @@ class Feed:
         add, mine = self._optional, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
-        add(resources.COMMANDS, queues.Command, controllers.bus_commands)
+        add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(
             resources.PROVISIONING_REQUESTS,
@@ -192,6 +199,14 @@ class Feed:
             sink, verb = sinks.makers(JobKind(*row.key)), "" if row.key in WORKLOADS else "watch"
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
+
+    def _watch_volcano_jobs(self, controllers: Controllers, pods_sink: VolcanoCopies, sinks: Sinks) -> None:
+        """The jobs by a watch of their own where they are not managed: the ledger has them first."""
+        jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
+        if not any(self.optional.verb_of(each) == "patch" for each in jobs):
+            jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
+        pods = self._optional(resources.PODS, AnyJob, pods_sink, "create", label_selector=JOB_NAME)
+        controllers.volcano_jobs_are_read = lambda: pods.synced and any(each.synced for each in jobs)
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

@@ -107,6 +107,7 @@ class Host:
             ),
             job_kinds,
             configuration.max_queue_depth,
+            configuration.volcano_jobs == "on",
         )
         self._feed = Feed(
             connection,
@@ -116,7 +117,9 @@ class Host:
             [
                 row
                 for row in job_kinds.values()
-                if row.manageable and not row.commanded and configuration.manage_jobs != "off"
+                if row.manageable
+                and (not row.commanded or configuration.volcano_jobs == "on")
+                and configuration.manage_jobs != "off"
             ],
             configuration.quota_sources,
             [row for row in job_kinds.values() if row.makes_groups and auto_groups],
@@ -131,8 +134,8 @@ class Host:
         self._freed_memory = FreedMemory()
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
-            synced = self._feed.synced
-            self._webhooks = Webhooks(configuration, connection, self.ledger, synced, lambda: False)
+            synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
+            self._webhooks = Webhooks(configuration, connection, self.ledger, synced, runs)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
     def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:

@@ -4,13 +4,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.objects.queues import Command, LocalQueue, PodGroup, Queue
+from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.controllers.objects import QueueCopy
+from extender.controllers.volcano_copies import as_json
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, unit_of
@@ -27,6 +31,18 @@ class _Callbacks(NamedTuple, Generic[T]):
     remove: Callable[[Removed], None]
 
 
+class _ToAll(NamedTuple, Generic[T]):
+    sinks: tuple[Sink[T], ...]
+
+    def upsert(self, obj: T) -> None:
+        for sink in self.sinks:
+            sink.upsert(obj)
+
+    def remove(self, gone: Removed) -> None:
+        for sink in self.sinks:
+            sink.remove(gone)
+
+
 class Sinks:
     """One for each kind. Without `auto_groups`, the owners of pods are not read."""
 
@@ -34,9 +50,13 @@ class Sinks:
         self._ledger = ledger
         self._intake = intake = ledger.intake
         self._objects = controllers.objects
-        self._volcano = controllers.volcano
+        self._volcano_programs = controllers.volcano_programs
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
+        self._volcano_jobs = controllers.volcano_jobs
+        commanded = (controllers.bus_commands, controllers.volcano_commands)
+        self.commands = _ToAll[Command](tuple(each for each in commanded if each is not None))
+        self.volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(
             intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
@@ -90,13 +110,15 @@ class Sinks:
         return _Callbacks(self._intake.set_group, lambda gone: self._intake.drop_group(_key(gone), origin))
 
     def _set_pod(self, pod: Pod) -> None:
-        self._volcano.see_pod(pod)
+        for program in self._volcano_programs:
+            program.see_pod(pod)
         self._ledger.pods.set(pod)
         if self._auto_podgroups:
             self._auto_podgroups.see_pod(pod)
 
     def _drop_pod(self, gone: Removed) -> None:
-        self._volcano.forget_pod(Uid(gone.uid), gone.namespace)
+        for program in self._volcano_programs:
+            program.forget_pod(Uid(gone.uid), gone.namespace)
         record = self._ledger.pods.get(Uid(gone.uid))
         self._ledger.pods.drop(Uid(gone.uid))
         if self._auto_podgroups and record is not None:
@@ -134,14 +156,27 @@ class Sinks:
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         known = self._intake.set_job(kind, job)
         self._jobs.see(kind, job)
-        if self._auto_podgroups and kind != VOLCANO_JOB:  # whose pods name their group
+        if kind == VOLCANO_JOB:
+            self._set_volcano_job(job)
+        elif self._auto_podgroups:  # Volcano's pods name their group
             self._notice(self._intake.set_maker(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         key = unit_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
         self._intake.drop_job(key)
         self._jobs.forget(key)
+        if kind == VOLCANO_JOB:
+            self._drop_volcano_job(gone)
         self._drop_maker(kind, gone)
+
+    def _set_volcano_job(self, job: AnyJob) -> None:
+        if self._volcano_jobs:
+            whole = as_json(job.metadata, job.spec, job.status)
+            self._volcano_jobs.see(msgspec.convert(whole, VolcanoJob))
+
+    def _drop_volcano_job(self, gone: Removed) -> None:
+        if self._volcano_jobs:
+            self._volcano_jobs.forget(Uid(gone.uid))
 
 
 def _key(gone: Removed) -> GroupKey:

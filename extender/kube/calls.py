@@ -5,6 +5,7 @@ Most answers to writes are not decoded: the watch brings the results.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -13,6 +14,7 @@ from extender.api.objects.base import Condition
 from extender.api.objects.cluster import Event, Lease
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
+from extender.api.objects.volcano import VolcanoJob
 from extender.kube import resources
 from extender.kube.admission import AccessReview
 from extender.kube.decoding import Identified, Page
@@ -66,7 +68,7 @@ class ApiClient(Requests):
 
     def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
         """As `evict`, whatever budgets say."""
-        grace = self._grace(namespace, name, uid, max_grace)
+        grace = self._grace(namespace, name, uid, max_grace) if max_grace is not None else {}
         self._delete(resources.PODS.path(namespace, name), uid, **grace)
 
     def _grace(self, namespace: str, name: str, uid: str, most: float | None) -> Json:
@@ -263,14 +265,20 @@ class ApiClient(Requests):
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_pod_template(self, namespace: str, template: Json, owner: str) -> None:
-        """Does nothing if this owner (a UID) has one of this name. Raises Conflict if another has."""
+        """As `create_owned`."""
+        self.create_owned(resources.POD_TEMPLATES, namespace, template, owner)
+
+    def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
+        """The object as it is then: created, or the one of this name that this owner (a UID) has already.
+        Raises Conflict if another has it."""
         try:
-            self._post(resources.POD_TEMPLATES.path(namespace), template)
+            return decoded(self._post(kind.path(namespace), obj), Json, kind.plural)
         except Conflict:
-            path = resources.POD_TEMPLATES.path(namespace, template["metadata"]["name"])
-            owners = self._get(path, Json)["metadata"].get("ownerReferences") or ()
+            found = self._get(kind.path(namespace, obj["metadata"]["name"]), Json)
+            owners = found["metadata"].get("ownerReferences") or ()
             if all(reference["uid"] != owner for reference in owners):
                 raise
+            return found
 
     def job(self, kind: Resource, namespace: str, name: str) -> Json:
         """A job of any kind, with all fields."""
@@ -283,6 +291,26 @@ class ApiClient(Requests):
     def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json) -> None:
         """A merge patch. Raises Conflict if it names another UID or version than the job has."""
         self._patch(kind.path(namespace, name), patch)
+
+    def patch_volcano_job_status(self, namespace: str, name: str, patch: Json) -> VolcanoJob:
+        """Merge `patch` into a job's status. Raises Conflict as `merge_job`."""
+        path = resources.VOLCANO_JOBS.path(namespace, name, "status")
+        return decoded(self._patch(path, patch), VolcanoJob, name)
+
+    def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+        """With all that belongs to it."""
+        path = resources.VOLCANO_JOBS.path(namespace, name)
+        self._delete(path, uid, propagationPolicy="Background")
+
+    def create_secret(self, namespace: str, secret: Json) -> None:
+        """Does nothing if one of this name exists already: its owner cannot be read."""
+        with suppress(Conflict):
+            self._post(resources.SECRETS.path(namespace), secret)
+
+    def claim_owners(self, namespace: str, name: str) -> set[str]:
+        """The UIDs of what a PersistentVolumeClaim belongs to. Raises NotFound if there is none."""
+        found = self._get(resources.VOLUME_CLAIMS.path(namespace, name), Json)
+        return {reference["uid"] for reference in found["metadata"].get("ownerReferences") or ()}
 
     def create_command(self, namespace: str, command: Json) -> None:
         self._post(resources.COMMANDS.path(namespace), command)

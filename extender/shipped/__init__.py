@@ -8,5 +8,6 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 EXAMPLE = (_HERE / "first-gang.yaml").resolve()
 RIGHTS = tuple((_HERE / name).resolve() for name in ("rbac.yaml", "rbac-webhooks.yaml"))
-_KINDS = ("queues", "resource-flavors", "local-queues", "podgroups", "commands", "elastic-quota-trees")
+_OURS = ("queues", "resource-flavors", "local-queues", "podgroups", "commands", "elastic-quota-trees")
+_KINDS = (*_OURS, "volcano-jobs", "volcano-cron-jobs")
 CRDS = tuple((_HERE / f"crd-{name}.yaml").resolve() for name in _KINDS)

@@ -236,7 +236,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     named = [controller.name for controller in all_controllers() if hasattr(controller, "name")]
-    assert len(named) == 14
+    assert len(named) == 16
     assert [
         name
         for name in (*named, "cycle", "group-events", "decision-log", "quotas")

@@ -44,7 +44,7 @@ class Yielding(Bench):
     def yields(self) -> bool:
         """After a look at the Lease."""
         with capture_logs():
-            self.yielder.look_at_lease()
+            self.yielder.scheduler.look_at_lease()
         return self.ledger.pods.leaves(VOLCANO)
 
     def gates(self) -> list[Call]:
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_changes_nothing() -> None:
 def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.api.fail("lease", Forbidden(403))
-        bench.yielder.look_at_lease()
+        bench.yielder.scheduler.look_at_lease()
         assert not bench.ledger.pods.leaves(VOLCANO)
     assert any(line["log_level"] == "warning" for line in logs)
 
@@ -137,8 +137,8 @@ def test_only_the_leader_opens_gates() -> None:
 
 def test_turns_are_logged() -> None:
     with yielding() as bench, capture_logs() as logs:
-        bench.renew().yielder.look_at_lease()
-        bench.after(DURATION).yielder.look_at_lease()
+        bench.renew().yielder.scheduler.look_at_lease()
+        bench.after(DURATION).yielder.scheduler.look_at_lease()
     assert [line["event"] for line in logs] == [
         "Volcano's pods are left to Volcano",
         "Volcano's pods are served by Muster",
@@ -150,11 +150,11 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
     """As installed, Volcano's scheduler elects no leader, so there is no Lease."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
-        bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+        bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
         assert bench.ledger.pods.leaves(VOLCANO)
         assert bench.yielder.text().endswith("(volcano-scheduler-1)")
         assert bench.after(5 * DURATION).yields()
-        bench.yielder.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
+        bench.yielder.scheduler.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
         assert not bench.ledger.pods.leaves(VOLCANO)
 
 
@@ -170,7 +170,7 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
 def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
-        bench.yielder.see_pod(not_at_work)
+        bench.yielder.scheduler.see_pod(not_at_work)
         assert not bench.ledger.pods.leaves(VOLCANO)
 
 
@@ -179,7 +179,8 @@ def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
-        bench.yielder.see_pod(replace(found, metadata=replace(found.metadata, namespace="elsewhere")))
+        elsewhere = replace(found, metadata=replace(found.metadata, namespace="elsewhere"))
+        bench.yielder.scheduler.see_pod(elsewhere)
         assert not bench.ledger.pods.leaves(VOLCANO)
 
 
@@ -187,7 +188,7 @@ def test_a_pod_that_ends_gives_them_back() -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         for phase, left in (("Running", True), ("Failed", False)):
-            bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+            bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
             assert bench.ledger.pods.leaves(VOLCANO) is left
 
 

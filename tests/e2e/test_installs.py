@@ -67,6 +67,8 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("jobs/ray",): {"jobs.kinds": "{batch,ray}"},
     ("jobs",): {"jobs.kinds": f"{{{','.join(JOB_KINDS)}}}"},
     ("quota",): {"quota.enabled": "true"},
+    ("volcano-jobs",): {"volcanoJobs.enabled": "true"},
+    ("volcano-jobs", "volcano-jobs-ssh"): {"volcanoJobs.enabled": "true", "volcanoJobs.ssh": "true"},
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_LEASE, VOLCANO_SCHEDULER
+from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_CONTROLLERS, VOLCANO_LEASE, VOLCANO_SCHEDULER
 from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
 from extender.api.texts import listed
@@ -19,7 +19,7 @@ from extender.terminal.text import many
 _KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
 _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
-_SCHEDULER, _CONTROLLERS = "=".join(VOLCANO_SCHEDULER), "app=volcano-controller"
+_SCHEDULER, _CONTROLLERS = map("=".join, (VOLCANO_SCHEDULER, VOLCANO_CONTROLLERS))
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
 _PAGE = "docs/volcano.md has the steps"
 

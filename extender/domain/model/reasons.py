@@ -85,6 +85,7 @@ class EventReason(StrEnum):
     CLAIM_MISSING = "PVCError"
     JOB_FAULTY = "InvalidJob"
     POD_NAME_TAKEN = "PodNameTaken"
+    FAILED_CREATE = "FailedCreate"
     QUOTA_NOT_APPLIED = "QuotaNotApplied"
     INVALID_SCHEDULE = "InvalidSchedule"
 

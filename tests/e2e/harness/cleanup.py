@@ -16,6 +16,7 @@ from tests.e2e.harness.resources import (
     REPLICA_SETS,
     RESOURCE_FLAVORS,
     STATEFUL_SETS,
+    VOLCANO_JOBS,
     Resource,
 )
 from tests.e2e.harness.waiting import GENEROUS, wait_for
@@ -24,7 +25,8 @@ from tests.e2e.harness.watch import ApiError
 NOT_FOUND = 404
 NOT_YET = 429  # what a restarted API server says of kinds whose storage it is still reading
 REFUSED_BY_POLICY = (403, 422)
-IN_NAMESPACE = (COMMANDS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, POD_GROUPS, PODS, LOCAL_QUEUES)
+OWNERS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, VOLCANO_JOBS)
+IN_NAMESPACE = (COMMANDS, *OWNERS, POD_GROUPS, PODS, LOCAL_QUEUES)
 IN_CLUSTER = (QUEUES, RESOURCE_FLAVORS, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
 

@@ -74,10 +74,13 @@ class Kubelet:
         """The images of these pods are never there: bound, they stay Pending."""
         self._pulling.update(names)
 
-    def finish(self, namespace: str, names: Iterable[str], phase: str = "Succeeded") -> None:
-        """Running pods come to their end."""
+    def finish(
+        self, namespace: str, names: Iterable[str], phase: str = "Succeeded", code: int | None = None
+    ) -> None:
+        """Running pods come to their end. `code`: that of their container, 0 or 1 if not given."""
+        ended = _container(_ended(phase, code))
         for name in names:
-            self._patch(namespace, name, {"phase": phase, "containerStatuses": [_container(_ended(phase))]})
+            self._patch(namespace, name, {"phase": phase, "containerStatuses": [ended]})
 
     def _take(self, kind: str, pod: Json, _version: int) -> None:
         if kind != "DELETED" and pod["spec"].get("nodeName"):
@@ -138,8 +141,9 @@ def _refusal(pod: Json) -> Json:
     return {"phase": "Failed", "reason": "OutOfcpu", "message": message, "startTime": _now()}
 
 
-def _ended(phase: str) -> Json:
-    code = 0 if phase == "Succeeded" else 1
+def _ended(phase: str, code: int | None) -> Json:
+    if code is None:
+        code = 0 if phase == "Succeeded" else 1
     return {
         "terminated": {
             "exitCode": code,

@@ -1,0 +1,148 @@
+"""Commands for Volcano Jobs: AbortJob, ResumeJob, RestartJob, TerminateJob, CompleteJob. Each is obeyed once.
+
+What a Command asks is noted on its job, and only then the Command is removed:
+
+    Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
+
+VERSION is the job's status.version at that moment. Whatever ends pods raises it, in the same write that says
+what follows: so a note of an older version is done, also after a crash between any two of these writes.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from extender.api.keys import LAST_COMMAND
+from extender.api.objects.base import Reference
+from extender.api.objects.queues import Command
+from extender.api.objects.volcano import VolcanoJob
+from extender.api.workloads.operators import VOLCANO_JOB
+from extender.controllers.controller import ControllerContext, RecordingController
+from extender.controllers.events import WARNING, EventRecorder
+from extender.controllers.volcano_copies import VolcanoCopies
+from extender.domain.model.reasons import EventReason
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.errors import NotFound
+from extender.kube.reflector import Removed
+from extender.kube.resources import VOLCANO_JOBS
+from extender.telemetry.logs import logger
+from extender.volcano.states import Action
+
+log = logger(__name__)
+
+ACTIONS = (Action.ABORT, Action.RESUME, Action.RESTART, Action.TERMINATE, Action.COMPLETE)
+_AGAIN = 3.0  # seconds after which a step without visible effect is tried again
+
+
+class Asked(NamedTuple):
+    """What a Command asked of a job that has not done it yet."""
+
+    command: str  # its UID
+    action: Action
+
+
+def asked_of(job: VolcanoJob) -> Asked | None:
+    noted = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
+    command, _, rest = noted.partition("/")
+    action, _, version = rest.partition("/")
+    if action not in ACTIONS or version != str(job.status.version):
+        return None
+    return Asked(command, Action(action))
+
+
+def of_volcano_job(job: VolcanoJob) -> Reference:
+    meta = job.metadata
+    return Reference(*VOLCANO_JOB.key, meta.name, meta.namespace, meta.uid)
+
+
+class VolcanoCommandsController(RecordingController[str]):
+    """Its keys are UIDs of Commands. It is also a sink of the watch on Commands. `is_left`: to Volcano."""
+
+    name = "volcano-commands"
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        recorder: EventRecorder,
+        copies: VolcanoCopies,
+        is_left: Callable[[], bool],
+    ) -> None:
+        super().__init__(context, recorder)
+        self._copies, self._is_left = copies, is_left
+
+    def prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Command] = {}
+
+    def upsert(self, command: Command) -> None:
+        if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
+            with self._lock:
+                self._waiting[command.metadata.uid] = command
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            self._waiting.pop(gone.uid, None)
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        """The oldest of each job, one after the other."""
+        if self._is_left() or not self._waiting:
+            return
+        with self._lock:
+            waiting = sorted(self._waiting.values(), key=lambda each: each.metadata.creation_timestamp or "")
+        first: dict[str, str] = {}
+        for command in waiting:
+            first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
+        yield from (uid for uid in first.values() if uid not in self._queue)
+
+    def reconcile(self, uid: str) -> None:
+        command = self._waiting.get(uid)
+        if command is not None and command.target is not None and not self._is_left():
+            self._queue.add(uid, _AGAIN)
+            self._take(command, Uid(command.target.uid))
+
+    def _take(self, command: Command, target: Uid) -> None:
+        uid, job = command.metadata.uid, self._copies.get(target)
+        if command.action not in ACTIONS:
+            why = f"got action {command.action!r:.50}; allowed for a job are {', '.join(ACTIONS)}"
+            self.write(uid, partial(self._refuse, command, job, why))
+        elif job is None:
+            self.write(uid, partial(self._look_for_job, command))
+        elif (job.metadata.annotations or {}).get(LAST_COMMAND, "").startswith(f"{uid}/"):
+            self.write(uid, partial(self._remove, command))
+        elif (asked := asked_of(job)) is None or self._copies.obeyed.get(target) == asked.command:
+            self.write(uid, partial(self._note, command, job))
+
+    def _note(self, command: Command, job: VolcanoJob) -> None:
+        meta, uid = job.metadata, command.metadata.uid
+        note = {LAST_COMMAND: f"{uid}/{command.action}/{job.status.version}"}
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": {**guard, "annotations": note}}
+        self._cluster.merge_job(VOLCANO_JOBS, meta.namespace, meta.name, patch)
+        log.info("a Command was noted", job=f"{meta.namespace}/{meta.name}", action=command.action)
+        self._remove(command)
+
+    def _remove(self, command: Command) -> None:
+        meta = command.metadata
+        self._cluster.delete_command(meta.namespace, meta.name, meta.uid)
+
+    def _look_for_job(self, command: Command) -> None:
+        """The watch has not shown it: it is new, or gone."""
+        target = command.target
+        assert target is not None
+        try:
+            found = self._cluster.job(VOLCANO_JOBS, command.metadata.namespace, target.name)
+            if found["metadata"]["uid"] == target.uid:
+                return
+        except NotFound:
+            pass
+        self._refuse(command, None, f"there is no job {target.name} with UID {target.uid}")
+
+    def _refuse(self, command: Command, job: VolcanoJob | None, why: str) -> None:
+        self._remove(command)
+        name = f"{command.metadata.namespace}/{command.metadata.name}"
+        log.warning("a Command was refused and removed", command=name, why=why)
+        if job is not None:
+            message = f"Command {name}: {why}"
+            self._recorder.record(of_volcano_job(job), WARNING, EventReason.COMMAND_REFUSED, message)

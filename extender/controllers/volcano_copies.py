@@ -1,0 +1,193 @@
+"""What is known of Volcano Jobs: their copies, their pods, and what was written and is not shown yet.
+
+A pod that was created counts from the API server's answer on, and one that was deleted as being deleted: so
+a watch that lags has nothing made or deleted twice. Pods are told by the UID of their owner, whatever their
+names; they may be seen before it, and stay until they have gone.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta
+from extender.api.objects.volcano import VolcanoJob
+from extender.domain.model.ownership import controller_of
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.jobs import AnyJob
+from extender.kube.reflector import Removed
+from extender.volcano.pods import JobPod, pod_of
+
+_SHOWN = 60.0  # seconds after which the watch must have shown a pod that was created: it came and went unseen
+
+Json = dict[str, Any]
+
+
+class LostPod(NamedTuple):
+    """A pod that went without Muster's doing."""
+
+    owner: Uid
+    pod: JobPod
+
+
+class _Made(NamedTuple):
+    pod: JobPod | None  # None: its answer is on the way
+    at: float  # monotonic, in seconds
+
+
+class _Pods:
+    """Those of one job, by UID, and those that were created and are not shown yet, by name."""
+
+    __slots__ = ("deleted", "gone", "made", "shown")
+
+    def __init__(self) -> None:
+        self.shown: dict[str, JobPod] = {}
+        self.made: dict[str, _Made] = {}
+        self.deleted: set[str] = set()  # UIDs of those that Muster deleted
+        self.gone: set[str] = set()  # UIDs of those that went while an answer was on the way
+
+    @property
+    def empty(self) -> bool:
+        return not (self.shown or self.made)
+
+
+class VolcanoCopies:
+    """Safe from any thread. It is the sink of the pods with the label of a Volcano Job. `changed`: called
+    with the UID of a job whose pods are others now; `lost`: with what went without Muster's doing."""
+
+    def __init__(
+        self,
+        changed: Callable[[Uid], object],
+        lost: Callable[[LostPod], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._changed, self._lost, self._clock = changed, lost, clock
+        self._lock = threading.Lock()
+        self._jobs: dict[Uid, VolcanoJob] = {}
+        self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # by the UID of their job
+        self.obeyed: dict[Uid, str] = {}  # by job, the UID of the last Command that it has obeyed
+        self._owners: dict[str, Uid] = {}  # of the pods that are shown
+
+    # ---- jobs
+
+    def put(self, job: VolcanoJob) -> None:
+        with self._lock:
+            self._jobs[Uid(job.metadata.uid)] = job
+
+    def follow(self, before: VolcanoJob, answer: VolcanoJob) -> None:
+        """The `answer` to a write on `before` counts, unless the watch has shown a newer copy."""
+        uid = Uid(answer.metadata.uid)
+        with self._lock:
+            if self._jobs.get(uid) is before:
+                self._jobs[uid] = answer
+
+    def drop(self, uid: Uid) -> None:
+        with self._lock:
+            self._jobs.pop(uid, None)
+            self.obeyed.pop(uid, None)
+            self._tidy(uid)
+
+    def get(self, uid: Uid) -> VolcanoJob | None:
+        return self._jobs.get(uid)
+
+    def uids(self) -> list[Uid]:
+        with self._lock:
+            return list(self._jobs)
+
+    # ---- pods, as they are shown
+
+    def upsert(self, pod: AnyJob) -> None:
+        owner = controller_of(pod.metadata.owner_references)
+        found = pod_of(as_json(pod.metadata, pod.spec, pod.status))
+        if owner is None or found is None:
+            return
+        uid = Uid(owner.uid)
+        with self._lock:
+            mine = self._pods[uid]
+            mine.shown[found.uid] = found
+            self._owners[found.uid] = uid
+            if (made := mine.made.get(found.name)) is not None and made.pod is not None:
+                del mine.made[found.name]
+        self._changed(uid)
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            if (uid := self._owners.pop(gone.uid, None)) is None:
+                return
+            mine = self._pods[uid]
+            pod, is_ours = mine.shown.pop(gone.uid), gone.uid in mine.deleted
+            mine.deleted.discard(gone.uid)
+            if any(made.pod is None for made in mine.made.values()):
+                mine.gone.add(gone.uid)
+            self._tidy(uid)
+        if not is_ours:
+            self._lost(LostPod(uid, pod))
+        self._changed(uid)
+
+    def pods_of(self, uid: Uid) -> list[JobPod]:
+        with self._lock:
+            mine = self._pods.get(uid)
+            if mine is None:
+                return []
+            oldest = self._clock() - _SHOWN
+            for name, made in list(mine.made.items()):
+                if made.pod is not None and made.at < oldest:
+                    del mine.made[name]
+            pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
+            deleted = mine.deleted
+            self._tidy(uid)
+        return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in pods]
+
+    # ---- pods, as they are written
+
+    def begin(self, uid: Uid, name: str) -> bool:
+        """A pod of this name is about to be created; False if it is already."""
+        with self._lock:
+            mine = self._pods[uid]
+            if name in mine.made:
+                return False
+            mine.made[name] = _Made(None, self._clock())
+            return True
+
+    def end(self, uid: Uid, name: str, answer: Json | None) -> None:
+        """It was created, or there already; None: it was not."""
+        pod = pod_of(answer) if answer is not None else None
+        with self._lock:
+            mine = self._pods[uid]
+            mine.made.pop(name, None)
+            if pod is not None and pod.uid not in mine.shown and pod.uid not in mine.gone:
+                mine.made[name] = _Made(pod, self._clock())
+            if all(made.pod is not None for made in mine.made.values()):
+                mine.gone.clear()
+            self._tidy(uid)
+
+    def note_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
+        with self._lock:
+            (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
+            self._tidy(uid)
+
+    def awaits_pods(self, uid: Uid) -> bool:
+        """Whether pods that were created are not shown yet."""
+        mine = self._pods.get(uid)
+        return mine is not None and bool(mine.made)
+
+    def forget_writes(self) -> None:
+        """Another replica leads: what it has written is shown."""
+        with self._lock:
+            for uid, mine in list(self._pods.items()):
+                mine.made.clear()
+                mine.deleted.clear()
+                mine.gone.clear()
+                self._tidy(uid)
+
+    def _tidy(self, uid: Uid) -> None:
+        if self._pods[uid].empty:
+            del self._pods[uid]
+
+
+def as_json(meta: Meta, spec: Json, status: Json) -> Json:
+    return {"metadata": msgspec.to_builtins(meta), "spec": spec, "status": status}

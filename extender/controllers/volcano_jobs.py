@@ -1,0 +1,358 @@
+"""Runs Volcano Jobs: brings each in line with its plan, one step of a job at a time, many jobs side by side.
+
+    watches, Commands ──► plan(view) ──► status ──► claims, plugins' objects ──► pods created and deleted
+
+All that a plan needs is in the job, its pods and its annotations. A status that says what follows, such as
+that the job restarts, is written before anything is done about it; mere counts wait a second for others.
+Names of pods are fixed, so one that is created twice is there already: if it belongs to the job, that was
+ours, and if not, it is left alone.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.api.objects.queues import PodGroup
+from extender.api.objects.volcano import VolcanoJob
+from extender.api.workloads.operators import VOLCANO_JOB
+from extender.controllers.controller import ControllerContext, RecordingController
+from extender.controllers.events import WARNING, EventRecorder
+from extender.controllers.objects import ObjectStore
+from extender.controllers.volcano_commands import asked_of, of_volcano_job
+from extender.controllers.volcano_copies import LostPod, VolcanoCopies
+from extender.controllers.volcano_objects import JobObjects, difference
+from extender.domain.model.reasons import EventReason
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from extender.kube.resources import POD_GROUPS, PODS
+from extender.telemetry.logs import logger
+from extender.volcano.defaults import with_defaults
+from extender.volcano.plan import JobView, Plan, Remark, plan
+from extender.volcano.plugins import objects_of
+from extender.volcano.pods import JobPod, group_name, owned
+from extender.volcano.policies import JobRequest, request_of
+from extender.volcano.states import ACTIVE, phase_of
+
+log = logger(__name__)
+
+Json = dict[str, Any]
+assert VOLCANO_JOB.commanded is not None
+_WAITING = VOLCANO_JOB.commanded
+_PACE, _LONGEST_PACE = 1.0, 8.0  # seconds in which counts gather, twice as long after each that was written
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
+_TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
+_CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
+_OF_TURN = ("state", "version", "retryCount", "controlledResources", "minAvailable")  # fields of a status
+
+
+class _Pause(NamedTuple):
+    until: float  # monotonic, in seconds
+    seconds: float
+
+
+class _Notes:
+    """What is remembered of one job while this replica leads."""
+
+    def __init__(self) -> None:
+        self.writing = False  # its status, until the answer is there
+        self.counts_at: float | None = None  # when its counts are to be written
+        self.pace = _PACE
+        self.said: tuple[Remark, ...] = ()
+        self.has_group = False  # it was made, if the watch does not show it yet
+        self.lost: list[JobRequest] = []  # what its policies ask for, because pods went
+        self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
+        self.claims: dict[str, bool] = {}  # that there are: whether they are its own
+        self.claims_at: float | None = None  # when those that it names are to be looked up again
+        self.kept: tuple[Json, ...] = ()  # what its plugins ask for, as it was last written
+        self.pause: _Pause | None = None
+
+
+class VolcanoJobsController(RecordingController[Uid]):
+    """`groups`: PodGroups as the watch shows them. `is_left`: whether Volcano's own controllers run the jobs.
+    Its `copies` are a sink of pods."""
+
+    name = "volcano-jobs"
+    pause = 1.0
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        recorder: EventRecorder,
+        groups: ObjectStore[GroupKey, PodGroup],
+        is_left: Callable[[], bool],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(context, recorder)
+        self._groups, self._is_left, self._wall_clock = groups, is_left, wall_clock
+        self._objects = JobObjects(self._cluster)
+        self.copies = VolcanoCopies(self._queue.add, self._note_lost, context.clock)
+
+    def prepare(self) -> None:
+        self._notes: dict[Uid, _Notes] = {}
+        self._runs_them = False
+        self._knows_all = False  # whether all have been due since this replica runs the jobs
+
+    def rest(self) -> None:
+        self._knows_all = False
+        self._notes.clear()
+        self.copies.forget_writes()
+
+    def see(self, job: VolcanoJob) -> None:
+        """It is new or has changed; the ledger has it already."""
+        self.copies.put(job)
+        self._queue.add(Uid(job.metadata.uid))
+
+    def forget(self, uid: Uid) -> None:
+        self.copies.drop(uid)
+        self._notes.pop(uid, None)
+        self._queue.forget(uid)
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether jobs are run here, by this replica or the one that leads."""
+        return not self._is_left()
+
+    def due(self, decisions: Decisions) -> Iterator[Uid]:
+        runs = decisions.version >= 0 and self.runs_jobs
+        if runs is not self._runs_them:
+            self._runs_them = runs
+            self._ledger.intake.leave_jobs(() if runs else (VOLCANO_JOB.key,))
+            log.info("Volcano Jobs are run by Muster" if runs else "Volcano Jobs are left alone")
+            self.rest()
+        if runs and not self._knows_all:
+            self._knows_all = True
+            yield from self.copies.uids()
+
+    def reconcile(self, uid: Uid) -> None:
+        job = self.copies.get(uid)
+        if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
+            return
+        notes, now = self._notes.setdefault(uid, _Notes()), self._wall_clock()
+        if notes.writing or self._looks_up_claims(job, notes):
+            return
+        let_go = not waits(job) or not self._is_queued(job)
+        if let_go and self._lacks_group(job, notes):
+            return self.write(uid, partial(self._make_group, job, notes), of=(uid, "group"))
+        pods = self.copies.pods_of(uid)
+        request = self._request(job, notes, pods, now)
+        found = plan(self._view(job, notes, pods, let_go, request, now))
+        self._carry_out(uid, job, notes, found, request)
+        if found.due_at is not None:
+            self._queue.add(uid, max(found.due_at - now, 0.0))
+
+    # ---- what is known
+
+    def _is_queued(self, job: VolcanoJob) -> bool:
+        """Whether it is let go when its queue has room, not by itself."""
+        return self._ledger.manages(_group_key(job))
+
+    def _lacks_group(self, job: VolcanoJob, notes: _Notes) -> bool:
+        """One that is not queued, whose PodGroup therefore nobody else makes."""
+        lacks = self._groups.get(_group_key(job)) is None and not notes.has_group
+        return lacks and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
+
+    def _view(
+        self,
+        job: VolcanoJob,
+        notes: _Notes,
+        pods: list[JobPod],
+        let_go: bool,
+        request: JobRequest | None,
+        now: float,
+    ) -> JobView:
+        group, oldest = self._groups.get(_group_key(job)), self._clock() - _TAKEN_FOR
+        notes.taken = {name: at for name, at in notes.taken.items() if at > oldest}
+        phase = group.status.phase if group is not None else ""
+        return JobView(job, pods, let_go, now, request, notes.taken.keys(), notes.claims, phase)
+
+    def _request(self, job: VolcanoJob, notes: _Notes, pods: list[JobPod], now: float) -> JobRequest | None:
+        """What a Command asks for, else what followed from the loss of a pod, unless that is back in time."""
+        asked = asked_of(job)
+        if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
+            text = f"a Command asked for {asked.action}"
+            return JobRequest(asked.action, reason="CommandIssued", message=text)
+        runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
+        notes.lost = [lost for lost in notes.lost if lost.at <= now or lost.pod not in runs]
+        return min(notes.lost, key=lambda lost: lost.at, default=None)
+
+    def _note_lost(self, lost: LostPod) -> None:
+        job = self.copies.get(lost.owner)
+        if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
+            request = request_of(with_defaults(job), lost.pod, None, self._wall_clock())
+            if request is not None:
+                self._notes.setdefault(lost.owner, _Notes()).lost.append(request)
+
+    def _has_obeyed(self, job: VolcanoJob, notes: _Notes, request: JobRequest | None) -> None:
+        if request is not None and request in notes.lost:
+            if request.at <= self._wall_clock():
+                notes.lost.remove(request)
+        elif request is not None and (asked := asked_of(job)) is not None:
+            self.copies.obeyed[Uid(job.metadata.uid)] = asked.command
+
+    def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
+        """Whether the claims that it names have to be looked up first."""
+        names = {volume.volume_claim_name for volume in job.spec.volumes or ()} - {"", *notes.claims}
+        if not names or (notes.claims_at is not None and self._clock() < notes.claims_at):
+            return False
+        uid, again = Uid(job.metadata.uid), self._clock() + _CLAIMS_AGAIN
+
+        def look_up() -> None:
+            notes.claims |= self._objects.claims(job, names)
+            notes.claims_at = again
+            self._queue.add(uid)
+
+        self.write(uid, look_up, of=(uid, "claims"))
+        return True
+
+    # ---- what is done
+
+    def _carry_out(
+        self, uid: Uid, job: VolcanoJob, notes: _Notes, found: Plan, request: JobRequest | None
+    ) -> None:
+        changes = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(found.status))
+        if changes.keys() & _OF_TURN:
+            return self._write_status(uid, job, notes, changes, found.remarks, request)
+        self._has_obeyed(job, notes, request)
+        self._say(job, notes, found.remarks)
+        if changes:
+            now = self._clock()
+            notes.counts_at = notes.counts_at or now + notes.pace
+            if now >= notes.counts_at:
+                return self._write_status(uid, job, notes, changes)
+            self._queue.add(uid, notes.counts_at - now)
+        if found.delete_job:
+            meta = job.metadata
+            delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
+            return self.write(uid, delete, of=(uid, "job"))
+        if found.claims:
+            return self.write(uid, partial(self._make_claims, job, notes, found.claims), of=(uid, "claims"))
+        self._delete(uid, job, found.deletes)
+        if found.creates and (objects := objects_of(with_defaults(job))) != notes.kept:
+            return self.write(uid, partial(self._keep, with_defaults(job), notes, objects), of=(uid, "kept"))
+        if found.creates:
+            self._create_all(uid, job, notes, found.creates)
+
+    def _write_status(
+        self,
+        uid: Uid,
+        job: VolcanoJob,
+        notes: _Notes,
+        changes: Json,
+        remarks: tuple[Remark, ...] = (),
+        request: JobRequest | None = None,
+    ) -> None:
+        meta = job.metadata
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+
+        def put() -> None:
+            patch = {"metadata": guard, "status": changes}
+            answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
+            self.copies.follow(job, answer)
+            self._has_obeyed(job, notes, request)
+            self._say(job, notes, remarks)
+            if "state" in changes:
+                state = answer.status.state
+                log.info("a job", job=f"{meta.namespace}/{meta.name}", phase=state.phase, why=state.reason)
+            done()
+
+        def done() -> None:
+            notes.writing, notes.counts_at = False, None
+            notes.pace = _PACE if "state" in changes else min(2 * notes.pace, _LONGEST_PACE)
+            self._queue.add(uid)
+
+        def undone() -> None:
+            notes.writing = False
+
+        notes.writing = True
+        self.write(uid, put, undone=undone)
+
+    def _say(self, job: VolcanoJob, notes: _Notes, remarks: tuple[Remark, ...]) -> None:
+        for remark in remarks:
+            if remark not in notes.said:
+                self._recorder.record(of_volcano_job(job), *remark)
+        notes.said = remarks
+
+    def _make_group(self, job: VolcanoJob, notes: _Notes) -> None:
+        meta = job.metadata
+        obj = msgspec.to_builtins(job)
+        with suppress(Conflict), self._refusals_told(job, "PodGroup"):
+            spec = _WAITING.unit(obj)
+            group = owned(job, POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
+            self._cluster.create_group(meta.namespace, group)
+        notes.has_group = True
+        self._queue.add(Uid(meta.uid))
+
+    def _make_claims(self, job: VolcanoJob, notes: _Notes, claims: tuple[Json, ...]) -> None:
+        for claim in claims:
+            name = claim["metadata"]["name"]
+            with self._refusals_told(job, f"PersistentVolumeClaim {name}"):
+                notes.claims[name] = self._objects.make_claim(job, claim)
+        self._queue.add(Uid(job.metadata.uid))
+
+    def _keep(self, job: VolcanoJob, notes: _Notes, objects: tuple[Json, ...]) -> None:
+        with self._refusals_told(job, "plugins"):
+            self._objects.keep(job, objects)
+        notes.kept = objects
+        self._queue.add(Uid(job.metadata.uid))
+
+    @contextmanager
+    def _refusals_told(self, job: VolcanoJob, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (Conflict, Forbidden, Invalid) as fault:
+            self._record_refusal(job, f"{what}: {fault.message}")
+            raise
+
+    def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
+        for pod in pods:
+            self.copies.note_deletion(uid, pod)
+            undone = partial(self.copies.note_deletion, uid, pod, succeeded=False)
+            self.write(uid, partial(self._delete_pod, job, pod), of=(uid, pod.uid), undone=undone)
+
+    def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
+        with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+            self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
+
+    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[Json, ...]) -> None:
+        if notes.pause is not None and (rest := notes.pause.until - self._clock()) > 0.0:
+            return self._queue.add(uid, rest)
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            if self.copies.begin(uid, name):
+                undone = partial(self.copies.end, uid, name, None)
+                self.write(uid, partial(self._create, job, notes, pod), of=(uid, name), undone=undone)
+
+    def _create(self, job: VolcanoJob, notes: _Notes, pod: Json) -> None:
+        meta, name, answer = job.metadata, pod["metadata"]["name"], None
+        uid = Uid(meta.uid)
+        try:
+            answer = self._cluster.create_owned(PODS, meta.namespace, pod, uid)
+            notes.pause = None
+        except Conflict:
+            notes.taken[name] = self._clock()
+        except (Forbidden, Invalid) as fault:  # by a quota, perhaps, which refuses the others, too
+            now, before = self._clock(), notes.pause
+            if before is None or before.until <= now:
+                seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
+                notes.pause = _Pause(now + seconds, seconds)
+                self._record_refusal(job, f"Error creating: {fault.message}")
+        self.copies.end(uid, name, answer)
+        self._queue.add(uid)
+
+    def _record_refusal(self, job: VolcanoJob, message: str) -> None:
+        self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
+
+
+def waits(job: VolcanoJob) -> bool:
+    """Muster has not let it go, or has taken that back; Volcano has not started it either."""
+    notes = {"annotations": job.metadata.annotations or {}}
+    return _WAITING.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
+
+
+def _group_key(job: VolcanoJob) -> GroupKey:
+    return GroupKey(f"{job.metadata.namespace}/{group_name(job)}")

@@ -1,0 +1,84 @@
+"""What a Volcano Job has besides its pods: claims for its volumes, and what its plugins keep for it.
+
+All of it belongs to the job and goes with it, and is there before any of its pods is created. An object of
+that name that belongs to another is left alone, and then the job has no pods; only of a claim it is as good
+as one that the job names. Secrets cannot be read: one that is there already was made before.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from extender.api.objects.volcano import VolcanoJob
+from extender.kube import resources
+from extender.kube.calls import ApiClient
+from extender.kube.errors import Conflict, NotFound
+from extender.volcano.plugins import SshKeys, ssh_secret
+
+Json = dict[str, Any]
+
+_KINDS = {
+    "Service": resources.SERVICES,
+    "ConfigMap": resources.CONFIG_MAPS,
+    "NetworkPolicy": resources.NETWORK_POLICIES,
+}
+
+
+class JobObjects:
+    """Every method makes requests, and raises ApiError."""
+
+    def __init__(self, cluster: ApiClient) -> None:
+        self._cluster = cluster
+
+    def keep(self, job: VolcanoJob, objects: Iterable[Json]) -> None:
+        """Those of its plugins. Lists of hosts follow the job as it grows."""
+        meta = job.metadata
+        for wanted in objects:
+            kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
+            found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
+            if kind is resources.CONFIG_MAPS and found.get("data") != wanted["data"]:
+                changes = difference(found.get("data") or {}, wanted["data"])
+                guard = {"uid": found["metadata"]["uid"]}
+                self._cluster.merge_job(kind, meta.namespace, name, {"metadata": guard, "data": changes})
+        if (secret := ssh_secret(job, new_keys)) is not None:
+            self._cluster.create_secret(meta.namespace, secret)
+
+    def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
+        """Whether it belongs to the job then."""
+        meta = job.metadata
+        try:
+            self._cluster.create_owned(resources.VOLUME_CLAIMS, meta.namespace, claim, meta.uid)
+        except Conflict:
+            return False
+        return True
+
+    def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
+        """Those of these that there are: whether they belong to the job."""
+        meta, found = job.metadata, {}
+        for name in names:
+            with suppress(NotFound):
+                found[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
+        return found
+
+
+def difference(before: Json, after: Json) -> Json:
+    """The merge patch that makes `after` of `before`; empty if they are the same."""
+    changes: Json = dict.fromkeys(before.keys() - after.keys())
+    for name, value in after.items():
+        was = before.get(name)
+        if isinstance(value, dict) and isinstance(was, dict):
+            if inner := difference(was, value):
+                changes[name] = inner
+        elif value != was:
+            changes[name] = value
+    return changes
+
+
+def new_keys() -> SshKeys:
+    private = Ed25519PrivateKey.generate()
+    written = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return SshKeys(written, f"{public}\n")

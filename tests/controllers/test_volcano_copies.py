@@ -1,0 +1,173 @@
+"""What is known of a Volcano Job's pods, whatever comes first: the watch or the answer to a write."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.volcano import VolcanoJob
+from extender.controllers.volcano_copies import LostPod, VolcanoCopies, as_json
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.jobs import AnyJob
+from extender.kube.reflector import Removed
+
+JOB = Uid("uid-of-job")
+
+
+class Told(VolcanoCopies):
+    """With a clock of its own, and what it told of."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.changes: list[Uid] = []
+        self.losses: list[LostPod] = []
+        super().__init__(self.changes.append, self.losses.append, lambda: self.now)
+
+    def names(self) -> list[str]:
+        return sorted(pod.name for pod in self.pods_of(JOB))
+
+    def kept(self) -> int:
+        return len(self._pods)
+
+
+def pod(name: str, uid: str = "", owner: str = JOB, phase: str = "Pending") -> AnyJob:
+    notes = {"volcano.sh/task-spec": "work", "volcano.sh/task-index": "0", "volcano.sh/job-version": "0"}
+    made_by = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "job", owner, controller=True)
+    meta = Meta(name, "ns", uid or f"uid-{name}", annotations=notes, owner_references=[made_by])
+    return AnyJob(meta, status={"phase": phase})
+
+
+def answer(name: str, uid: str = "") -> dict[str, Any]:
+    made = pod(name, uid)
+    return as_json(made.metadata, made.spec, made.status)
+
+
+def gone(name: str, uid: str = "") -> Removed:
+    return Removed("ns", name, uid or f"uid-{name}")
+
+
+def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
+    copies = Told()
+    assert copies.begin(JOB, "a")
+    assert not copies.begin(JOB, "a")  # its answer is on the way
+    copies.end(JOB, "a", answer("a"))
+    assert copies.names() == ["a"]
+    copies.upsert(pod("a", phase="Running"))
+    assert [found.phase for found in copies.pods_of(JOB)] == ["Running"]
+
+
+def test_the_watch_may_be_faster_than_the_answer() -> None:
+    copies = Told()
+    copies.begin(JOB, "a")
+    copies.upsert(pod("a"))
+    copies.end(JOB, "a", answer("a"))
+    assert copies.names() == ["a"]
+    copies.begin(JOB, "b")
+    copies.upsert(pod("b"))
+    copies.remove(gone("b"))
+    copies.end(JOB, "b", answer("b"))
+    assert copies.names() == ["a"]
+
+
+def test_what_was_not_created_may_be_tried_again() -> None:
+    copies = Told()
+    copies.begin(JOB, "a")
+    copies.end(JOB, "a", None)
+    assert copies.names() == []
+    assert copies.begin(JOB, "a")
+
+
+def test_one_that_no_watch_ever_shows_is_forgotten() -> None:
+    copies = Told()
+    copies.begin(JOB, "a")
+    copies.end(JOB, "a", answer("a"))
+    copies.now = 61.0
+    assert copies.names() == []
+
+
+def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> None:
+    copies = Told()
+    copies.upsert(pod("a"))
+    copies.upsert(pod("b"))
+    (first, _) = sorted(copies.pods_of(JOB), key=lambda each: each.name)
+    copies.note_deletion(JOB, first)
+    assert {each.name: each.deleting for each in copies.pods_of(JOB)} == {"a": True, "b": False}
+    copies.remove(gone("a"))
+    assert copies.losses == []
+    copies.remove(gone("b"))
+    assert [lost.pod.name for lost in copies.losses] == ["b"]
+
+
+def test_one_whose_deletion_was_refused_is_a_loss_if_it_goes() -> None:
+    copies = Told()
+    copies.upsert(pod("a"))
+    (found,) = copies.pods_of(JOB)
+    copies.note_deletion(JOB, found)
+    copies.note_deletion(JOB, found, succeeded=False)
+    assert not copies.pods_of(JOB)[0].deleting
+    copies.remove(gone("a"))
+    assert copies.losses == [LostPod(JOB, found)]
+
+
+def test_pods_are_told_by_the_uid_of_their_owner() -> None:
+    copies = Told()
+    copies.upsert(pod("a", owner="another"))
+    copies.upsert(AnyJob(Meta("b", "ns", "uid-b")))
+    assert copies.names() == []
+
+
+def test_an_answer_replaces_the_copy_it_was_written_on_and_no_newer_one() -> None:
+    copies, old, new, late = Told(), *(VolcanoJob(Meta("j", uid=JOB, resource_version=n)) for n in "123")
+    copies.put(old)
+    copies.follow(old, new)
+    assert copies.get(JOB) is new
+    copies.follow(old, late)
+    assert copies.get(JOB) is new
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["begin", "end", "refuse", "show", "go", "delete"]), st.sampled_from("ab")),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@given(steps=STEPS)
+def test_in_any_order_what_the_watch_shows_last_counts_and_nothing_is_kept_for_ever(
+    leads: bool, steps: list[tuple[str, str]]
+) -> None:
+    copies, shown, on_the_way = Told(), set[str](), set[str]()
+    for step, name in steps:
+        _take(copies, step, name, shown, on_the_way)
+        assert shown <= {*copies.names()} <= {"a", "b"}
+        assert len(copies.names()) == len({*copies.names()})
+    for name in on_the_way:
+        copies.end(JOB, name, None)
+    if not leads:
+        copies.forget_writes()
+    copies.now += 61.0
+    assert copies.names() == sorted(shown)
+    for name in shown:
+        copies.remove(gone(name))
+    assert copies.names() == []
+    assert copies.kept() == 0
+
+
+def _take(copies: Told, step: str, name: str, shown: set[str], on_the_way: set[str]) -> None:
+    if step == "begin" and copies.begin(JOB, name):
+        on_the_way.add(name)
+    elif step in ("end", "refuse") and name in on_the_way:
+        on_the_way.discard(name)
+        copies.end(JOB, name, answer(name) if step == "end" else None)
+    elif step == "show":
+        shown.add(name)
+        copies.upsert(pod(name))
+    elif step == "go" and name in shown:
+        shown.discard(name)
+        copies.remove(gone(name))
+    elif step == "delete":
+        for found in copies.pods_of(JOB):
+            if found.name == name:
+                copies.note_deletion(JOB, found)

@@ -1,0 +1,308 @@
+"""The controller of Volcano Jobs over an API server of a few lines, in virtual time: what it writes, how
+often, and what becomes of a job whose Muster is killed before any of these writes."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api.keys import LAST_COMMAND, STARTED
+from extender.api.objects.base import Meta, OwnerReference, merged
+from extender.api.objects.queues import Command
+from extender.api.objects.volcano import VolcanoJob
+from extender.controllers.events import EventRecorder
+from extender.controllers.objects import ObjectStore
+from extender.controllers.volcano_commands import VolcanoCommandsController
+from extender.controllers.volcano_jobs import VolcanoJobsController
+from extender.domain.snapshot.jobs import AnyJob
+from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from extender.kube.reflector import Removed
+from extender.kube.resources import Resource
+from tests.controllers.api import Api
+from tests.controllers.bench import Bench
+
+Json = dict[str, Any]
+ROUNDS = 30
+FOR_EVER = 1_000_000  # writes
+
+
+class VolcanoApi(Api):
+    """It keeps one Volcano Job, pods, and what else is created."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.volcano_job: Json = {}
+        self.objects: dict[str, Json] = {}  # by name
+        self.version = 0
+        self.refused: set[str] = set()  # names of pods
+        self.writes_left = FOR_EVER
+
+    def _note(self, verb: str, name: str, *more: Any) -> None:
+        if self.writes_left == 0:
+            raise ApiError("the process that asks is dead")
+        self.writes_left -= verb != "event"
+        super()._note(verb, name, *more)
+
+    def submit(self, *tasks: Json, **spec: Any) -> None:
+        meta = {"name": "job", "namespace": "ns", "uid": "uid-job", "annotations": {STARTED: "now"}}
+        self.volcano_job = {"metadata": meta, "spec": {"tasks": list(tasks), **spec}, "status": {}}
+        self._turn()
+
+    def _turn(self) -> None:
+        self.version += 1
+        self.volcano_job["metadata"]["resourceVersion"] = str(self.version)
+
+    def copy(self) -> VolcanoJob:
+        return msgspec.convert(self.volcano_job, VolcanoJob)
+
+    def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
+        name = obj["metadata"]["name"]
+        self._note(f"create {kind.plural}", name)
+        if name in self.refused:
+            raise Forbidden(403, "Forbidden", "exceeded quota")
+        if (found := self.objects.get(name)) is not None:
+            if all(each["uid"] != owner for each in found["metadata"].get("ownerReferences", ())):
+                raise Conflict(409, "AlreadyExists")
+            return found
+        self.version += 1
+        meta = {**obj["metadata"], "uid": f"uid-{self.version}", "resourceVersion": str(self.version)}
+        self.objects[name] = {**obj, "metadata": meta, "status": {"phase": "Pending"}}
+        return self.objects[name]
+
+    def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
+        self._note("delete", name)
+        if name not in self.objects:
+            raise NotFound(404, "NotFound")
+        del self.objects[name]
+
+    def patch_volcano_job_status(self, namespace: str, name: str, patch: Json) -> VolcanoJob:
+        self._note("status", name, patch["status"])
+        self._patch_job(patch)
+        return self.copy()
+
+    def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json, timeout: float = 10) -> None:
+        self._note("merge job", name, patch)
+        self._patch_job(patch)
+
+    def _patch_job(self, patch: Json) -> None:
+        if patch["metadata"]["resourceVersion"] != self.volcano_job["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict")
+        self.volcano_job = merged(self.volcano_job, patch)
+        self._turn()
+
+    def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+        self._note("delete job", name)
+
+    def delete_command(self, namespace: str, name: str, uid: str) -> None:
+        self._note("delete command", name)
+        self.objects.pop(name, None)
+
+
+def task(name: str, replicas: int, **more: Any) -> Json:
+    return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [{"name": "c"}]}}, **more}
+
+
+RESTARTS = {"event": "PodFailed", "action": "RestartJob"}
+
+
+class VolcanoBench(Bench):
+    """The watch shows what there is when `watch` says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api: VolcanoApi = VolcanoApi()
+        self.recorder = EventRecorder(self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.left = False
+        self.born()
+
+    def born(self) -> None:
+        """A new process, which knows nothing."""
+        self.api.writes_left = FOR_EVER
+        self.controller = VolcanoJobsController(
+            self.means(), self.recorder, ObjectStore(), lambda: self.left, lambda: self.now
+        )
+        self.commander = VolcanoCommandsController(
+            self.means(), self.recorder, self.controller.copies, lambda: self.left
+        )
+        self._seen: dict[str, tuple[str, str]] = {}
+
+    def watch(self) -> None:
+        for name, (uid, _) in list(self._seen.items()):
+            if self.api.objects.get(name, {}).get("metadata", {}).get("uid") != uid:
+                del self._seen[name]
+                self.controller.copies.remove(Removed("ns", name, uid))
+        for name, obj in self.api.objects.items():
+            seen = obj["metadata"]["uid"], str(obj["status"])
+            if obj.get("kind") == "Pod" and self._seen.get(name) != seen:
+                self._seen[name] = seen
+                meta = msgspec.convert(obj["metadata"], Meta)
+                self.controller.copies.upsert(AnyJob(meta, obj["spec"], obj["status"]))
+        self.controller.see(self.api.copy())
+
+    def work(self, rounds: int = ROUNDS) -> None:
+        for _ in range(rounds):
+            self.watch()
+            self.controller.look(self.decisions)
+            self.commander.look(self.decisions)
+            self.flush()
+            self.advance(1.0)
+
+    def there(self) -> dict[str, Json]:
+        return {name: obj for name, obj in self.api.objects.items() if obj.get("kind") == "Pod"}
+
+    def set_phase(self, phase: str, *names: str) -> None:
+        for name in names or self.there():
+            ended = phase in ("Succeeded", "Failed")
+            state = {"terminated": {"exitCode": int(phase == "Failed")}} if ended else {"running": {}}
+            containers = [{"name": "c", "ready": not ended, "state": state}]
+            self.api.objects[name]["status"] = {"phase": phase, "containerStatuses": containers}
+
+    @property
+    def phase(self) -> str:
+        return self.api.copy().status.state.phase
+
+    def killed_after(self, writes: int) -> None:
+        """Nothing is written any more after so many further writes."""
+        self.api.writes_left = writes
+
+
+@pytest.fixture
+def bench() -> Iterator[VolcanoBench]:
+    made = VolcanoBench()
+    with made.writing():
+        yield made
+
+
+def test_a_job_of_ten_pods_costs_a_few_writes_besides_them(bench: VolcanoBench) -> None:
+    """Besides, a queued one has a PodGroup with its phases, and the note that lets it go."""
+    bench.api.submit(task("a", 10))
+    bench.work()
+    for index in range(10):  # they come up one by one
+        bench.set_phase("Running", f"job-a-{index}")
+        bench.work(1)
+    bench.work()
+    assert bench.phase == "Running"
+    bench.set_phase("Succeeded")
+    bench.work()
+    assert bench.phase == "Completed"
+    made = Counter(call[0] for call in bench.api.calls if call[0] != "event")
+    assert made.pop("create pods") == 10
+    made.pop("create group", None)
+    assert sum(made.values()) <= 7, made
+
+
+def test_a_watch_that_lags_has_nothing_created_twice(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 3))
+    bench.watch()
+    for _ in range(5):
+        bench.controller.look(bench.decisions)
+        bench.flush()
+        bench.controller.see(bench.api.copy())
+        bench.advance(1.0)
+    assert len(bench.api.done("create pods")) == 3
+
+
+def test_nothing_is_done_while_volcano_is_at_work(bench: VolcanoBench) -> None:
+    bench.left = True
+    bench.api.submit(task("a", 3))
+    bench.work(3)
+    assert bench.api.calls == []
+    bench.left = False
+    bench.work(3)
+    assert len(bench.there()) == 3
+    bench.left = True
+    bench.set_phase("Succeeded")
+    bench.work(3)
+    assert bench.phase == "Pending"
+
+
+def test_a_follower_writes_nothing(bench: VolcanoBench) -> None:
+    bench.leading = False
+    bench.api.submit(task("a", 3))
+    bench.work(3)
+    assert bench.api.calls == []
+    bench.leading = True
+    bench.work(3)
+    assert len(bench.there()) == 3
+
+
+@pytest.mark.parametrize("writes", range(14))
+def test_a_kill_before_any_write_of_a_restart_loses_and_doubles_nothing(
+    bench: VolcanoBench, writes: int
+) -> None:
+    bench.api.submit(task("a", 3), maxRetry=3, policies=[RESTARTS])
+    bench.work()
+    bench.set_phase("Running")
+    bench.work()
+    before = {name: pod["metadata"]["uid"] for name, pod in bench.there().items()}
+    bench.set_phase("Failed", "job-a-1")
+    bench.killed_after(writes)
+    bench.work(6)
+    bench.born()
+    bench.work()
+    bench.set_phase("Running")
+    bench.work()
+    status = bench.api.copy().status
+    assert (status.state.phase, status.retry_count, status.running) == ("Running", 1, 3)
+    after = {name: pod["metadata"]["uid"] for name, pod in bench.there().items()}
+    assert after.keys() == before.keys()
+    assert not {*after.values()} & {*before.values()}
+
+
+@pytest.mark.parametrize("writes", range(10))
+def test_a_kill_before_any_write_of_a_command_has_it_obeyed_once(bench: VolcanoBench, writes: int) -> None:
+    bench.api.submit(task("a", 2), maxRetry=3)
+    bench.work()
+    bench.set_phase("Running")
+    bench.work()
+    bench.api.objects["command"] = {"metadata": {"uid": "uid-command"}, "status": {}}
+    bench.commander.upsert(command("RestartJob"))
+    bench.killed_after(writes)
+    bench.work(6)
+    bench.born()
+    if "command" in bench.api.objects:
+        bench.commander.upsert(command("RestartJob"))
+    bench.work()
+    assert "command" not in bench.api.objects
+    assert bench.api.copy().status.retry_count == 1
+    noted = (bench.api.copy().metadata.annotations or {})[LAST_COMMAND]
+    assert noted == "uid-command/RestartJob/0"
+
+
+def command(action: str, uid: str = "uid-job") -> Command:
+    target = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "job", uid)
+    return Command(Meta("command", "ns", "uid-command"), action, target)
+
+
+def test_a_command_for_an_object_that_is_gone_or_of_another_kind_does_nothing(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 1))
+    bench.work(2)
+    bench.commander.upsert(command("RestartJob", "uid-of-another"))
+    bench.work(3)
+    assert bench.api.done("delete command")[0] == ("command",)
+    assert bench.api.copy().status.retry_count == 0
+
+
+def test_what_is_refused_is_tried_again_after_pauses_that_grow(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 2))
+    bench.api.refused = {"job-a-0", "job-a-1"}
+    bench.work(60)
+    assert len(bench.api.done("create pods")) <= 20
+    assert [event for *_, event in bench.api.done("event") if event["reason"] == "FailedCreate"]
+    bench.api.refused = set()
+    bench.work(60)
+    assert len(bench.there()) == 2
+
+
+def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 2))
+    bench.api.objects["job-a-0"] = {"metadata": {"uid": "foreign"}, "status": {}}
+    bench.work(40)
+    assert bench.there().keys() == {"job-a-1"}
+    assert bench.api.objects["job-a-0"]["metadata"]["uid"] == "foreign"
+    assert [event for *_, event in bench.api.done("event") if event["reason"] == "PodNameTaken"]
+    del bench.api.objects["job-a-0"]
+    bench.work(40)
+    assert bench.there().keys() == {"job-a-0", "job-a-1"}

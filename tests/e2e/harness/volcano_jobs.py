@@ -1,0 +1,156 @@
+"""Volcano Jobs that Muster runs itself (`--volcano-jobs=on`), and the words for them."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
+from tests.e2e.harness.waiting import GENEROUS, wait_for
+
+Json = dict[str, Any]
+FILES = ("volcano-jobs/crd-*.yaml", "volcano-jobs/rbac.yaml", "volcano-jobs-ssh/rbac.yaml")
+VERSION = "batch.volcano.sh/v1alpha1"
+NUMBERS = itertools.count()
+
+
+@contextmanager
+def installed(client: Client) -> Iterator[None]:
+    """The kinds and Muster's rights: there before Muster looks."""
+    with manifests.applied(client, *FILES):
+        yield
+
+
+def task(name: str = "work", replicas: int = 2, **more: Any) -> Json:
+    """`task("ps", 1, policies=[...], dependsOn={...})`; `cpu`, `restartPolicy` and the like are its pods'."""
+    fields = ("minAvailable", "policies", "dependsOn", "maxRetry", "partitionPolicy")
+    own = {field: more.pop(field) for field in fields if field in more}
+    pod = objects.pod("", namespace="", scheduler="volcano", **{"restartPolicy": "Never", **more})
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+    return {"name": name, "replicas": replicas, "template": template, **own}
+
+
+def policy(event: str | int, action: str, **more: Any) -> Json:
+    """`policy("PodFailed", "RestartJob")`, `policy(3, "CompleteJob")` for an exit code."""
+    return {"exitCode" if isinstance(event, int) else "event": event, "action": action, **more}
+
+
+class VolcanoJobs:
+    """Those of one namespace."""
+
+    def __init__(self, client: Client, namespace: str, kubelet: Kubelet) -> None:
+        self.client, self.namespace, self._kubelet = client, namespace, kubelet
+
+    def create(self, name: str, *tasks: Json, **spec: Any) -> Json:
+        """With one task of two pods, if none are given."""
+        written = {
+            "apiVersion": VERSION,
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec},
+        }
+        return self.client.create(VOLCANO_JOBS, written)
+
+    def get(self, name: str) -> Json:
+        return self.client.get(VOLCANO_JOBS, name, self.namespace)
+
+    def status(self, name: str) -> Json:
+        return dict(self.get(name).get("status") or {})
+
+    def phase(self, name: str) -> str:
+        return str((self.status(name).get("state") or {}).get("phase", ""))
+
+    def group(self, name: str) -> str:
+        """The name of its PodGroup."""
+        return f"{name}-{self.get(name)['metadata']['uid']}"
+
+    def scale(self, name: str, *replicas: int, **spec: Any) -> None:
+        """By task."""
+        tasks = self.get(name)["spec"]["tasks"]
+        changed = [{**each, "replicas": count} for each, count in zip(tasks, replicas, strict=True)]
+        self.client.patch(VOLCANO_JOBS, name, {"spec": {"tasks": changed, **spec}}, self.namespace)
+
+    def command(self, name: str, action: str) -> str:
+        """As vcctl gives it. Returns the name of the Command."""
+        job, command = self.get(name), f"{name}-{action.lower()}-{next(NUMBERS)}"
+        target = {"apiVersion": VERSION, "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        written = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action}
+        meta = {"name": command, "namespace": self.namespace}
+        self.client.create(COMMANDS, {**written, "metadata": meta, "target": target})
+        return command
+
+    def leave_running(self, name: str, node: str, version: int) -> None:
+        """As Volcano's controller leaves a job whose pods all run on this node."""
+        job = self.get(name)
+        owner = {"apiVersion": VERSION, "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        count = 0
+        for part in job["spec"]["tasks"]:
+            for index in range(part["replicas"]):
+                notes = {"volcano.sh/task-spec": part["name"], "volcano.sh/task-index": str(index)}
+                names = {"volcano.sh/job-name": name, "volcano.sh/job-version": str(version), **notes}
+                meta = {
+                    "name": f"{name}-{part['name']}-{index}",
+                    "namespace": self.namespace,
+                    "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+                    "labels": {**names, "volcano.sh/job-namespace": self.namespace},
+                    "annotations": {**names, objects.GROUP_NAME: self.group(name)},
+                }
+                spec = {**part["template"]["spec"], "nodeName": node}
+                head = {"apiVersion": "v1", "kind": "Pod"}
+                self.client.create(PODS, {**head, "metadata": meta, "spec": spec})
+                count += 1
+        status = {"state": {"phase": "Running"}, "running": count, "minAvailable": count, "version": version}
+        self.client.patch(VOLCANO_JOBS, name, {"status": status}, self.namespace, "status")
+        group = objects.pod_group(self.group(name), namespace=self.namespace, min_member=count)
+        self.client.create(POD_GROUPS, group)
+
+    def pods(self, name: str, phase: str = "") -> dict[str, str]:
+        """The UIDs of its pods, or of those in this phase, by name; without those that are being deleted."""
+        found = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
+        return {
+            each["metadata"]["name"]: each["metadata"]["uid"]
+            for each in found
+            if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
+        }
+
+    def wait_pods(self, name: str, count: int, phase: str = "") -> dict[str, str]:
+        wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
+        return self.pods(name, phase)
+
+    def wait_others(self, name: str, before: dict[str, str], phase: str = "Running") -> dict[str, str]:
+        """Until its pods are all others, by their UIDs, and as many."""
+
+        def renewed() -> bool:
+            now = self.pods(name, phase)
+            return len(now) == len(before) and not {*now.values()} & {*before.values()}
+
+        wait_for(renewed, what=f"Job {name}: new pods")
+        return self.pods(name, phase)
+
+    def wait_phase(self, name: str, *phases: str, timeout: float = GENEROUS) -> Json:
+        """Returns its status."""
+        try:
+            wait_for(lambda: self.phase(name) in phases, timeout)
+        except TimeoutError:
+            raise TimeoutError(f"Job {name} never {phases}: {self.status(name)}") from None
+        return self.status(name)
+
+    def wait_status(self, name: str, **status: Any) -> Json:
+        """What is absent is 0."""
+
+        def says() -> bool:
+            found = self.status(name)
+            return all(found.get(key, 0) == value for key, value in status.items())
+
+        try:
+            wait_for(says)
+        except TimeoutError:
+            raise TimeoutError(f"Job {name} never {status}: {self.status(name)}") from None
+        return self.status(name)
+
+    def finish(self, name: str, *pods: str, phase: str = "Succeeded", code: int | None = None) -> None:
+        """Its pods that run come to their end, or these."""
+        self._kubelet.finish(self.namespace, pods or self.pods(name, "Running"), phase, code)

@@ -1,0 +1,172 @@
+"""Volcano Jobs without Volcano: Muster's own controller, on real API servers and a stock kube-scheduler."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import COMMANDS, EVENTS, PODS, VOLCANO_JOBS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, policy, task
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.view
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kinds(cluster: ControlPlane) -> Iterator[None]:
+    with installed(cluster.admin):
+        yield
+
+
+@pytest.fixture
+def muster_flags() -> tuple[str, ...]:
+    return ("--volcano-jobs=on", "--start-backoff=1s")
+
+
+@pytest.fixture
+def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
+    """With four cpu."""
+    stage.nodes(2, cpu="2")
+    return VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
+
+
+def test_a_job_of_two_tasks_waits_without_pods_starts_whole_and_completes(
+    stage: Stage, jobs: VolcanoJobs, muster: Muster
+) -> None:
+    jobs.create("first", task("all", 3))
+    jobs.wait_pods("first", 3, "Running")
+    jobs.create("second", task("ps", 1), task("worker", 2, minAvailable=1), minAvailable=3)
+    jobs.wait_phase("second", "Pending")
+    stage.wait_group(jobs.group("second"), phase="Pending")
+    stage.wait_reason(jobs.group("second"), "NoRoom", "Fragmented")
+    assert jobs.pods("second") == {}
+    muster.wait_decision(stage.namespace, jobs.group("second"), verdict="Waiting")
+    jobs.finish("first")
+    done = jobs.wait_phase("first", "Completed")
+    assert (done["succeeded"], done.get("running", 0)) == (3, 0)
+    assert done["runningDuration"]
+    assert jobs.wait_pods("second", 3, "Running").keys() == {
+        "second-ps-0",
+        "second-worker-0",
+        "second-worker-1",
+    }
+    jobs.wait_status("second", running=3, minAvailable=3)
+    assert jobs.phase("second") == "Running"
+    jobs.finish("second")
+    jobs.wait_phase("second", "Completed")
+    phases = [each["status"] for each in jobs.status("second")["conditions"]]
+    assert phases == ["Pending", "Running", "Completed"]
+
+
+def test_a_failed_pod_restarts_the_job_until_it_has_failed_too_often(jobs: VolcanoJobs) -> None:
+    jobs.create("job", maxRetry=2, policies=[policy("PodFailed", "RestartJob")])
+    before = jobs.wait_pods("job", 2, "Running")
+    jobs.finish("job", "job-work-0", phase="Failed")
+    before = jobs.wait_others("job", before)
+    jobs.wait_status("job", retryCount=1, running=2)
+    jobs.finish("job", "job-work-1", phase="Failed")
+    assert jobs.wait_phase("job", "Failed")["retryCount"] == 2
+    assert jobs.wait_pods("job", 1).items() <= before.items()  # it tells why
+
+
+def test_an_exit_code_completes_the_job_and_its_other_pods_go(jobs: VolcanoJobs) -> None:
+    chief = task("chief", 1, policies=[policy(3, "CompleteJob")])
+    jobs.create("job", chief, task("worker", 2))
+    jobs.wait_pods("job", 3, "Running")
+    jobs.finish("job", "job-chief-0", phase="Failed", code=3)
+    jobs.wait_phase("job", "Completed")
+    assert jobs.wait_pods("job", 1).keys() == {"job-chief-0"}  # what has ended stays
+
+
+def test_an_evicted_pod_aborts_the_job_which_a_command_resumes(stage: Stage, jobs: VolcanoJobs) -> None:
+    jobs.create("job", policies=[policy("PodEvicted", "AbortJob")])
+    before = jobs.wait_pods("job", 2, "Running")
+    stage.api.delete(PODS, "job-work-0", stage.namespace)
+    jobs.wait_phase("job", "Aborted")
+    jobs.wait_pods("job", 0)
+    command = jobs.command("job", "ResumeJob")
+    jobs.wait_others("job", before)
+    jobs.wait_phase("job", "Running")
+    wait_for(lambda: stage.api.find(COMMANDS, command, stage.namespace) is None, what="the Command is gone")
+
+
+def test_a_command_terminates_a_job(stage: Stage, jobs: VolcanoJobs) -> None:
+    jobs.create("job")
+    jobs.wait_pods("job", 2, "Running")
+    jobs.command("job", "TerminateJob")
+    jobs.wait_phase("job", "Terminated")
+    jobs.wait_pods("job", 0)
+    nonsense = jobs.command("job", "Explode")
+    wait_for(lambda: stage.api.find(COMMANDS, nonsense, stage.namespace) is None, what="it is refused")
+    wait_for(lambda: _events(stage, "job", "CommandRefused"), what="an Event on the job")
+
+
+def test_a_job_grows_and_shrinks(jobs: VolcanoJobs) -> None:
+    jobs.create("job", task("work", 2), minAvailable=1)
+    before = jobs.wait_pods("job", 2, "Running")
+    jobs.scale("job", 4)
+    assert before.items() <= jobs.wait_pods("job", 4, "Running").items()
+    jobs.scale("job", 1)
+    kept = jobs.wait_pods("job", 1)
+    assert kept.items() <= before.items()
+    jobs.wait_status("job", running=1)
+
+
+def test_an_ended_job_is_deleted_after_its_time(stage: Stage, jobs: VolcanoJobs) -> None:
+    jobs.create("job", ttlSecondsAfterFinished=1)
+    jobs.wait_pods("job", 2, "Running")
+    jobs.finish("job")
+    wait_for(lambda: stage.api.find(VOLCANO_JOBS, "job", stage.namespace) is None, what="the job is gone")
+
+
+def test_another_pod_of_a_wanted_name_is_left_alone(stage: Stage, jobs: VolcanoJobs) -> None:
+    (taken,) = stage.pods("job-work", 1, cpu="1")
+    stage.wait_phase([taken])
+    uid = stage.pod(taken)["metadata"]["uid"]
+    jobs.create("job")
+    assert jobs.wait_pods("job", 1).keys() == {"job-work-1"}
+    wait_for(lambda: _events(stage, "job", "PodNameTaken"), what="it is said")
+    assert stage.pod(taken)["metadata"]["uid"] == uid
+    stage.delete_pods([taken])
+
+
+def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
+    stage: Stage, jobs: VolcanoJobs, muster: Muster
+) -> None:
+    """Its status and its pods are as Volcano's controller leaves them; it was restarted once."""
+    muster.stop()
+    jobs.create("job", policies=[policy("PodEvicted", "RestartJob")])
+    jobs.leave_running("job", "n0", version=1)
+    before = jobs.wait_pods("job", 2, "Running")
+    muster.start()
+    jobs.command("job", "ResumeJob")  # which changes nothing, and is obeyed by whoever runs the job
+    wait_for(lambda: not stage.api.items(COMMANDS, stage.namespace), what="Muster runs the job")
+    assert jobs.pods("job", "Running") == before
+    assert jobs.phase("job") == "Running"
+    jobs.finish("job")
+    assert jobs.wait_phase("job", "Completed")["version"] == 1
+    assert jobs.pods("job", "Succeeded") == before
+
+
+def test_a_job_goes_on_where_a_killed_muster_left_it(stage: Stage, jobs: VolcanoJobs, muster: Muster) -> None:
+    jobs.create("job", maxRetry=5, policies=[policy("PodFailed", "RestartJob")])
+    before = jobs.wait_pods("job", 2, "Running")
+    jobs.finish("job", "job-work-0", phase="Failed")
+    jobs.wait_status("job", retryCount=1)
+    muster.restart(hard=True)
+    before = jobs.wait_others("job", before)
+    jobs.finish("job", "job-work-1", phase="Failed")
+    muster.restart(hard=True)
+    jobs.wait_others("job", before)
+    assert jobs.wait_status("job", running=2)["retryCount"] == 2
+
+
+def _events(stage: Stage, job: str, reason: str = "") -> list[str]:
+    return [
+        each["message"]
+        for each in stage.api.items(EVENTS, stage.namespace)
+        if each["involvedObject"]["name"] == job and reason in ("", each["reason"])
+    ]
