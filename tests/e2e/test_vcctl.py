@@ -1,4 +1,4 @@
-"""Queues by Volcano's own command line: created, listed, updated, closed, opened and deleted as there."""
+"""Queues and Jobs by Volcano's own command line: created, listed, changed and deleted as there."""
 
 import subprocess
 
@@ -7,11 +7,13 @@ import pytest
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.queue_table import Row, rows
-from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES
+from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES, VOLCANO_JOBS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano import Vcctl
+from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, task
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 
@@ -104,6 +106,46 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
         vcctl("queue", "create", "--name=shut", "--state=Closed")
         _wait(vcctl, "shut", State="Closed")
     assert stage.api.find(QUEUES, "a") is None
+
+
+def test_the_life_of_a_job(stage: Stage, muster_user: User, scheduler: KubeScheduler, vcctl: Vcctl) -> None:
+    """And what admission makes of the object that vcctl sends."""
+    stage.nodes(2, cpu="1")
+    jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
+    port, here = Port(), f"--namespace={stage.namespace}"
+
+    def listed() -> Row:
+        head, line = vcctl("job", "list", here).splitlines()
+        return dict(zip(head.split(), line.split(), strict=True))
+
+    with installed(stage.api), configured(stage.api, port):
+        stage.start_muster(*port.flags("self-signed"), "--volcano-jobs=on", user=muster_user)
+        named = {"name": "probe", "namespace": stage.namespace}
+        probe = {"apiVersion": VERSION, "kind": "Job", "metadata": named, "spec": {"tasks": [task()]}}
+        wait_for(lambda: "queue" in stage.api.dry_run(VOLCANO_JOBS, probe)["spec"], what="Muster runs Jobs")
+        amounts = ("--requests=cpu=1000m,memory=10Mi", "--limits=cpu=1000m,memory=10Mi")
+        vcctl("job", "run", "--name=train", "--min=2", "--replicas=2", *amounts, here)
+        jobs.wait_pods("train", 2, "Running")
+        spec = jobs.get("train")["spec"]
+        assert (spec["queue"], spec["maxRetry"], spec["tasks"][0]["name"]) == ("default", 3, "default0")
+        jobs.wait_status("train", running=2)
+        assert (
+            listed().items() >= {"Name": "train", "Phase": "Running", "Replicas": "2", "Running": "2"}.items()
+        )
+        assert "Running" in vcctl("job", "view", "--name=train", here)
+        vcctl("job", "suspend", "--name=train", here)
+        jobs.wait_phase("train", "Aborted")
+        vcctl("job", "resume", "--name=train", here)
+        jobs.wait_phase("train", "Running")
+        wait_for(lambda: not stage.api.items(COMMANDS, stage.namespace), what="no Command is left")
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            vcctl("job", "run", "--name=whole", "--min=3", "--replicas=2", *amounts, here)
+        refusal = refused.value.stdout + refused.value.stderr
+        assert "spec.minAvailable: got 3; allowed are at most the 2 replicas of all tasks" in refusal
+        with pytest.raises(ApiError, match="got a change; allowed are changes of minAvailable"):
+            jobs.client.patch(VOLCANO_JOBS, "train", {"spec": {"queue": "other"}}, stage.namespace)
+        vcctl("job", "delete", "--name=train", here)
+        assert stage.api.find(VOLCANO_JOBS, "train", stage.namespace) is None
 
 
 def _listed(vcctl: Vcctl) -> dict[str, Row]:
