@@ -32,6 +32,7 @@ from extender.controllers.queue_status import LocalQueueStatusController, QueueS
 from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
 from extender.controllers.scheduling_gates import Releaser, SchedulingGatesController
 from extender.controllers.volcano_commands import VolcanoCommandsController
+from extender.controllers.volcano_cron_jobs import VolcanoCronJobsController
 from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.snapshot.conditions import ConditionPolicy
@@ -81,6 +82,7 @@ class Controllers:
         self.volcano_programs = [self.volcano.scheduler]
         self.volcano_jobs: VolcanoJobsController | None = None
         self.volcano_commands: VolcanoCommandsController | None = None
+        self.volcano_cron_jobs: VolcanoCronJobsController | None = None
         if runs_volcano_jobs:
             self._run_volcano_jobs(urgent, recorder, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
@@ -110,6 +112,7 @@ class Controllers:
             self.volcano.look,
             *([self.volcano_jobs.look] if self.volcano_jobs else ()),
             *([self.volcano_commands.look] if self.volcano_commands else ()),
+            *([self.volcano_cron_jobs.look] if self.volcano_cron_jobs else ()),
             GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
             QueueWaits().look,
@@ -127,6 +130,7 @@ class Controllers:
         jobs = VolcanoJobsController(context, recorder, self.objects.podgroups, is_left)
         self.volcano_jobs = jobs
         self.volcano_commands = VolcanoCommandsController(context, recorder, jobs.copies, is_left)
+        self.volcano_cron_jobs = VolcanoCronJobsController(context, recorder, is_left)
 
     def runs_volcano_jobs(self) -> bool:
         return self.volcano_jobs is not None and self.volcano_jobs.runs_jobs

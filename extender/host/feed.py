@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any
 
-from extender.api.objects import cluster, queues
+from extender.api.objects import cluster, queues, volcano
 from extender.api.objects.pods import Pod
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
@@ -206,6 +206,8 @@ class Feed:
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
         pods = self._optional(resources.PODS, AnyJob, pods_sink, "create", label_selector=JOB_NAME)
+        crons = controllers.volcano_cron_jobs
+        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, crons, "watch")
         controllers.volcano_jobs_are_read = lambda: pods.synced and any(each.synced for each in jobs)
 
     def _optional(

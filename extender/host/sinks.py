@@ -53,7 +53,8 @@ class Sinks:
         self._volcano_programs = controllers.volcano_programs
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
-        self._volcano_jobs = controllers.volcano_jobs
+        run_them = (controllers.volcano_jobs, controllers.volcano_cron_jobs)
+        self._volcano_jobs = [each for each in run_them if each is not None]
         commanded = (controllers.bus_commands, controllers.volcano_commands)
         self.commands = _ToAll[Command](tuple(each for each in commanded if each is not None))
         self.volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
@@ -172,11 +173,13 @@ class Sinks:
     def _set_volcano_job(self, job: AnyJob) -> None:
         if self._volcano_jobs:
             whole = as_json(job.metadata, job.spec, job.status)
-            self._volcano_jobs.see(msgspec.convert(whole, VolcanoJob))
+            found = msgspec.convert(whole, VolcanoJob)
+            for controller in self._volcano_jobs:
+                controller.see(found)
 
     def _drop_volcano_job(self, gone: Removed) -> None:
-        if self._volcano_jobs:
-            self._volcano_jobs.forget(Uid(gone.uid))
+        for controller in self._volcano_jobs:
+            controller.forget(Uid(gone.uid))
 
 
 def _key(gone: Removed) -> GroupKey:

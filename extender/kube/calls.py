@@ -14,7 +14,7 @@ from extender.api.objects.base import Condition
 from extender.api.objects.cluster import Event, Lease
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.kube import resources
 from extender.kube.admission import AccessReview
 from extender.kube.decoding import Identified, Page
@@ -296,6 +296,11 @@ class ApiClient(Requests):
         """Merge `patch` into a job's status. Raises Conflict as `merge_job`."""
         path = resources.VOLCANO_JOBS.path(namespace, name, "status")
         return decoded(self._patch(path, patch), VolcanoJob, name)
+
+    def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
+        """As that of a job."""
+        path = resources.VOLCANO_CRON_JOBS.path(namespace, name, "status")
+        return decoded(self._patch(path, patch), CronJob, name)
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
         """With all that belongs to it."""

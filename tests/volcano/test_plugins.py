@@ -1,7 +1,9 @@
 """The plugins of Volcano Jobs: what they keep for a job, and what its pods are given."""
 
 import json
+import re
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -333,6 +335,16 @@ def test_a_job_whose_names_no_config_map_holds_does_without() -> None:
 def test_no_key_is_repeated() -> None:
     for flags in (["--ssh-privat-key=hidden"], ["--ssh-port=hidden"]):
         assert "hidden" not in " ".join(plugins_of(job({"ssh": flags}, {"w": 1})).faults)
+
+
+def test_the_page_has_all_plugins_with_their_flags() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "volcano.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", page, re.MULTILINE)
+    told = {name: re.findall(r"`([\w-]+)`", flags) for name, flags in rows}
+    flags = {
+        name: [field.encode_name for field in msgspec.structs.fields(kind)] for name, kind in PLUGINS.items()
+    }
+    assert told == flags
 
 
 TEXTS = st.one_of(

@@ -1,0 +1,160 @@
+"""Makes Volcano Jobs at the times of CronJobs of batch.volcano.sh, and removes those that are too old.
+
+    watches, time ──► cron_plan ──► Jobs deleted, a Job created, status
+
+A Job is named by its time, so one that was created just before Muster stopped is found again. A time whose
+name is another's Job is left out and said so.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from extender.api.objects.base import Reference
+from extender.api.objects.volcano import CronJob, Json, VolcanoJob
+from extender.controllers.controller import ControllerContext, RecordingController
+from extender.controllers.events import WARNING, EventRecorder
+from extender.controllers.volcano_objects import difference
+from extender.domain.model.ownership import controller_of
+from extender.domain.model.reasons import EventReason
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from extender.kube.reflector import Removed
+from extender.kube.resources import VOLCANO_JOBS
+from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
+
+
+class VolcanoCronJobsController(RecordingController[Uid]):
+    """The sink of CronJobs; it is shown all Volcano Jobs. `is_left`: whether Volcano's controllers run them,
+    or Jobs are not read yet."""
+
+    name = "volcano-cron-jobs"
+    pause = 1.0
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        recorder: EventRecorder,
+        is_left: Callable[[], bool],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(context, recorder)
+        self._is_left, self._wall_clock = is_left, wall_clock
+
+    def prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._crons: dict[Uid, CronJob] = {}
+        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by their CronJob, which may be seen later
+        self._owners: dict[Uid, Uid] = {}  # of these Jobs
+        self._writing: set[Uid] = set()
+        self._said: dict[Uid, str] = {}  # what is wrong with each
+        self._knows_all = False  # whether all have been due since this replica runs them
+
+    def rest(self) -> None:
+        self._knows_all = False
+        self._writing.clear()
+
+    def upsert(self, cron: CronJob) -> None:
+        uid = Uid(cron.metadata.uid)
+        with self._lock:
+            self._crons[uid] = cron
+        self._queue.add(uid)
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            self._crons.pop(Uid(gone.uid), None)
+            self._said.pop(Uid(gone.uid), None)
+        self._queue.forget(Uid(gone.uid))
+
+    def see(self, job: VolcanoJob) -> None:
+        owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)
+        if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
+            return
+        with self._lock:
+            self._owners[uid] = Uid(owner.uid)
+            self._jobs.setdefault(Uid(owner.uid), {})[uid] = job
+        self._queue.add(Uid(owner.uid))
+
+    def forget(self, job: Uid) -> None:
+        with self._lock:
+            owner = self._owners.pop(job, None)
+            if owner is None:
+                return
+            del self._jobs[owner][job]
+            if not self._jobs[owner]:
+                del self._jobs[owner]
+        self._queue.add(owner)
+
+    def due(self, decisions: Decisions) -> Iterator[Uid]:
+        if self._is_left():
+            self.rest()
+        elif not self._knows_all:
+            self._knows_all = True
+            with self._lock:
+                yield from list(self._crons)
+
+    def reconcile(self, uid: Uid) -> None:
+        with self._lock:
+            cron, jobs = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
+        if cron is None or not self._knows_all or uid in self._writing:
+            return
+        now = self._wall_clock()
+        plan = cron_plan(cron, jobs, now)
+        self._say(cron, plan)
+        if plan.due_at is not None:
+            self._queue.add(uid, plan.due_at - now)
+        changes = difference(msgspec.to_builtins(cron.status), msgspec.to_builtins(plan.status))
+        if changes or plan.deletes or plan.create:
+            self._writing.add(uid)
+            self.write(uid, partial(self._carry_out, cron, plan, changes), undone=partial(self._end, uid))
+
+    def _say(self, cron: CronJob, plan: CronPlan) -> None:
+        text = "; ".join(remark.message for remark in plan.remarks)
+        if text and text != self._said.get(Uid(cron.metadata.uid)):
+            for remark in plan.remarks:
+                self._recorder.record(_of_cron_job(cron), *remark)
+        self._said[Uid(cron.metadata.uid)] = text
+
+    def _end(self, uid: Uid) -> None:
+        self._writing.discard(uid)
+
+    def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
+        meta = cron.metadata
+        for job in plan.deletes:
+            with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+                self._cluster.delete_volcano_job(meta.namespace, job.metadata.name, job.metadata.uid)
+            self.forget(Uid(job.metadata.uid))  # the watch may lag
+        if plan.create is not None:
+            self._create(cron, plan.create)
+        if changes:
+            guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            patch = {"metadata": guard, "status": changes}
+            answer = self._cluster.patch_cron_job_status(meta.namespace, meta.name, patch)
+            with self._lock:
+                if self._crons.get(Uid(meta.uid)) is cron:
+                    self._crons[Uid(meta.uid)] = answer
+        self._end(Uid(meta.uid))
+        self._queue.add(Uid(meta.uid))
+
+    def _create(self, cron: CronJob, job: Json) -> None:
+        meta = cron.metadata
+        try:
+            self._cluster.create_owned(VOLCANO_JOBS, meta.namespace, job, meta.uid)
+        except Conflict:
+            self._tell(cron, f"Job {job['metadata']['name']} is not its own: this time is left out")
+        except (Forbidden, Invalid) as fault:
+            self._tell(cron, f"Error creating: {fault.message}")
+            raise
+
+    def _tell(self, cron: CronJob, message: str) -> None:
+        self._recorder.record(_of_cron_job(cron), WARNING, EventReason.FAILED_CREATE, message)
+
+
+def _of_cron_job(cron: CronJob) -> Reference:
+    meta = cron.metadata
+    return Reference(JOB_VERSION, "CronJob", meta.name, meta.namespace, meta.uid)

@@ -1,0 +1,200 @@
+"""CronJobs of Volcano: their Jobs are created and removed, through lost answers, conflicts and lost leads."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta, OwnerReference, merged
+from extender.api.objects.volcano import CronJob, CronJobSpec, JobStatus, Json, VolcanoJob, VolcanoJobState
+from extender.controllers.volcano_cron_jobs import VolcanoCronJobsController
+from extender.domain.model.records import Uid
+from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
+from extender.kube.reflector import Removed
+from extender.kube.resources import Resource
+from tests.controllers.api import Api
+from tests.controllers.bench import Bench
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC).timestamp()
+MINUTE = int(NOON) // 60
+
+
+class CronApi(Api):
+    """Jobs by name; all belong to the CronJob, but for those of `others`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crons: dict[str, CronJob] = {}
+        self.others: set[str] = set()
+
+    def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
+        name = obj["metadata"]["name"]
+        self._note("create", name)
+        if name in self.others:
+            raise Conflict(409, "AlreadyExists")
+        return self.jobs.setdefault(name, obj)
+
+    def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+        self._note("delete", name)
+        if self.jobs.pop(name, None) is None:
+            raise NotFound(404, "NotFound")
+
+    def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
+        self._note("status", name, patch["status"])
+        before = self.crons[name]
+        if patch["metadata"]["resourceVersion"] != before.metadata.resource_version:
+            raise Conflict(409, "Conflict")
+        version = str(int(before.metadata.resource_version) + 1)
+        whole = merged(msgspec.to_builtins(before), {"status": patch["status"]})
+        whole["metadata"]["resourceVersion"] = version
+        self.crons[name] = msgspec.convert(whole, CronJob)
+        return self.crons[name]
+
+
+class Desk(Bench):
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.cron_api, self.is_left = self.now, CronApi(), False
+        self.controller = VolcanoCronJobsController(
+            self.means(self.cron_api),
+            self.recorder,
+            lambda: self.is_left,
+            lambda: NOON + 1 + self.now - self.began,
+        )
+
+    def keep(self, name: str = "c", **spec: Any) -> CronJob:
+        """It has had a Job at five to twelve."""
+        spec = {"schedule": "*/5 * * * *", **spec}
+        meta = Meta(
+            name=name,
+            namespace="lab",
+            uid=name,
+            resource_version="1",
+            creation_timestamp="2026-01-01T11:56:00Z",
+        )
+        cron = CronJob(meta, replace(CronJobSpec(), **spec))
+        self.cron_api.crons[name] = cron
+        self.controller.upsert(cron)
+        return cron
+
+    def show(self, name: str, phase: str = "Running") -> None:
+        """The watch shows a Job."""
+        made = self.cron_api.jobs[name]["metadata"]
+        owners = [OwnerReference("batch.volcano.sh/v1alpha1", "CronJob", "c", "c", True)]
+        at = "2026-01-01T12:00:00Z"
+        meta = Meta(
+            name, "lab", name, creation_timestamp=at, annotations=made["annotations"], owner_references=owners
+        )
+        state = VolcanoJobState(phase=phase, last_transition_time=at)
+        self.controller.see(VolcanoJob(meta, status=JobStatus(state=state)))
+
+    def look(self, seconds: float = 0.0) -> list[tuple[str, str]]:
+        """The writes of a look, and of what comes of them at once."""
+        self.now += seconds
+        self.cron_api.calls = []
+        for _ in range(2):
+            self.controller.look(self.settle().decisions)
+            self.flush()
+        return [(call[0], call[1]) for call in self.cron_api.calls]
+
+    def events(self) -> list[str]:
+        return [event["message"] for _, event in self.api.done("event")]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    with made.writing():
+        yield made
+
+
+CREATED = [("create", f"c-{MINUTE}"), ("status", "c")]
+
+
+def test_a_job_is_created_at_its_time_and_shown_in_the_status(desk: Desk) -> None:
+    desk.keep()
+    assert desk.look() == CREATED
+    assert desk.look(60) == []
+    desk.show(f"c-{MINUTE}")
+    assert desk.look() == [("status", "c")]
+    assert [active.name for active in desk.cron_api.crons["c"].status.active or ()] == [f"c-{MINUTE}"]
+    assert desk.look(240) == [("create", f"c-{MINUTE + 5}"), ("status", "c")]
+
+
+def test_old_jobs_go(desk: Desk) -> None:
+    desk.keep(successful_jobs_history_limit=0)
+    desk.look()
+    desk.show(f"c-{MINUTE}", "Completed")
+    assert desk.look() == [("delete", f"c-{MINUTE}"), ("status", "c")]
+    desk.controller.forget(Uid(f"c-{MINUTE}"))
+    assert desk.look() == []
+
+
+@pytest.mark.parametrize("step", ["create", "status"])
+def test_a_lost_answer_makes_no_second_job(desk: Desk, step: str) -> None:
+    desk.keep()
+    desk.cron_api.fail(step, Unreachable("gone"))
+    desk.look()
+    assert set(desk.look(31)) <= {*CREATED}
+    desk.look(31)
+    assert list(desk.cron_api.jobs) == [f"c-{MINUTE}"]
+    assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
+
+
+def test_a_status_of_an_old_version_is_written_on_the_new_one(desk: Desk) -> None:
+    cron = desk.keep()
+    newer = replace(cron, metadata=replace(cron.metadata, resource_version="5"))
+    desk.cron_api.crons["c"] = newer
+    assert desk.look() == CREATED
+    assert desk.cron_api.crons["c"].status.last_schedule_time is None
+    desk.controller.upsert(newer)
+    assert desk.look(5) == CREATED
+    assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
+
+
+def test_a_job_of_others_is_left_alone_and_its_time_left_out(desk: Desk) -> None:
+    desk.keep()
+    desk.cron_api.others.add(f"c-{MINUTE}")
+    assert desk.look() == CREATED
+    assert desk.events() == [f"Job c-{MINUTE} is not its own: this time is left out"]
+    assert desk.look(60) == []
+
+
+def test_a_refused_job_is_told_and_tried_again(desk: Desk) -> None:
+    desk.keep()
+    desk.cron_api.fail("create", Forbidden(403, "Forbidden", "no queue"))
+    assert desk.look() == [CREATED[0]]
+    assert desk.events() == ["Error creating: no queue"]
+    assert desk.look(5) == CREATED
+
+
+def test_what_is_wrong_is_said_once(desk: Desk) -> None:
+    wrong = desk.keep(schedule="often")
+    assert desk.look() == []
+    desk.controller.upsert(wrong)
+    desk.look()
+    assert len(desk.events()) == 1
+
+
+def test_nothing_is_written_while_volcano_runs_them_or_another_leads(desk: Desk) -> None:
+    desk.keep()
+    desk.is_left = True
+    assert desk.look() == []
+    desk.is_left, desk.leading = False, False
+    assert desk.look() == []
+    desk.leading = True
+    assert desk.look() == CREATED
+
+
+def test_what_is_gone_is_forgotten(desk: Desk) -> None:
+    desk.keep()
+    desk.look()
+    desk.show(f"c-{MINUTE}")
+    desk.controller.remove(Removed("lab", "c", "c"))
+    desk.controller.forget(Uid(f"c-{MINUTE}"))
+    assert desk.look(300) == []
+    left = {name: kept for name, kept in vars(desk.controller).items() if isinstance(kept, dict | set)}
+    assert not any(left.values()), left
