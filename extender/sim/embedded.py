@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from extender.api.keys import SCHEDULED
+from extender.api.workloads.shape import at
 from extender.domain.model.reasons import Reason
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
@@ -53,7 +54,8 @@ class Embedded:
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
-        self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
+        arguments = ("--volcano-jobs", "on", *serve_arguments)
+        self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
         self._dice = random.Random(seed)
         self.scheduler: Scheduler | None = None
 
@@ -162,8 +164,11 @@ class Session:
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
 
     def _is_settled(self) -> bool:
-        """A group's status says whether it goes on. Any other pod that waits needs a reason."""
+        """A group's status says whether it goes on. Any other pod that waits needs a reason, and each Volcano
+        Job a phase."""
         if self.state is None or not self._cluster.settled():
             return False
         undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)
+        jobs = self._cluster.store.all(VOLCANO_JOBS)
+        undecided |= not all(at(job, ("status", "state", "phase")) for job in jobs)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE

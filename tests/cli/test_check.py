@@ -540,6 +540,21 @@ def test_rights_for_kinds_of_which_no_job_waits_may_be_missing(
     assert "jobsets" not in message
 
 
+@pytest.mark.parametrize(("runs", "told"), [("on", "wrong"), ("off", "ok")])
+def test_volcano_jobs_need_rights_where_muster_runs_them(
+    site: Installation, check: Callable[..., Findings], runs: str, told: str
+) -> None:
+    site.denied.add(("patch", "jobs"))
+    template = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
+    spec = {"schedulerName": "volcano", "tasks": [{"name": "a", "replicas": 1, "template": template}]}
+    meta = {"name": "x", "namespace": "team", "uid": "u"}
+    site.objects["/apis/batch.volcano.sh/v1alpha1/jobs"] = [{"metadata": meta, "spec": spec}]
+    (container,) = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"]
+    container["args"].append(f"--volcano-jobs={runs}")
+    ((state, message, _),) = check()["jobs"]
+    assert (state, "jobs.batch.volcano.sh cannot start" in message) == (told, told == "wrong")
+
+
 def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Callable[..., Findings]) -> None:
     jobset_that_muster_may_not_change(site)
     (container,) = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"]

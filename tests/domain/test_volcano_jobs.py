@@ -16,6 +16,7 @@ from extender.domain.snapshot.job_suspension import JobStep, unit
 from extender.domain.snapshot.jobs import AnyJob, JobRules
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
+from tests.property_examples import examples
 
 
 def world_of(*jobs: AnyJob, cpu: str = "4", **options: Any) -> VolcanoWorld:
@@ -174,7 +175,7 @@ DEEDS = st.tuples(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.lists(DEEDS, min_size=3, max_size=12))
 def test_whatever_happens_only_what_was_let_go_has_pods_and_what_is_stopped_has_none(
     workers: tuple[int, int], deeds: list[Deed]

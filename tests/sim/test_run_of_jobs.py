@@ -4,7 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.kinds import JOBS, POD_GROUPS, PODS, RESOURCE_QUOTAS, Json
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.queues import ABORT, RESUME, new_command
+from extender.api.workloads.shape import VOLCANO_JOB
+from extender.sim.apiserver.kinds import (
+    COMMANDS,
+    JOBS,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_QUOTAS,
+    VOLCANO_JOBS,
+    Json,
+)
+from extender.sim.controllers.offspring import hand_down
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe
@@ -37,7 +49,11 @@ def pods(cluster: Embedded, name: str) -> list[Json]:
 
 
 def reason(cluster: Embedded, name: str) -> str:
-    group = cluster.store.get(POD_GROUPS, "default", f"podgroup-{found(cluster, name)['metadata']['uid']}")
+    return reason_of(cluster, f"podgroup-{found(cluster, name)['metadata']['uid']}")
+
+
+def reason_of(cluster: Embedded, unit: str) -> str:
+    group = cluster.store.get(POD_GROUPS, "default", unit)
     conditions = ((group or {}).get("status") or {}).get("conditions", [])
     return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
@@ -53,6 +69,43 @@ def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_
     assert pods(cluster, "second") == []
     wait_for(lambda: found(cluster, "second").get("status", {}).get("succeeded") == 2)
     wait_for(cluster.settled)
+
+
+def volcano_job(cluster: Embedded, name: str, pods: int, seconds: str) -> None:
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    meta = {"name": name, "namespace": "default", "annotations": {RUN_SECONDS: seconds}}
+    spec = {"schedulerName": "muster", "tasks": [{"name": "a", "replicas": pods, "template": template}]}
+    cluster.service.create(VOLCANO_JOBS, "", hand_down({"metadata": meta, "spec": spec}))
+
+
+def phase(cluster: Embedded, name: str) -> str:
+    found = cluster.service.get(VOLCANO_JOBS, "default", name)
+    return str(((found.get("status") or {}).get("state") or {}).get("phase", ""))
+
+
+def command(cluster: Embedded, name: str, action: str) -> None:
+    meta = cluster.service.get(VOLCANO_JOBS, "default", name)["metadata"]
+    owner = OwnerReference(*VOLCANO_JOB, name, meta["uid"], controller=True)
+    made = new_command(owner, action)
+    cluster.service.create(COMMANDS, "", made | {"metadata": {**made["metadata"], "namespace": "default"}})
+
+
+def test_volcano_jobs_wait_without_pods_are_stopped_by_commands_and_run_to_their_end(
+    cluster: Embedded,
+) -> None:
+    volcano_job(cluster, "first", 3, "1000")
+    wait_for(lambda: phase(cluster, "first") == "Running")
+    volcano_job(cluster, "second", 2, "10")
+    uid = cluster.service.get(VOLCANO_JOBS, "default", "second")["metadata"]["uid"]
+    wait_for(lambda: reason_of(cluster, f"second-{uid}") == "NoRoom")
+    assert (pods(cluster, "second"), phase(cluster, "second")) == ([], "Pending")
+    command(cluster, "first", ABORT)
+    wait_for(lambda: phase(cluster, "second") == "Completed")
+    assert (phase(cluster, "first"), pods(cluster, "first")) == ("Aborted", [])
+    command(cluster, "first", RESUME)
+    wait_for(lambda: phase(cluster, "first") == "Running")
+    assert len(pods(cluster, "first")) == 3
 
 
 def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:

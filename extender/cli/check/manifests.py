@@ -102,7 +102,9 @@ def jobs(site: Installation) -> Iterator[Finding]:
     evidence, account = Evidence(site.place, ""), site.account
     changed: list[str] = []
     waiting: dict[str, int] = {}  # by the kinds that it may not change
-    for row in (row for row in WORKLOADS.values() if row.manageable and not row.commanded):
+    runs_volcanos = site.first.setting("volcano_jobs") == "on"
+    rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcanos or not row.commanded))
+    for row in rows:
         resource = resource_of(row)
         kind = f"{resource.plural}.{resource.group}"
         if site.may(right_to("patch", resource)):
@@ -124,8 +126,8 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
     record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended
-    queue = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
-    return bool(record.ours and queue)
+    named = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
+    return bool(record.ours and (named or record.commanded))
 
 
 def policies(site: Installation) -> Iterator[Finding]:

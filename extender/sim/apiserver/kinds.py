@@ -104,8 +104,7 @@ RUNTIME_KINDS = tuple(
     ResourceKind(kind.api_version, kind.kind, kind.plural, kind.namespaced, custom=True)
     for kind in runtime_kinds(WORKLOADS.values())
 )
-# Those whose CRDs are those of others.
-UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, VOLCANO_JOBS, ELASTIC_QUOTAS)
+UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
 KINDS = (
     *(
         NAMESPACES,

@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import JOB, JobOutcome, at, outcome_of
+from extender.api.workloads.shape import JOB, JobOutcome, at, items_at, outcome_of
 from extender.sim.apiserver.kinds import RUNTIME_KINDS, Json
 from extender.sim.apiserver.store import Store
 
@@ -67,6 +68,17 @@ def children_of(owner: Json, find: Find) -> Iterator[Json]:
 def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
     """The pods of a Job with these indexes. Raises MALFORMED."""
     return _handed_down(job, making.children_at(job, indexes))
+
+
+def hand_down(job: Json) -> Json:
+    """A Volcano Job whose pods will have its annotations of that sort: Muster itself makes them."""
+    given = job["metadata"].get("annotations") or {}
+    handed = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
+    told = deepcopy(job) if handed else job
+    for task in items_at(told, "spec", "tasks") if handed else ():
+        meta = task.setdefault("template", {}).setdefault("metadata", {})
+        meta["annotations"] = handed | (meta.get("annotations") or {})
+    return told
 
 
 def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, Json
+from extender.sim.apiserver.kinds import BY_NAME, VOLCANO_JOBS, Json
 from extender.sim.apiserver.quotas import BeyondQuota
 from extender.sim.apiserver.service import Service
-from extender.sim.controllers.offspring import children_of, in_store
+from extender.sim.controllers.offspring import children_of, hand_down, in_store
 from extender.sim.files.manifests import Manifest, fault_text, namespace_of
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -66,6 +66,8 @@ class Creation:
             if not owner.get("uid"):  # it is known only now
                 key = owner["apiVersion"], owner["kind"], namespace_of(given), owner["name"]
                 owner["uid"] = self._uids.get(key) or _uid(key)
+        if kind is VOLCANO_JOBS:
+            given = hand_down(given)
         made = self._service.create(kind, "", given) if kind else self._born(given)
         self._uids[_key(made)] = made["metadata"]["uid"]
         self.objects.append(Created(made, where))
