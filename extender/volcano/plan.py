@@ -101,9 +101,8 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
         given = None  # it waited for a pod that has come back since
     if given is not None and given.at <= view.now:
         return (given if given.is_possible else _SYNC), None
-    may_retry = phase is not JobPhase.RESTARTING or status.retry_count < view.job.spec.max_retry
     found = [given] if given is not None else []
-    if phase in ACTIVE and view.let_go and may_retry:
+    if phase in ACTIVE and view.let_go:
         found += asked_for(view.job, view.pods, view.group_phase)
     now = next((each for each in found if each.at <= view.now), _SYNC)
     return now, min((each.at for each in found if each.at > view.now), default=None)

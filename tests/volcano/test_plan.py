@@ -37,9 +37,10 @@ def test_a_phase_that_nobody_knows_becomes_pending() -> None:
 
 
 def test_a_job_that_waits_has_no_pods() -> None:
-    found = look(job(), let_go=False)
-    assert found.status.state.phase == "Pending"
-    assert not found.creates
+    """Also one that needs none, and policies wait with it."""
+    for given in (job(), job(task("w", 0)), job(policies=[policy("AbortJob", "PodFailed")])):
+        found = look(given, pod(0, "Failed"), let_go=False)
+        assert (found.status.state.phase, found.creates) == ("Pending", ())
 
 
 def test_the_same_view_again_changes_nothing() -> None:
@@ -181,6 +182,34 @@ def test_whoever_looks_next_goes_on_with_a_restart() -> None:
     notes = [each["metadata"]["annotations"] for each in created]
     assert [note["volcano.sh/job-version"] for note in notes] == ["1", "1"]
     assert [note["volcano.sh/job-retry-count"] for note in notes] == ["1", "1"]
+
+
+def test_a_step_is_followed_by_another_look() -> None:
+    assert look(job()).due_at == NOW
+    assert look(job(status=in_phase("Pending"))).due_at is None
+
+
+def test_a_restart_of_all_during_that_of_a_part() -> None:
+    """It is no retry of its own."""
+    status = in_phase("Restarting", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
+    found = look(job(status=status), pod(1, version=1), request=asked(Action.RESTART))
+    assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Restarting", 2, 1)
+    assert (found.status.state.reason, names(found.deletes)) == ("RestartJob", ["j-w-1"])
+    assert names(look(after(job(), found), pod(1, version=1)).deletes) == ["j-w-1"]
+
+
+def test_an_end_during_a_restart_is_not_lost() -> None:
+    given = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
+    found = look(given, pod(0), request=asked(Action.ABORT))
+    assert (found.status.state.phase, names(found.deletes)) == ("Aborting", ["j-w-0"])
+
+
+def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
+    """Of the time before it was restarted; what was made since stays, also for an outdated copy."""
+    given = job(status=in_phase("Running", version=1, retry_count=1))
+    assert names(look(given, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
+    outdated = job(status=in_phase("Restarting", "RestartTask", "w: it failed", retry_count=1))
+    assert names(look(outdated, pod(0), pod(1, retry=1)).deletes) == ["j-w-0"]
 
 
 def test_resume_keeps_what_has_ended() -> None:
