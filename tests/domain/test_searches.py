@@ -2,7 +2,7 @@
 
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.builders import HOSTNAME, node, preemption, queue, stranger
 from tests.domain.world import World, comparable, gang
 
 MANY = 24
@@ -44,6 +44,24 @@ def test_all_have_their_turn_and_then_nobody_is_searched_for_until_something_cha
     assert searches_until_none_is_due(world) > 1
     world.add(stranger("other", on="n", cpu="100m")).settle()
     assert searches_until_none_is_due(world) > 1
+
+
+def test_whoever_seeks_in_vain_for_hundreds_puts_others_off_for_seconds_only() -> None:
+    """A tenant makes groups of which no two are alike, all before the one that finds a victim."""
+    world = World(
+        node("n", cpu="4"), node("m", cpu="8"), queue("q", preemption=ALONE), queue("r"), queue("b")
+    )
+    only_n, only_m = {HOSTNAME: "n"}, {HOSTNAME: "m"}
+    world.add(gang("small", 1, queue="q", cpu="500m", selector=only_n)).start("small")
+    world.add(stranger("s", on="n", cpu="3"), gang("own", 1, queue="r", selector=only_m)).start("own")
+    for number in range(7):
+        world.add(gang(f"lent{number}", 1, queue="b", selector=only_m)).start(f"lent{number}")
+    many = [gang(f"g{n}", 2, queue="q", cpu=f"{1000 + n}m", selector=only_n, priority=10) for n in range(100)]
+    world.add(many, gang("x", 1, queue="r")).settle()
+    begun = world.now
+    while world.reason("x") is not Reason.RECLAIMING and world.now < begun + 60.0:
+        world.advance(1.0).settle()
+    assert world.now <= begun + 3.0
 
 
 def test_the_next_turn_is_the_same_with_and_without_memory() -> None:

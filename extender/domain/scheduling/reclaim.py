@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -248,6 +249,22 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
     return first
 
 
+def _in_turn(groups: Sequence[GroupView], step: int) -> tuple[list[GroupView], int]:
+    """In the order of their next turns, from one step on; and after how many steps all have had one. Each
+    namespace of a queue has as many turns: however many kinds of groups a tenant makes, they put off only his
+    own."""
+    lanes: dict[tuple[str, str], list[GroupView]] = {}
+    for group in groups:
+        lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
+    turns: list[tuple[int, GroupView]] = []
+    for number, lane in enumerate(lanes.values()):
+        begun = -((number - step) // len(lanes))  # the first round of all lanes in which its turn is to come
+        for place, group in enumerate(lane):
+            turns.append(((begun + (place - begun) % len(lane)) * len(lanes) + number, group))
+    turns.sort(key=itemgetter(0))
+    return [group for _, group in turns], len(lanes) * max(map(len, lanes.values()))
+
+
 def _longest(groups: Iterable[GroupView]) -> dict[object, GroupView]:
     """Of groups alike, the one that has waited the longest."""
     longest: dict[object, GroupView] = {}
@@ -298,10 +315,10 @@ class _Searches:
                     starving.append(group)
         first = {group.key for group in _first(self._round, starving).values()}
         kinds = [group for group in starving if group.key in first]  # the first of each kind, in their order
+        all_after = 0
         if len(kinds) > _SEARCHES:  # the first ones first; the others get their searches in turn
-            head, rest = kinds[:_IN_TURN], kinds[_IN_TURN:]
-            turn = int(self._round.snapshot.now) * _IN_TURN % len(rest)
-            starving = [*head, *rest[turn:], *rest[:turn]]
+            rest, all_after = _in_turn(kinds[_IN_TURN:], int(self._round.snapshot.now) * _IN_TURN)
+            starving = [*kinds[:_IN_TURN], *rest]
         for group in starving:
             if places <= 0:
                 return
@@ -309,7 +326,7 @@ class _Searches:
                 # With each second others have their turn, until all have had one since anything changed.
                 now, turns = int(self._round.snapshot.now), [self._price.turns(each) for each in kinds]
                 changed_at = int(max(self._round.snapshot.changed_at, *(turn.last_at for turn in turns)))
-                if (now - changed_at) * _IN_TURN < len(kinds) - _IN_TURN:
+                if (now - changed_at) * _IN_TURN < all_after:
                     self._round.look_again_at(now + 1.0)
                 elif (next_at := min(turn.next_at for turn in turns)) < inf:
                     self._round.look_again_at(next_at)
