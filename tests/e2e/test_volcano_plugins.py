@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
+from tests.e2e.harness.client import refusal
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
@@ -252,3 +253,18 @@ def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs
     status = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace)["status"]
     assert status["lastSuccessfulTime"]
     assert status["lastScheduleTime"] > last
+
+
+def test_a_schedule_that_nobody_can_read_is_refused_or_told(stage: Stage, jobs: VolcanoJobs) -> None:
+    def create(name: str, **spec: Any) -> None:
+        meta = {"name": name, "namespace": stage.namespace}
+        whole = {"jobTemplate": {}, **spec}
+        stage.api.create(
+            VOLCANO_CRON_JOBS, {"apiVersion": VERSION, "kind": "CronJob", "metadata": meta, "spec": whole}
+        )
+
+    assert "spec.schedule" in refusal(lambda: create("every", schedule="@every 5m"))
+    create("minute", schedule="61 * * * *")
+    create("zone", schedule="* * * * *", timeZone="Mars/Olympus")
+    wait_for(lambda: "Bad minute" in said(stage, "minute", "InvalidSchedule"), what="the minute is told")
+    wait_for(lambda: "Mars" in said(stage, "zone", "InvalidSchedule"), what="so is the zone")

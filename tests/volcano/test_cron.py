@@ -1,10 +1,13 @@
 """CronJobs of batch.volcano.sh: when Jobs are due, and which of them stay."""
 
+import re
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -115,6 +118,17 @@ def test_what_is_no_schedule_is_said(expression: str, zone: str | None, said: st
         with pytest.raises(ValueError, match=said) as refused:
             Schedule(expression, zone)
         assert len(str(refused.value)) < 250
+
+
+def test_the_kind_refuses_what_has_not_five_fields() -> None:
+    folder = Path(__file__).parents[2] / "manifests" / "volcano-jobs"
+    kind = yaml.safe_load((folder / "crd-cron-jobs.yaml").read_text())
+    spec = kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    pattern = re.compile(spec["properties"]["schedule"]["pattern"], re.ASCII)
+    for expression in ("*/5 * * * *", " 0  3 * * MON ", "@daily", "61 * * * *"):
+        assert pattern.search(expression)
+    for expression in ("", "0 0 * * * *", "@every 5m", "TZ=UTC 0 0 * * *", "* * * *"):
+        assert not pattern.search(expression)
 
 
 FIELDS = ["*", "*/7", "0", "1-5", "3,9"]
