@@ -9,6 +9,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.queue_table import Row, rows
 from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES, VOLCANO_JOBS
 from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano import Vcctl
 from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, task
@@ -110,7 +111,7 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
 
 def test_the_life_of_a_job(stage: Stage, muster_user: User, scheduler: KubeScheduler, vcctl: Vcctl) -> None:
     """And what admission makes of the object that vcctl sends."""
-    stage.nodes(2, cpu="1")
+    stage.nodes(4, cpu="1")  # nobody here deletes the pods of a job that is gone
     jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
     port, here = Port(), f"--namespace={stage.namespace}"
 
@@ -146,6 +147,16 @@ def test_the_life_of_a_job(stage: Stage, muster_user: User, scheduler: KubeSched
             jobs.client.patch(VOLCANO_JOBS, "train", {"spec": {"queue": "other"}}, stage.namespace)
         vcctl("job", "delete", "--name=train", here)
         assert stage.api.find(VOLCANO_JOBS, "train", stage.namespace) is None
+        muster = Shell(stage.cluster, ADMIN, stage.namespace)
+        muster.output("job", "run", "--name", "same", "--min", "2", "--replicas", "2", "--requests", "cpu=1")
+        jobs.wait_phase("same", "Running")
+        muster.output("job", "suspend", "--name", "same")
+        jobs.wait_phase("same", "Aborted")
+        muster.output("job", "resume", "--name", "same")
+        jobs.wait_phase("same", "Running")
+        assert "Running" in muster.output("job", "view", "--name", "same")
+        muster.output("job", "delete", "--name", "same")
+        assert stage.api.find(VOLCANO_JOBS, "same", stage.namespace) is None
 
 
 def _listed(vcctl: Vcctl) -> dict[str, Row]:

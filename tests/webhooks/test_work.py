@@ -488,6 +488,16 @@ def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Desk) -> N
     assert private.faults("/podgroups/validate", pod_group("private")) == ["UseNotGranted"]
 
 
+def test_a_volcano_job_needs_the_right_of_its_user_whoever_runs_it(private: Desk) -> None:
+    granted(private, ACCOUNT)
+    for runs in (False, True):
+        private.runs_volcano_jobs = runs
+        thing = volcano_job(queue="private", schedulerName="muster")
+        assert private.faults("/jobs/validate", thing, kind=VOLCANO) == ["UseNotGranted"]
+    granted(private, "alice")
+    assert private.faults("/jobs/validate", thing, kind=VOLCANO) == []
+
+
 def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
     made = owned(pod("private"), "Job", "j")
     assert private.faults("/pods/validate", made, userInfo=CONTROLLER) == []
