@@ -1,6 +1,7 @@
 """Settings that all tests share."""
 
 import os
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.property_examples import TIMES, examples
 
-# What one program has compiled, the hundreds after it read: a start takes half the time.
+# What one program has compiled, the hundreds after it read: a start takes half the time. So do tests, whose
+# assertions are long to compile, from run to run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Repeatable: a red property test is red again in the next run, on any machine.
 settings.register_profile(

@@ -47,21 +47,22 @@ class Example(NamedTuple):
 def examples(kinds: Iterable[str] = KINDS, quotas: bool = False) -> Iterator[Example]:
     """`quotas`: also those with a ResourceQuota, which Kubernetes' own controller has to count."""
     variants = yaml.safe_load((HERE / "examples_by_field.yaml").read_text())
+    local_queue, quota = yaml.safe_load(LOCAL), yaml.safe_load(QUOTA)
     for path in (HERE / "workloads" / f"{kind}.yaml" for kind in kinds):
+        (base,) = yaml.safe_load_all(path.read_text())
+        row = kind_of(base)
+        assert row is not None
         for number, variant in enumerate(variants):
-            (base,) = yaml.safe_load_all(path.read_text())
-            row = kind_of(base)
-            assert row is not None
             if variant.get("suspended") and not row.manageable:
                 continue
             if "quota" in variant and not quotas:
                 continue
             namespace = f"{path.stem}-{number}"
-            local = {**yaml.safe_load(LOCAL), "metadata": {"name": "team", "namespace": namespace}}
+            local = {**local_queue, "metadata": {"name": "team", "namespace": namespace}}
             objects = [local, _varied(base, variant, namespace)]
             if hard := variant.get("quota"):
                 meta = {"name": "compute", "namespace": namespace}
-                objects.insert(0, {**yaml.safe_load(QUOTA), "metadata": meta, "spec": {"hard": hard}})
+                objects.insert(0, {**quota, "metadata": meta, "spec": {"hard": hard}})
             yield Example(f"{path.stem} {variant['what']}", namespace, objects, variant["outcome"])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender.sim import embedded
 from extender.sim.embedded import Embedded, Session
 from extender.sim.files.manifests import load
 from extender.sim.show.frames import View
@@ -48,7 +49,8 @@ def outcomes(folder: Path) -> dict[str, set[str]]:
     """Of all at once in `muster run`, each in its namespace: there is room for them all."""
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     manifests = load([written(folder, EXAMPLES)], create_namespaces=True)
-    with Embedded(speed=1.0, seed=0) as cluster:
+    with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded, "_PACE", 1.0)  # each look at so many takes a tenth of a second
         cluster.make_nodes(NODES, *ROOM)
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
