@@ -27,7 +27,12 @@ def group(**spec: Any) -> Json:
     return {"metadata": {"name": "g"}, "spec": spec}
 
 
+def volcano_job(**spec: Any) -> Json:
+    return {"metadata": {"name": "v"}, "spec": {"tasks": [{"replicas": 2}], **spec}}
+
+
 MAIN = {"name": "main", "image": "none"}
+VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,11 @@ MAIN = {"name": "main", "image": "none"}
         (QUEUES, objects.queue("q", weight=0), "spec.weight in body should be greater than or equal to 1"),
         (QUEUES, objects.queue("q", capability={"cpu": "-1"}), "must be a quantity that is not negative"),
         (QUEUES, objects.queue("q", state="Ajar"), 'Unsupported value: "Ajar": supported values: "Open"'),
+        (
+            VOLCANO_JOBS,
+            volcano_job(policies=[{"event": "PodFailed", "action": "Explode"}]),
+            "spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
+        ),
         (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
         (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),
     ],
@@ -63,6 +73,19 @@ def test_what_is_not_allowed_is_named(connection: Connection, path: str, body: J
     with pytest.raises(Invalid) as refusal:
         create(connection, path, body)
     assert message in refusal.value.message
+
+
+def test_a_volcano_job_gets_its_defaults_and_keeps_what_it_was_made_with(connection: Connection) -> None:
+    made = create(connection, VOLCANO_JOBS, volcano_job(plugins={"mpi": []}))["spec"]
+    assert (made["tasks"], made["minAvailable"]) == ([{"name": "default0", "replicas": 2}], 2)
+    assert {"schedulerName": "volcano", "maxRetry": 3}.items() <= made.items()
+    assert made["plugins"].keys() == {"mpi", "svc", "ssh"}
+    assert not {"parallelism", "completions", "backoffLimit"} & made.keys()
+    patch(connection, f"{VOLCANO_JOBS}/v", {"spec": {"minAvailable": 1}})
+    with pytest.raises(Invalid, match="got a change; allowed are"):
+        patch(connection, f"{VOLCANO_JOBS}/v", {"spec": {"queue": "other"}})
+    with pytest.raises(Invalid, match="got none; allowed is at least one task"):
+        create(connection, VOLCANO_JOBS, {"metadata": {"name": "none"}})
 
 
 def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:

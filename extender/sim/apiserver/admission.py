@@ -11,6 +11,7 @@ from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATE
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
+from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods
 from extender.api.workloads.shape import at
 from extender.domain.model.resources import asked, offered, pod_requests
@@ -19,9 +20,11 @@ from extender.sim.apiserver.errors import FieldError, forbidden, forbidden_field
 from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import UNREADABLE, condition, set_condition, typed
+from extender.sim.apiserver.patches import json_patched
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
 from extender.sim.apiserver.validation.schemas import defaulted
+from extender.volcano.admission import job_defaults
 
 HARD = "DoNotSchedule"
 MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
@@ -59,12 +62,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
         case "pods":
             _prepare_pod(obj, store, gating)
         case "jobs":
-            spec = obj.get("spec") or {}  # one pod, unless it says how many, in either of the two numbers
-            once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
-            obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
-            labels = at(obj, ("spec", "template", "metadata", "labels"))
-            if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
-                obj["metadata"]["labels"] = {**labels}
+            _prepare_job(kind, obj)
         case "deployments" | "replicasets" | "statefulsets":
             field = {kinds.DEPLOYMENTS: "strategy", kinds.STATEFUL_SETS: "updateStrategy"}.get(kind)
             rolling = {field: {"type": "RollingUpdate"}} if field else {}
@@ -79,6 +77,21 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             if (status := obj.get("status") or {}).get("capacity"):
                 status.setdefault("allocatable", status["capacity"])
     validate(kind, obj, creation_errors(kind, obj))
+
+
+def _prepare_job(kind: ResourceKind, obj: Json) -> None:
+    """One of Volcano gets what Muster's webhook fills in."""
+    if kind is kinds.VOLCANO_JOBS:
+        with suppress(*UNREADABLE):  # which is refused later
+            job = typed(obj, VolcanoJob)
+            obj |= json_patched(obj, job_defaults(job, "volcano")) if job.spec.tasks else {}
+        return
+    spec = obj.get("spec") or {}  # one pod, unless it says how many, in either of the two numbers
+    once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
+    obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
+    labels = at(obj, ("spec", "template", "metadata", "labels"))
+    if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
+        obj["metadata"]["labels"] = {**labels}
 
 
 def _label(obj: Json, key: str) -> None:

@@ -5,16 +5,26 @@ Of a Job most of the pod template may not change, unless it is suspended and has
 
 from copy import deepcopy
 
+from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.shape import at as at_path
 from extender.api.workloads.shape import with_spec
 from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import FieldErrors, forbidden_field, not_supported, required, wrong
+from extender.sim.apiserver.errors import (
+    FieldError,
+    FieldErrors,
+    forbidden_field,
+    not_supported,
+    required,
+    wrong,
+    wrong_as_stated,
+)
 from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.objects import find_stored_condition
+from extender.sim.apiserver.objects import UNREADABLE, find_stored_condition, typed
 from extender.sim.apiserver.validation.metadata import labels_errors, metadata_errors
 from extender.sim.apiserver.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
 from extender.sim.apiserver.validation.rules import rule_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
+from extender.volcano.admission import judge_change, judge_new
 
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
 _FIXED = (
@@ -52,6 +62,17 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         container.pop("resources", None)
     return {**spec, **({"affinity": affinity} if affinity else {})}
+
+
+def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> FieldErrors:
+    """What Muster's webhook refuses, in its words. `before`: None for a new one."""
+    try:
+        now = typed(job, VolcanoJob)
+        found = judge_new(now) if before is None else judge_change(typed(before, VolcanoJob), now)
+    except UNREADABLE as fault:
+        yield wrong_as_stated("spec", str(fault))
+        return
+    yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in found)
 
 
 # ---- all kinds
@@ -166,6 +187,8 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
             ]
             whole = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
         yield from rule_errors(whole, schema_of(kind), "", _RELATIONS)
+    if kind is kinds.VOLCANO_JOBS:
+        yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
     if kind is kinds.CRON_JOBS and len(name) > 52:  # its Jobs have eleven letters more
         yield wrong("metadata.name", name, "must be no more than 52 characters")
@@ -179,6 +202,8 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
         yield from quota_errors(obj.get("spec") or {}, "spec")
     if kind is kinds.JOBS:
         yield from job_change_errors(before, obj)
+    if kind is kinds.VOLCANO_JOBS:
+        yield from volcano_job_errors(obj, before)
 
 
 def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
