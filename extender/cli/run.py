@@ -137,7 +137,6 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     """The exit status."""
     manifests = import_module("extender.sim.files.manifests")
     embedded = import_module("extender.sim.embedded")
-    serve_process = import_module("extender.sim.serve_process")
     paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
     # By its whole path where it is not on $PATH: so it can be called from anywhere.
@@ -168,7 +167,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             return _present(cluster, found, rerun, output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
         raise click.UsageError(str(fault)) from fault
-    except serve_process.ServeFailed as fault:
+    except embedded.ServeFailed as fault:
         raise click.ClickException(str(fault)) from fault
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from extender.sim import serve_process
-from extender.sim.serve_process import ServeFailed, ServeProcess
+from extender.sim import embedded
+from extender.sim.embedded import ServeFailed, ServeProcess
 from tests.cli.desk import kubeconfig
 
 
@@ -17,7 +17,7 @@ def test_of_one_that_is_never_ready_it_says_how_long_it_waited_and_what_to_do(
 ) -> None:
     """Each look at the clock is 20 seconds after the last."""
     clock = SimpleNamespace(monotonic=count(step=20).__next__, sleep=lambda _: None)
-    monkeypatch.setattr(serve_process, "time", clock)
+    monkeypatch.setattr(embedded, "time", clock)
     (config := tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig("http://127.0.0.1:1")))
     log = tmp_path / "muster.log"
     log.write_text("the last line\n")
