@@ -14,8 +14,7 @@ from extender.controllers.coexistence import (
     VolcanoProgram,
 )
 from extender.controllers.controller import ControllerContext
-from extender.controllers.cycle import Listener
-from extender.controllers.decision_log import DecisionLog, QueueWaits
+from extender.controllers.cycle import DecisionLog, Listener, QueueWaits
 from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration, as_document
-from extender.controllers.decision_log import DecisionLog
+from extender.controllers.cycle import DecisionLog
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.explain.explain import WhyGroup, explain_group

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.controllers import decision_log as module
-from extender.controllers.decision_log import DecisionLog
+from extender.controllers import cycle as module
+from extender.controllers.cycle import DecisionLog
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, stranger
 from tests.domain.world import World, gang, key, names

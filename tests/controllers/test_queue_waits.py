@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from extender.controllers.decision_log import QueueWaits
+from extender.controllers.cycle import QueueWaits
 from extender.domain.model.records import GroupKey
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench

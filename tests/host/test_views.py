@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from extender.api.configuration import Configuration
-from extender.controllers.decision_log import DecisionLog
+from extender.controllers.cycle import DecisionLog
 from extender.domain.model.reasons import Reason
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS

@@ -6,9 +6,9 @@ import sys
 
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.api.objects.queues import Provisioning
+from extender.controllers.provisioning import NodesWanted, wanted_request
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record
-from extender.domain.snapshot.provisioning import NodesWanted, wanted_request
 from tests.domain.builders import HOSTNAME, group, pod
 
 CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
@@ -73,7 +73,7 @@ def test_the_name_is_one_that_any_object_and_any_label_may_have() -> None:
 
 
 def test_the_name_is_the_same_in_every_process() -> None:
-    code = "from tests.domain.test_provisioning import apart; print(apart())"
+    code = "from tests.controllers.test_wanted_nodes import apart; print(apart())"
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(
