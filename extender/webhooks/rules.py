@@ -68,7 +68,7 @@ from extender.domain.admission.submission import (
     use_noted,
 )
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import controller_of, group_name, group_name_of
+from extender.domain.model.ownership import controller_of, group_name, unit_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
@@ -407,12 +407,13 @@ class AdmissionRules:
         self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
     ) -> bool:
         """Whether an operator, an account of another namespace, makes it for a job whose group may use the
-        queue by the rights of the job's author: its own do not matter. Operators write true owners."""
+        queue by the rights of the job's author: its own do not matter. Operators write true owners, and so
+        does Muster, which makes the pods of Volcano Jobs."""
         user, namespace = request.user_info, pod.metadata.namespace
         name, own = user.username, f"{_ACCOUNTS}{namespace}:"
         is_operators = name.startswith(_ACCOUNTS) and not (name.startswith(own) or acts_for_all(user))
         named = group_name(pod)
-        is_of_job = owner is not None and named == group_name_of(owner.uid) and to.joined
+        is_of_job = owner is not None and named == unit_name(owner) and to.joined
         return (
             is_operators
             and is_of_job

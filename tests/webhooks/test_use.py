@@ -130,3 +130,23 @@ def test_what_operators_make_for_a_job_that_may_is_not_asked_about_again(desk: D
     desk.roles.granted = set()
     for user in (neighbour, CONTROLLER, ALICE):
         assert faults(user) == ["UseNotGranted"]
+
+
+def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(desk: Desk) -> None:
+    muster = {"username": "system:serviceaccount:kube-muster:muster"}
+    desk.ledger.intake.judge_users()
+    desk.ledger.intake.trust_uses(True)
+    reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "controller": True}
+
+    def faults(user: Json, uid: str = "s") -> list[str]:
+        made = pod(group="j-s")
+        made["metadata"]["ownerReferences"] = [{**reference, "uid": uid}]
+        return desk.faults("/pods/validate", made, kind=POD, userInfo=user)
+
+    desk.ledger.intake.set_group(group("j-s", 1, queue="vip"))
+    assert faults(muster) == ["UseNotGranted"]
+    desk.ledger.intake.set_group(group("j-s", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"}))
+    assert faults(muster) == []
+    assert faults(muster, "another") == ["UseNotGranted"]
+    desk.roles.granted = set()
+    assert faults(ALICE) == ["UseNotGranted"]
