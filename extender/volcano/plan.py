@@ -103,7 +103,8 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
         return (given if given.is_possible else _SYNC), None
     found = [given] if given is not None else []
     if phase in ACTIVE and view.let_go:
-        found += asked_for(view.job, view.pods, view.group_phase)
+        events = asked_for(view.job, view.pods, view.group_phase)
+        found += [each for each in events if TABLE[phase, each.action].kill is not Kill.NONE]
     now = next((each for each in found if each.at <= view.now), _SYNC)
     return now, min((each.at for each in found if each.at > view.now), default=None)
 

@@ -124,6 +124,16 @@ def test_the_failure_that_came_first_counts() -> None:
     assert look(given, *pods).status.state.phase == "Aborting"
 
 
+def test_an_action_that_does_nothing_keeps_no_other_back() -> None:
+    tasks = (
+        task("m", 1, policies=[policy("ResumeJob", "PodFailed")]),
+        task("w", 1, policies=[ABORT_ON_FAILURE]),
+    )
+    given, failed = job(*tasks, status=in_phase("Running")), pod(0, "Failed", of="m", ended=NOW - 60)
+    assert look(given, failed, pod(0)).remarks == ()
+    assert look(given, failed, pod(0, "Failed")).status.state.phase == "Aborting"
+
+
 # ---- timeouts
 
 
