@@ -14,31 +14,30 @@ class RawConnection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.sock.settimeout(ANSWER_TIME)
-        self._read = b""
+        self._read = bytearray()
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def read_until(self, end: bytes) -> bytes:
         """All up to and with `end`. Raises EOFError if the other side closes before."""
-        while end not in self._read:
+        looked = 0
+        while (at := self._read.find(end, looked)) < 0:
+            looked = max(len(self._read) - len(end), 0)
             self._receive()
-        found, self._read = self._read.split(end, 1)[0] + end, self._read.split(end, 1)[1]
-        return found
+        return self._take(at + len(end))
 
     def read(self, size: int) -> bytes:
         while len(self._read) < size:
             self._receive()
-        found, self._read = self._read[:size], self._read[size:]
-        return found
+        return self._take(size)
 
     def read_to_end(self) -> bytes:
         """Until the other side closes, or resets."""
         with suppress(EOFError, ConnectionError):
             while True:
                 self._receive()
-        found, self._read = self._read, b""
-        return found
+        return self._take(len(self._read))
 
     def close(self) -> None:
         with suppress(OSError):
@@ -47,8 +46,13 @@ class RawConnection:
 
     def _receive(self) -> None:
         if not (data := self.sock.recv(65536)):
-            raise EOFError(self._read)
+            raise EOFError(bytes(self._read))
         self._read += data
+
+    def _take(self, size: int) -> bytes:
+        found = bytes(self._read[:size])
+        del self._read[:size]
+        return found
 
 
 class RawServer:
