@@ -2,8 +2,7 @@
 
 A pod that was created counts from the API server's answer on, and one that was deleted as being deleted: so
 a watch that lags has nothing made or deleted twice. Pods are told by the UID of their owner, whatever their
-names; they may be seen before it, and stay until they have gone. Anybody can write any UID into a pod of
-their own, so those of other namespaces are none of its.
+names; they may be seen before it, and stay until they have gone.
 """
 
 import threading
@@ -125,7 +124,7 @@ class VolcanoCopies:
             if any(made.pod is None for made in mine.made.values()):
                 mine.gone.add(gone.uid)
             self._tidy(uid)
-        if not is_ours and self._is_of(uid, pod):
+        if not is_ours:
             self._lost(LostPod(uid, pod))
         self._changed(uid)
 
@@ -141,11 +140,7 @@ class VolcanoCopies:
             pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
             deleted = mine.deleted
             self._tidy(uid)
-        return [
-            replace(pod, deleting=True) if pod.uid in deleted else pod
-            for pod in pods
-            if self._is_of(uid, pod)
-        ]
+        return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in pods]
 
     # ---- pods, as they are written
 
@@ -188,10 +183,6 @@ class VolcanoCopies:
                 mine.deleted.clear()
                 mine.gone.clear()
                 self._tidy(uid)
-
-    def _is_of(self, uid: Uid, pod: JobPod) -> bool:
-        job = self._jobs.get(uid)
-        return job is None or job.metadata.namespace == pod.namespace
 
     def _tidy(self, uid: Uid) -> None:
         if self._pods[uid].empty:

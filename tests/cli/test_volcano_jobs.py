@@ -19,7 +19,13 @@ def queued(desk: Desk, name: str, phase: str = "", note: str | None = None, grou
     meta = {"name": name, "namespace": "team", "annotations": {} if note is None else {STARTED: note}}
     conditions = [{"status": phase or "Pending", "lastTransitionTime": ago(hours=1)}]
     status = {"state": {"phase": phase}, "conditions": conditions} if phase else {}
-    spec = {"schedulerName": "volcano", "queue": "research", "minAvailable": 3, "tasks": [task]}
+    spec = {
+        "schedulerName": "volcano",
+        "queue": "research",
+        "minAvailable": 3,
+        "maxRetry": 3,
+        "tasks": [task],
+    }
     desk._put(VOLCANO_JOBS, meta, {"spec": spec, "status": status})
     if group:
         owner = {**KIND, "name": name, "uid": f"uid-{name}", "controller": True}

@@ -126,6 +126,24 @@ def test_one_whose_start_fails_is_taken_back_by_an_empty_note() -> None:
     assert world.work().note_of("j") == "now", "it tries again"
 
 
+@pytest.mark.parametrize("needed", [1, 3])
+def test_a_minimum_that_changes_while_it_runs_is_that_of_its_unit(needed: int) -> None:
+    world = world_of(volcano_job("j", task("a", 3), minAvailable=2)).work()
+    for _ in range(2):  # those that it needs, and then the third
+        planned = sorted(world.plan(world.unit_name("j")))
+        world.scheduler_takes(*planned).run(*planned).work()
+    world.change("j", minAvailable=needed)
+    world.work()
+    assert world.units["j"].spec.min_member == needed
+    assert world.verdict(world.unit_name("j")) is Verdict.RUNNING
+
+
+def test_what_has_ended_is_needed_still() -> None:
+    world = world_of(volcano_job("j", task("a", 3))).run_whole("j").work()
+    world.finish("j-a-0").work()
+    assert world.units["j"].spec.min_member == 3
+
+
 def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resumed() -> None:
     world = world_of(volcano_job("first", task("a", 4)), volcano_job("second", task("a", 4)))
     world.run_whole("first").work()

@@ -219,6 +219,8 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
+    if managed.got_going and job.commanded:  # its minAvailable may be changed while it runs
+        return {"minMember": managed.members} if managed.members != group.min_member else {}
     if managed.got_going:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = unit_queue(job, managed.queue)
