@@ -91,6 +91,11 @@ class VolcanoCopies:
             self.obeyed.pop(uid, None)
             self._tidy(uid)
 
+    def note_obeyed(self, uid: Uid, command: str) -> None:
+        with self._lock:
+            if uid in self._jobs:
+                self.obeyed[uid] = command
+
     def get(self, uid: Uid) -> VolcanoJob | None:
         return self._jobs.get(uid)
 
@@ -169,11 +174,6 @@ class VolcanoCopies:
         with self._lock:
             (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
             self._tidy(uid)
-
-    def awaits_pods(self, uid: Uid) -> bool:
-        """Whether pods that were created are not shown yet."""
-        mine = self._pods.get(uid)
-        return mine is not None and bool(mine.made)
 
     def forget_writes(self) -> None:
         """Another replica leads: what it has written is shown."""

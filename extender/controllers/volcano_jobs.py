@@ -10,7 +10,7 @@ ours, and if not, it is left alone.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,30 +20,29 @@ from extender.api.objects.queues import PodGroup
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
-from extender.controllers.events import WARNING, EventRecorder
+from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
 from extender.controllers.volcano_commands import asked_of, of_volcano_job
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
-from extender.controllers.volcano_objects import JobObjects, difference
-from extender.domain.model.reasons import EventReason
+from extender.controllers.volcano_objects import WAITING, JobObjects, difference
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from extender.kube.resources import POD_GROUPS, PODS
+from extender.kube.resources import PODS
+from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
 from extender.volcano.plugins import objects_of
-from extender.volcano.pods import JobPod, group_name, owned
+from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, request_of
 from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
 
 Json = dict[str, Any]
-assert VOLCANO_JOB.commanded is not None
-_WAITING = VOLCANO_JOB.commanded
 _PACE, _LONGEST_PACE = 1.0, 8.0  # seconds in which counts gather, twice as long after each that was written
+_AT_ONCE = 200  # jobs at which one look at all of them looks: a look at one takes 0.2 ms
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
 _TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
 _CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
@@ -59,7 +58,7 @@ class _Notes:
     """What is remembered of one job while this replica leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # its status, until the answer is there
+        self.writing = False  # what comes before all else: nothing is planned until the answer is there
         self.counts_at: float | None = None  # when its counts are to be written
         self.pace = _PACE
         self.said: tuple[Remark, ...] = ()
@@ -68,7 +67,7 @@ class _Notes:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.kept: tuple[Json, ...] = ()  # what its plugins ask for, as it was last written
+        self.kept: tuple[Json, ...] | None = None  # what its plugins ask for, as it was last written
         self.pause: _Pause | None = None
 
 
@@ -89,16 +88,17 @@ class VolcanoJobsController(RecordingController[Uid]):
     ) -> None:
         super().__init__(context, recorder)
         self._groups, self._is_left, self._wall_clock = groups, is_left, wall_clock
-        self._objects = JobObjects(self._cluster)
+        self._objects = JobObjects(self._cluster, recorder)
         self.copies = VolcanoCopies(self._queue.add, self._note_lost, context.clock)
 
     def prepare(self) -> None:
         self._notes: dict[Uid, _Notes] = {}
         self._runs_them = False
-        self._knows_all = False  # whether all have been due since this replica runs the jobs
+        self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
+        self._unseen: list[Uid] = []  # those that are not due yet
 
     def rest(self) -> None:
-        self._knows_all = False
+        self._knows_all, self._unseen = False, []
         self._notes.clear()
         self.copies.forget_writes()
 
@@ -125,8 +125,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             log.info("Volcano Jobs are run by Muster" if runs else "Volcano Jobs are left alone")
             self.rest()
         if runs and not self._knows_all:
-            self._knows_all = True
-            yield from self.copies.uids()
+            self._knows_all, self._unseen = True, self.copies.uids()
+        due, self._unseen = self._unseen[:_AT_ONCE], self._unseen[_AT_ONCE:]
+        yield from due
 
     def reconcile(self, uid: Uid) -> None:
         job = self.copies.get(uid)
@@ -137,7 +138,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             return
         let_go = not waits(job) or not self._is_queued(job)
         if let_go and self._lacks_group(job, notes):
-            return self.write(uid, partial(self._make_group, job, notes), of=(uid, "group"))
+            return self._write_first(uid, notes, partial(self._make_group, job, notes))
         pods = self.copies.pods_of(uid)
         request = self._request(job, notes, pods, now)
         found = plan(self._view(job, notes, pods, let_go, request, now))
@@ -192,21 +193,20 @@ class VolcanoJobsController(RecordingController[Uid]):
             if request.at <= self._wall_clock():
                 notes.lost.remove(request)
         elif request is not None and (asked := asked_of(job)) is not None:
-            self.copies.obeyed[Uid(job.metadata.uid)] = asked.command
+            self.copies.note_obeyed(Uid(job.metadata.uid), asked.command)
 
     def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
         """Whether the claims that it names have to be looked up first."""
         names = {volume.volume_claim_name for volume in job.spec.volumes or ()} - {"", *notes.claims}
         if not names or (notes.claims_at is not None and self._clock() < notes.claims_at):
             return False
-        uid, again = Uid(job.metadata.uid), self._clock() + _CLAIMS_AGAIN
+        again = self._clock() + _CLAIMS_AGAIN
 
         def look_up() -> None:
             notes.claims |= self._objects.claims(job, names)
             notes.claims_at = again
-            self._queue.add(uid)
 
-        self.write(uid, look_up, of=(uid, "claims"))
+        self._write_first(Uid(job.metadata.uid), notes, look_up)
         return True
 
     # ---- what is done
@@ -228,14 +228,30 @@ class VolcanoJobsController(RecordingController[Uid]):
         if found.delete_job:
             meta = job.metadata
             delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
-            return self.write(uid, delete, of=(uid, "job"))
-        if found.claims:
-            return self.write(uid, partial(self._make_claims, job, notes, found.claims), of=(uid, "claims"))
+            return self._write_first(uid, notes, delete)
         self._delete(uid, job, found.deletes)
-        if found.creates and (objects := objects_of(with_defaults(job))) != notes.kept:
-            return self.write(uid, partial(self._keep, with_defaults(job), notes, objects), of=(uid, "kept"))
+        if found.claims:
+            return self._write_first(uid, notes, partial(self._make_claims, job, notes, found.claims))
+        if found.creates or found.deletes:
+            whole = with_defaults(job)
+            if whole.spec.plugins and (objects := objects_of(whole)) != notes.kept:
+                return self._write_first(uid, notes, partial(self._keep, whole, notes, objects))
         if found.creates:
             self._create_all(uid, job, notes, found.creates)
+
+    def _write_first(self, uid: Uid, notes: _Notes, write: WriteJob) -> None:
+        """And then look at the job again."""
+
+        def written() -> None:
+            write()
+            notes.writing = False
+            self._queue.add(uid)
+
+        def undone() -> None:
+            notes.writing = False
+
+        notes.writing = True
+        self.write(uid, written, undone=undone)
 
     def _write_status(
         self,
@@ -255,21 +271,13 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.copies.follow(job, answer)
             self._has_obeyed(job, notes, request)
             self._say(job, notes, remarks)
+            notes.counts_at = None
+            notes.pace = _PACE if "state" in changes else min(2 * notes.pace, _LONGEST_PACE)
             if "state" in changes:
                 state = answer.status.state
                 log.info("a job", job=f"{meta.namespace}/{meta.name}", phase=state.phase, why=state.reason)
-            done()
 
-        def done() -> None:
-            notes.writing, notes.counts_at = False, None
-            notes.pace = _PACE if "state" in changes else min(2 * notes.pace, _LONGEST_PACE)
-            self._queue.add(uid)
-
-        def undone() -> None:
-            notes.writing = False
-
-        notes.writing = True
-        self.write(uid, put, undone=undone)
+        self._write_first(uid, notes, put)
 
     def _say(self, job: VolcanoJob, notes: _Notes, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
@@ -278,35 +286,16 @@ class VolcanoJobsController(RecordingController[Uid]):
         notes.said = remarks
 
     def _make_group(self, job: VolcanoJob, notes: _Notes) -> None:
-        meta = job.metadata
-        obj = msgspec.to_builtins(job)
-        with suppress(Conflict), self._refusals_told(job, "PodGroup"):
-            spec = _WAITING.unit(obj)
-            group = owned(job, POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
-            self._cluster.create_group(meta.namespace, group)
+        self._objects.make_group(job)
         notes.has_group = True
-        self._queue.add(Uid(meta.uid))
 
     def _make_claims(self, job: VolcanoJob, notes: _Notes, claims: tuple[Json, ...]) -> None:
         for claim in claims:
-            name = claim["metadata"]["name"]
-            with self._refusals_told(job, f"PersistentVolumeClaim {name}"):
-                notes.claims[name] = self._objects.make_claim(job, claim)
-        self._queue.add(Uid(job.metadata.uid))
+            notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _keep(self, job: VolcanoJob, notes: _Notes, objects: tuple[Json, ...]) -> None:
-        with self._refusals_told(job, "plugins"):
-            self._objects.keep(job, objects)
+        self._objects.keep(job, objects)
         notes.kept = objects
-        self._queue.add(Uid(job.metadata.uid))
-
-    @contextmanager
-    def _refusals_told(self, job: VolcanoJob, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (Conflict, Forbidden, Invalid) as fault:
-            self._record_refusal(job, f"{what}: {fault.message}")
-            raise
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:
@@ -340,18 +329,15 @@ class VolcanoJobsController(RecordingController[Uid]):
             if before is None or before.until <= now:
                 seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
                 notes.pause = _Pause(now + seconds, seconds)
-                self._record_refusal(job, f"Error creating: {fault.message}")
+                self._objects.tell_refusal(job, f"Error creating: {fault.message}")
         self.copies.end(uid, name, answer)
         self._queue.add(uid)
-
-    def _record_refusal(self, job: VolcanoJob, message: str) -> None:
-        self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
 
 
 def waits(job: VolcanoJob) -> bool:
     """Muster has not let it go, or has taken that back; Volcano has not started it either."""
     notes = {"annotations": job.metadata.annotations or {}}
-    return _WAITING.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
+    return WAITING.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

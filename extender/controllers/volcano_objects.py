@@ -5,18 +5,25 @@ that name that belongs to another is left alone, and then the job has no pods; o
 as one that the job names. Secrets cannot be read: one that is there already was made before.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from extender.api.objects.volcano import VolcanoJob
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.operators import VOLCANO_JOB
+from extender.controllers.events import WARNING, EventRecorder
+from extender.controllers.volcano_commands import of_volcano_job
+from extender.domain.model.reasons import EventReason
 from extender.kube import resources
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Conflict, NotFound
+from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound, Refused
 from extender.volcano.plugins import SshKeys, ssh_secret
+from extender.volcano.pods import group_name, owned
 
 Json = dict[str, Any]
 
@@ -27,30 +34,45 @@ _KINDS = {
 }
 
 
-class JobObjects:
-    """Every method makes requests, and raises ApiError."""
+assert VOLCANO_JOB.commanded is not None
+WAITING = VOLCANO_JOB.commanded
 
-    def __init__(self, cluster: ApiClient) -> None:
-        self._cluster = cluster
+
+class JobObjects:
+    """Every method makes requests, and raises ApiError; what the API server refuses is told on the job."""
+
+    def __init__(self, cluster: ApiClient, recorder: EventRecorder) -> None:
+        self._cluster, self._recorder = cluster, recorder
+
+    def make_group(self, job: VolcanoJob) -> None:
+        """The PodGroup of one that is not queued. Without it, as where the job makes none, its pods wait."""
+        with suppress(*MALFORMED), self._refusals_told(job, "PodGroup"):
+            spec = WAITING.unit(msgspec.to_builtins(job))
+            group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
+            with suppress(Conflict):  # it is there, and will be shown
+                self._cluster.create_group(job.metadata.namespace, group)
 
     def keep(self, job: VolcanoJob, objects: Iterable[Json]) -> None:
         """Those of its plugins. Lists of hosts follow the job as it grows."""
         meta = job.metadata
-        for wanted in objects:
-            kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
-            found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
-            if kind is resources.CONFIG_MAPS and found.get("data") != wanted["data"]:
-                changes = difference(found.get("data") or {}, wanted["data"])
-                guard = {"uid": found["metadata"]["uid"]}
-                self._cluster.merge_job(kind, meta.namespace, name, {"metadata": guard, "data": changes})
-        if (secret := ssh_secret(job, new_keys)) is not None:
-            self._cluster.create_secret(meta.namespace, secret)
+        with self._refusals_told(job, "plugins"):
+            for wanted in objects:
+                kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
+                found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
+                if kind is resources.CONFIG_MAPS and found.get("data") != wanted["data"]:
+                    changes = difference(found.get("data") or {}, wanted["data"])
+                    guard = {"uid": found["metadata"]["uid"]}
+                    patch = {"metadata": guard, "data": changes}
+                    self._cluster.merge_job(kind, meta.namespace, name, patch)
+            if (secret := ssh_secret(job, new_keys)) is not None:
+                self._cluster.create_secret(meta.namespace, secret)
 
     def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
         """Whether it belongs to the job then."""
         meta = job.metadata
         try:
-            self._cluster.create_owned(resources.VOLUME_CLAIMS, meta.namespace, claim, meta.uid)
+            with self._refusals_told(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
+                self._cluster.create_owned(resources.VOLUME_CLAIMS, meta.namespace, claim, meta.uid)
         except Conflict:
             return False
         return True
@@ -62,6 +84,21 @@ class JobObjects:
             with suppress(NotFound):
                 found[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
         return found
+
+    def tell_refusal(self, job: VolcanoJob, message: str) -> None:
+        self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
+
+    @contextmanager
+    def _refusals_told(
+        self, job: VolcanoJob, what: str, expected: type[Refused] | tuple[()] = ()
+    ) -> Iterator[None]:
+        try:
+            yield
+        except expected:
+            raise
+        except (Conflict, Forbidden, Invalid) as fault:
+            self.tell_refusal(job, f"{what}: {fault.message}")
+            raise
 
 
 def difference(before: Json, after: Json) -> Json:

@@ -134,6 +134,15 @@ class Controllers:
     def runs_volcano_jobs(self) -> bool:
         return self.volcano_jobs is not None and self.volcano_jobs.runs_jobs
 
+    def volcano_jobs_text(self) -> str:
+        """One line for people."""
+        if self.volcano_jobs is None:
+            return "not run by Muster: --volcano-jobs is off"
+        if not self.volcano_jobs_are_read():
+            return "not run by Muster: it cannot read them yet, for which it needs the component volcano-jobs"
+        others = next((each.text for each in self.volcano_programs if each.works), "")
+        return f"left to Volcano ({others})" if others else "run by Muster"
+
     def start(self) -> None:
         for writer in self.all_writers:
             writer.start()

@@ -182,6 +182,7 @@ class Host:
         notes: dict[str, Note] = {
             "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
+            "volcano-jobs": self._controllers.volcano_jobs_text,
             "marks": self._controllers.mark_trust.text,
         }
         debug = Views(

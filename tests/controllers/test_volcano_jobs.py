@@ -37,6 +37,7 @@ class VolcanoApi(Api):
         self.objects: dict[str, Json] = {}  # by name
         self.version = 0
         self.refused: set[str] = set()  # names of pods
+        self.claims: dict[str, set[str]] = {}  # by name, their owners
         self.writes_left = FOR_EVER
 
     def _note(self, verb: str, name: str, *more: Any) -> None:
@@ -48,9 +49,9 @@ class VolcanoApi(Api):
     def submit(self, *tasks: Json, **spec: Any) -> None:
         meta = {"name": "job", "namespace": "ns", "uid": "uid-job", "annotations": {STARTED: "now"}}
         self.volcano_job = {"metadata": meta, "spec": {"tasks": list(tasks), **spec}, "status": {}}
-        self._turn()
+        self.turn()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         self.version += 1
         self.volcano_job["metadata"]["resourceVersion"] = str(self.version)
 
@@ -84,13 +85,24 @@ class VolcanoApi(Api):
 
     def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json, timeout: float = 10) -> None:
         self._note("merge job", name, patch)
-        self._patch_job(patch)
+        if name == "job":
+            self._patch_job(patch)
+        else:
+            self.objects[name] = merged(self.objects[name], {**patch, "metadata": {}})
 
     def _patch_job(self, patch: Json) -> None:
         if patch["metadata"]["resourceVersion"] != self.volcano_job["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict")
         self.volcano_job = merged(self.volcano_job, patch)
-        self._turn()
+        self.turn()
+
+    def claim_owners(self, namespace: str, name: str) -> set[str]:
+        if name not in self.claims:
+            raise NotFound(404, "NotFound")
+        return self.claims[name]
+
+    def create_secret(self, namespace: str, secret: Json) -> None:
+        self._note("create secrets", secret["metadata"]["name"])
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
         self._note("delete job", name)
@@ -306,3 +318,48 @@ def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench:
     del bench.api.objects["job-a-0"]
     bench.work(40)
     assert bench.there().keys() == {"job-a-0", "job-a-1"}
+
+
+def creations(bench: VolcanoBench) -> list[str]:
+    """What was created, in order, pods as one."""
+    made = [call[0].removeprefix("create ") for call in bench.api.calls if call[0].startswith("create ")]
+    return list(dict.fromkeys(each for each in made if each != "group"))
+
+
+@pytest.mark.parametrize(
+    ("plugins", "before"),
+    [({"svc": []}, ["services", "configmaps", "networkpolicies"]), ({"ssh": []}, ["secrets"]), ({}, [])],
+)
+def test_what_plugins_ask_for_is_there_before_any_pod(
+    bench: VolcanoBench, plugins: Json, before: list[str]
+) -> None:
+    bench.api.submit(task("a", 2), plugins=plugins)
+    bench.work()
+    assert creations(bench) == [*before, "pods"]
+
+
+def test_lists_of_hosts_follow_a_job_that_grows_and_shrinks(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 2), plugins={"svc": []}, minAvailable=1)
+    bench.work()
+    for replicas in (3, 1):
+        bench.api.volcano_job["spec"]["tasks"] = [task("a", replicas)]
+        bench.api.turn()
+        bench.work()
+        (*_, (_, patch)) = [call for call in bench.api.done("merge job") if call[0] == "job-svc"]
+        assert patch["data"]["VC_A_NUM"] == str(replicas)
+
+
+def test_a_volume_without_the_name_of_a_claim_gets_one_before_its_pods(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 1), volumes=[{"mountPath": "/data", "volumeClaim": {"accessModes": []}}])
+    bench.work()
+    assert creations(bench) == ["persistentvolumeclaims", "pods"]
+
+
+def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 1), volumes=[{"mountPath": "/data", "volumeClaimName": "shared"}])
+    bench.work()
+    assert creations(bench) == []
+    assert [event for *_, event in bench.api.done("event") if event["reason"] == "PVCError"]
+    bench.api.claims["shared"] = set()
+    bench.work()
+    assert creations(bench) == ["pods"]

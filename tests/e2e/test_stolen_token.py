@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import manifests, objects
+from tests.e2e.harness import manifests, objects, volcano_jobs
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import JSON_PATCH, STRATEGIC, Client
 from tests.e2e.harness.resources import (
@@ -103,6 +103,40 @@ def test_it_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: 
     assert "no pods of kube-system" in refusal(partial(evict, thief, SYSTEM, "systems"))
     evict(thief, stage.namespace, "tenants-0")
     wait_for(lambda: stage.api.find(PODS, "tenants-0", stage.namespace) is None, what="it is evicted")
+
+
+def test_with_the_component_for_volcano_jobs_it_creates_and_deletes_their_pods_alone(
+    stage: Stage, thief: Client
+) -> None:
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "job",
+        "uid": "u",
+        "controller": True,
+    }
+
+    def pod(name: str, namespace: str, *owners: Json) -> Json:
+        made = objects.pod(name, namespace=namespace)
+        return {**made, "metadata": {**made["metadata"], "ownerReferences": [*owners]}}
+
+    def created(*made: Any) -> str:
+        return refusal(partial(thief.create, PODS, pod(*made)))
+
+    def may_create() -> bool:
+        try:
+            return created("first", stage.namespace, owner) == ""
+        except ApiError:  # RBAC is read by watches, too
+            return False
+
+    with volcano_jobs.installed(stage.api):
+        wait_for(may_create, what="the rights are there")
+        others = {**owner, "apiVersion": "batch/v1"}, {**owner, "controller": False}
+        for owners in ((), others[:1], others[1:]):
+            assert "but those of Volcano Jobs" in created("second", stage.namespace, *owners)
+        assert "pods of kube-system" in created("second", SYSTEM, owner)
+        assert "it evicts them" in refusal(partial(thief.delete, PODS, "shown-0", stage.namespace))
+        assert refusal(partial(thief.delete, PODS, "first", stage.namespace)) == ""
 
 
 def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:

@@ -4,12 +4,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.harness import rights
+from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import COMMANDS, EVENTS, PODS, VOLCANO_JOBS
+from tests.e2e.harness.resources import (
+    COMMANDS,
+    CONFIG_MAPS,
+    EVENTS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VOLCANO_JOBS,
+    VOLUME_CLAIMS,
+)
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, policy, task
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, policy, task, volcano_at_work
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
@@ -141,8 +153,11 @@ def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
     jobs.create("job", policies=[policy("PodEvicted", "RestartJob")])
     jobs.leave_running("job", "n0", version=1)
     before = jobs.wait_pods("job", 2, "Running")
-    muster.start()
     jobs.command("job", "ResumeJob")  # which changes nothing, and is obeyed by whoever runs the job
+    with volcano_at_work(stage.api):
+        muster.start()
+        stage.wait_phase(stage.gang("a", 2))
+        assert len(stage.api.items(COMMANDS, stage.namespace)) == 1
     wait_for(lambda: not stage.api.items(COMMANDS, stage.namespace), what="Muster runs the job")
     assert jobs.pods("job", "Running") == before
     assert jobs.phase("job") == "Running"
@@ -162,6 +177,32 @@ def test_a_job_goes_on_where_a_killed_muster_left_it(stage: Stage, jobs: Volcano
     muster.restart(hard=True)
     jobs.wait_others("job", before)
     assert jobs.wait_status("job", running=2)["retryCount"] == 2
+
+
+def test_what_plugins_and_volumes_need_is_made_with_the_rights_of_the_components(
+    stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
+) -> None:
+    stage.start_sidecar(far_muster, user=muster_user)
+    stage.nodes(2, cpu="2")
+    jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
+    plugins: dict[str, list[str]] = {
+        "svc": [],
+        "ssh": [],
+        "env": [],
+        "mpi": ["--master=master", "--worker=worker"],
+    }
+    jobs.create("mpi", task("master", 1), task("worker", 2), plugins=plugins)
+    jobs.wait_pods("mpi", 3, "Running")
+    for kind, name in ((SERVICES, "mpi"), (CONFIG_MAPS, "mpi-svc"), (SECRETS, "mpi-ssh")):
+        (owner,) = stage.api.get(kind, name, stage.namespace)["metadata"]["ownerReferences"]
+        assert owner["uid"] == jobs.get("mpi")["metadata"]["uid"]
+    jobs.finish("mpi")
+    jobs.wait_phase("mpi", "Completed")
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    jobs.create("data", volumes=[{"mountPath": "/data", "volumeClaim": claim}])
+    wait_for(lambda: stage.api.items(VOLUME_CLAIMS, stage.namespace), what="its claim")
+    jobs.wait_pods("data", 2)
+    assert rights.refused(proxy.calls) == set()
 
 
 def _events(stage: Stage, job: str, reason: str = "") -> list[str]:

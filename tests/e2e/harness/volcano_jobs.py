@@ -3,16 +3,18 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, PODS, VOLCANO_JOBS
+from tests.e2e.harness.resources import COMMANDS, LEASES, POD_GROUPS, PODS, VOLCANO_JOBS
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 
 Json = dict[str, Any]
 FILES = ("volcano-jobs/crd-*.yaml", "volcano-jobs/rbac.yaml", "volcano-jobs-ssh/rbac.yaml")
+SYSTEM = "volcano-system"
 VERSION = "batch.volcano.sh/v1alpha1"
 NUMBERS = itertools.count()
 
@@ -22,6 +24,21 @@ def installed(client: Client) -> Iterator[None]:
     """The kinds and Muster's rights: there before Muster looks."""
     with manifests.applied(client, *FILES):
         yield
+
+
+@contextmanager
+def volcano_at_work(client: Client) -> Iterator[None]:
+    """By the Lease of its controllers, which is renewed now."""
+    manifests.ensure_namespace(client, SYSTEM)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "vc-1", "leaseDurationSeconds": 60, "acquireTime": now, "renewTime": now}
+    meta = {"name": "vc-controller-manager", "namespace": SYSTEM}
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    client.create(LEASES, {**kind, "metadata": meta, "spec": spec})
+    try:
+        yield
+    finally:
+        client.delete(LEASES, meta["name"], SYSTEM)
 
 
 def task(name: str = "work", replicas: int = 2, **more: Any) -> Json:
