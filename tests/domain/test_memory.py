@@ -14,7 +14,7 @@ from extender.domain.model.shapes import Term
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
 from tests.domain.world import World
 
-TIMES, FEW = 150, 100  # pods, and how many may be remembered, by what counts shapes from round to round
+TIMES, FEW = 220, 150  # pods, and how many may be remembered, by what counts shapes from round to round
 NAME = "gone-with-its-pod"
 
 
@@ -68,3 +68,14 @@ def test_few_long_selectors_of_terms_are_kept() -> None:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 8_000_000
+
+
+def test_of_thousands_of_resources_of_a_pod_few_are_kept() -> None:
+    """It waits, and says how many there are."""
+    many = {f"example.com/{number}": "1" for number in range(4000)}
+    there = World(node("n"), queue("q"), pod("p", queue="q", more=many)).settle()
+    (group_,) = there.decisions.groups.values()
+    assert group_.detail == "pod p has 4001 resources; 256 are judged at most"
+    (record,) = there.ledger.registry.groups[group_.key].pods.values()
+    assert len(record.shape.requests) == 256
+    assert {"cpu", "pods"} <= record.shape.requests.keys()

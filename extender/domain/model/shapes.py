@@ -201,7 +201,11 @@ class Shapes:
         written = _written(spec, namespace)
         shape = self._written.get(written)
         if shape is None:
-            shape = self._interned(pod_requests(spec), constraints_of(spec, namespace))
+            requests, constraints = pod_requests(spec), constraints_of(spec, namespace)
+            if constraints.excess:  # it waits, whatever it asks for: of thousands of names few are kept
+                few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
+                requests = dict(few)
+            shape = self._interned(requests, constraints)
             self._written[written] = shape
         return self._own.get((namespace, shape.number), shape)
 
