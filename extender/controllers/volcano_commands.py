@@ -104,6 +104,8 @@ class VolcanoCommandsController(RecordingController[str]):
 
     def _take(self, command: Command, target: Uid) -> None:
         uid, job = command.metadata.uid, self._copies.get(target)
+        if job is not None and job.metadata.namespace != command.metadata.namespace:
+            job = None  # whoever may write Commands in one namespace has no say in another
         if command.action not in ACTIONS:
             why = f"got action {command.action!r:.50}; allowed for a job are {', '.join(ACTIONS)}"
             self.write(uid, partial(self._refuse, command, job, why))

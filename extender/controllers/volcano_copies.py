@@ -2,7 +2,8 @@
 
 A pod that was created counts from the API server's answer on, and one that was deleted as being deleted: so
 a watch that lags has nothing made or deleted twice. Pods are told by the UID of their owner, whatever their
-names; they may be seen before it, and stay until they have gone.
+names; they may be seen before it, and stay until they have gone. Anybody can write any UID into a pod of
+their own, so those of other namespaces are none of its.
 """
 
 import threading
@@ -129,7 +130,7 @@ class VolcanoCopies:
             if any(made.pod is None for made in mine.made.values()):
                 mine.gone.add(gone.uid)
             self._tidy(uid)
-        if not is_ours:
+        if not is_ours and self._is_of(uid, pod):
             self._lost(LostPod(uid, pod))
         self._changed(uid)
 
@@ -145,7 +146,11 @@ class VolcanoCopies:
             pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
             deleted = mine.deleted
             self._tidy(uid)
-        return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in pods]
+        return [
+            replace(pod, deleting=True) if pod.uid in deleted else pod
+            for pod in pods
+            if self._is_of(uid, pod)
+        ]
 
     # ---- pods, as they are written
 
@@ -183,6 +188,10 @@ class VolcanoCopies:
                 mine.deleted.clear()
                 mine.gone.clear()
                 self._tidy(uid)
+
+    def _is_of(self, uid: Uid, pod: JobPod) -> bool:
+        job = self._jobs.get(uid)
+        return job is None or job.metadata.namespace == pod.namespace
 
     def _tidy(self, uid: Uid) -> None:
         if self._pods[uid].empty:

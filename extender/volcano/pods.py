@@ -31,6 +31,7 @@ class JobPod(msgspec.Struct, frozen=True):
     index: int
     version: int  # of the job when it was made
     phase: str
+    namespace: str = ""
     retry: int = 0  # the job's status.retryCount when it was made
     partition: str = ""  # empty: its task has none
     deleting: bool = False
@@ -64,6 +65,7 @@ def pod_of(pod: Json) -> JobPod | None:
         index=index,
         version=version,
         phase=at(pod, ("status", "phase")) or "Pending",
+        namespace=meta.get("namespace", ""),
         retry=_number(notes.get(RETRY)) or 0,
         partition=labels.get(PARTITION, ""),
         deleting=bool(meta.get("deletionTimestamp")),

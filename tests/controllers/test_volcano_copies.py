@@ -32,10 +32,10 @@ class Told(VolcanoCopies):
         return len(self._pods)
 
 
-def pod(name: str, uid: str = "", owner: str = JOB, phase: str = "Pending") -> AnyJob:
+def pod(name: str, uid: str = "", owner: str = JOB, phase: str = "Pending", namespace: str = "ns") -> AnyJob:
     notes = {"volcano.sh/task-spec": "work", "volcano.sh/task-index": "0", "volcano.sh/job-version": "0"}
     made_by = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "job", owner, controller=True)
-    meta = Meta(name, "ns", uid or f"uid-{name}", annotations=notes, owner_references=[made_by])
+    meta = Meta(name, namespace, uid or f"uid-{name}", annotations=notes, owner_references=[made_by])
     return AnyJob(meta, status={"phase": phase})
 
 
@@ -116,6 +116,16 @@ def test_pods_are_told_by_the_uid_of_their_owner() -> None:
     copies.upsert(pod("a", owner="another"))
     copies.upsert(AnyJob(Meta("b", "ns", "uid-b")))
     assert copies.names() == []
+
+
+def test_pods_of_other_namespaces_are_none_of_its_whoever_they_say_their_owner_is() -> None:
+    copies = Told()
+    copies.upsert(pod("forged", phase="Succeeded", namespace="elsewhere"))
+    copies.put(VolcanoJob(Meta("job", "ns", JOB)))
+    copies.upsert(pod("a"))
+    assert copies.names() == ["a"]
+    copies.remove(gone("forged"))
+    assert copies.losses == []
 
 
 def test_an_answer_replaces_the_copy_it_was_written_on_and_no_newer_one() -> None:

@@ -283,15 +283,18 @@ def test_a_kill_before_any_write_of_a_command_has_it_obeyed_once(bench: VolcanoB
     assert noted == "uid-command/RestartJob/0"
 
 
-def command(action: str, uid: str = "uid-job") -> Command:
+def command(action: str, uid: str = "uid-job", namespace: str = "ns") -> Command:
     target = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "job", uid)
-    return Command(Meta("command", "ns", "uid-command"), action, target)
+    return Command(Meta("command", namespace, "uid-command"), action, target)
 
 
-def test_a_command_for_an_object_that_is_gone_or_of_another_kind_does_nothing(bench: VolcanoBench) -> None:
+@pytest.mark.parametrize("target", [("uid-of-another", "ns"), ("uid-job", "namespace-of-another")])
+def test_a_command_for_a_job_that_is_gone_or_elsewhere_does_nothing(
+    bench: VolcanoBench, target: tuple[str, str]
+) -> None:
     bench.api.submit(task("a", 1))
     bench.work(2)
-    bench.commander.upsert(command("RestartJob", "uid-of-another"))
+    bench.commander.upsert(command("RestartJob", *target))
     bench.work(3)
     assert bench.api.done("delete command")[0] == ("command",)
     assert bench.api.copy().status.retry_count == 0

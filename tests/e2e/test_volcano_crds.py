@@ -13,6 +13,7 @@ from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 pytestmark = pytest.mark.gaps_allowed  # a kind that changes breaks its watches off
 Q = "queue.scheduling.volcano.sh"
@@ -82,6 +83,15 @@ def test_queues_are_closed_and_opened_by_commands(stage: Stage, scheduler: KubeS
     vcctl("queue", "operate", "--name=q", "--action=open")
     wait_for(lambda: _state(stage, "q") == "Open", what="the queue is open again")
     assert "state" not in stage.api.get(QUEUES, "q")["spec"]
+
+
+def test_the_state_that_a_webhook_writes_is_dropped(stage: Stage, muster: Muster, muster_user: User) -> None:
+    port = Port()
+    with configured(stage.api, port):
+        stage.start_muster(*port.flags("self-signed"), user=muster_user)
+        wait_in_force(stage.api)
+        assert "state" not in stage.queue("q")["spec"]
+        assert "state" not in stage.api.get(QUEUES, "q")["spec"]
 
 
 def test_muster_closes_and_opens_queues_by_commands(stage: Stage, muster: Muster) -> None:

@@ -129,7 +129,9 @@ def test_partitions(size: int | None, expected: str) -> None:
 
 def test_what_is_made_is_read_again() -> None:
     found = pod_of(built(of=task("w", 2, partition_policy=PartitionPolicy(2, 1))))
-    expected = JobPod(name="j-w-1", uid="", task="w", index=1, version=2, phase="Pending", retry=1)
+    expected = JobPod(
+        name="j-w-1", uid="", task="w", index=1, version=2, phase="Pending", namespace="n", retry=1
+    )
     assert found == replace(expected, partition="1", ready=True)
 
 
