@@ -90,7 +90,7 @@ class VolcanoCommandsController(RecordingController[str]):
         if self._is_left() or not self._waiting:
             return
         with self._lock:
-            waiting = sorted(self._waiting.values(), key=lambda each: each.metadata.creation_timestamp or "")
+            waiting = sorted(self._waiting.values(), key=_order)
         first: dict[str, str] = {}
         for command in waiting:
             first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
@@ -148,3 +148,10 @@ class VolcanoCommandsController(RecordingController[str]):
         if job is not None:
             message = f"Command {name}: {why}"
             self._recorder.record(of_volcano_job(job), WARNING, EventReason.COMMAND_REFUSED, message)
+
+
+def _order(command: Command) -> tuple[str, int]:
+    """Of several that were created in the same second the versions tell."""
+    meta = command.metadata
+    version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+    return meta.creation_timestamp or "", version

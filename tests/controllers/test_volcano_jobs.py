@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from extender.api.keys import LAST_COMMAND, STARTED
 from extender.api.objects.base import Meta, OwnerReference, merged
@@ -366,3 +367,23 @@ def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) ->
     bench.api.claims["shared"] = set()
     bench.work()
     assert creations(bench) == ["pods"]
+
+
+def test_commands_are_obeyed_in_the_order_in_which_they_were_given(bench: VolcanoBench) -> None:
+    """A list names the later one first."""
+    bench.api.submit(task("a", 1))
+    bench.work()
+    for version, action in (("12", "ResumeJob"), ("11", "AbortJob")):
+        given = command(action)
+        uid = f"uid-{action}"
+        meta = replace(given.metadata, name=action, uid=uid, resource_version=version)
+        bench.api.objects[action] = {"metadata": {"uid": uid}, "status": {}}
+        bench.commander.upsert(replace(given, metadata=meta))
+    for _ in range(ROUNDS):
+        bench.work(1)
+        for action in ("AbortJob", "ResumeJob"):
+            if action not in bench.api.objects:
+                bench.commander.remove(Removed("ns", action, f"uid-{action}"))
+    assert bench.api.done("delete command") == [("AbortJob",), ("ResumeJob",)]
+    assert bench.phase == "Pending"
+    assert len(bench.there()) == 1
