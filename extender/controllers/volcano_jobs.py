@@ -27,7 +27,7 @@ from extender.controllers.volcano_copies import LostPod, VolcanoCopies
 from extender.controllers.volcano_objects import WAITING, JobObjects, difference
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from extender.kube.errors import Conflict, NotFound, Refused
 from extender.kube.resources import PODS
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
@@ -324,7 +324,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             notes.pause = None
         except Conflict:
             notes.taken[name] = self._clock()
-        except (Forbidden, Invalid) as fault:  # by a quota, perhaps, which refuses the others, too
+        except Refused as fault:  # by a quota, perhaps, which refuses the others, too
+            if fault.transient:
+                raise
             now, before = self._clock(), notes.pause
             if before is None or before.until <= now:
                 seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE

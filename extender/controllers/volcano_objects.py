@@ -21,7 +21,7 @@ from extender.controllers.volcano_commands import of_volcano_job
 from extender.domain.model.reasons import EventReason
 from extender.kube import resources
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound, Refused
+from extender.kube.errors import Conflict, NotFound, Refused
 from extender.volcano.plugins import SshKeys, ssh_secret
 from extender.volcano.pods import group_name, owned
 
@@ -96,8 +96,9 @@ class JobObjects:
             yield
         except expected:
             raise
-        except (Conflict, Forbidden, Invalid) as fault:
-            self.tell_refusal(job, f"{what}: {fault.message}")
+        except Refused as fault:
+            if not fault.transient:
+                self.tell_refusal(job, f"{what}: {fault.message}")
             raise
 
 

@@ -18,7 +18,7 @@ from extender.controllers.objects import ObjectStore
 from extender.controllers.volcano_commands import VolcanoCommandsController
 from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.snapshot.jobs import AnyJob
-from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, Refused
 from extender.kube.reflector import Removed
 from extender.kube.resources import Resource
 from tests.controllers.api import Api
@@ -38,6 +38,7 @@ class VolcanoApi(Api):
         self.objects: dict[str, Json] = {}  # by name
         self.version = 0
         self.refused: set[str] = set()  # names of pods
+        self.refusal: ApiError = Forbidden(403, "Forbidden", "exceeded quota")
         self.claims: dict[str, set[str]] = {}  # by name, their owners
         self.writes_left = FOR_EVER
 
@@ -63,7 +64,7 @@ class VolcanoApi(Api):
         name = obj["metadata"]["name"]
         self._note(f"create {kind.plural}", name)
         if name in self.refused:
-            raise Forbidden(403, "Forbidden", "exceeded quota")
+            raise self.refusal
         if (found := self.objects.get(name)) is not None:
             if all(each["uid"] != owner for each in found["metadata"].get("ownerReferences", ())):
                 raise Conflict(409, "AlreadyExists")
@@ -301,7 +302,13 @@ def test_a_command_for_a_job_that_is_gone_or_elsewhere_does_nothing(
     assert bench.api.copy().status.retry_count == 0
 
 
-def test_what_is_refused_is_tried_again_after_pauses_that_grow(bench: VolcanoBench) -> None:
+@pytest.mark.parametrize(
+    "refusal", [Forbidden(403, "Forbidden", "exceeded quota"), Refused(400, "BadRequest", "no such pod")]
+)
+def test_what_is_refused_is_tried_again_after_pauses_that_grow(
+    bench: VolcanoBench, refusal: ApiError
+) -> None:
+    bench.api.refusal = refusal
     bench.api.submit(task("a", 2))
     bench.api.refused = {"job-a-0", "job-a-1"}
     bench.work(60)
