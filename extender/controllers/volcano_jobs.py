@@ -166,8 +166,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         request: JobRequest | None,
         now: float,
     ) -> JobView:
-        group, oldest = self._groups.get(_group_key(job)), self._clock() - _TAKEN_FOR
-        notes.taken = {name: at for name, at in notes.taken.items() if at > oldest}
+        group, since = self._groups.get(_group_key(job)), self._clock() - _TAKEN_FOR
+        notes.taken = {name: at for name, at in notes.taken.copy().items() if at > since}
+        if notes.taken:
+            self._queue.add(Uid(job.metadata.uid), min(notes.taken.values()) - since)
         phase = group.status.phase if group is not None else ""
         return JobView(job, pods, let_go, now, request, notes.taken.keys(), notes.claims, phase)
 
@@ -178,7 +180,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             text = f"a Command asked for {asked.action}"
             return JobRequest(asked.action, reason="CommandIssued", message=text)
         runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
-        notes.lost = [lost for lost in notes.lost if lost.at <= now or lost.pod not in runs]
+        for lost in [lost for lost in notes.lost if lost.at > now and lost.pod in runs]:
+            notes.lost.remove(lost)  # not as a new list: the watch adds to this one
         return min(notes.lost, key=lambda lost: lost.at, default=None)
 
     def _note_lost(self, lost: LostPod) -> None:
@@ -198,15 +201,19 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
         """Whether the claims that it names have to be looked up first."""
         names = {volume.volume_claim_name for volume in job.spec.volumes or ()} - {"", *notes.claims}
-        if not names or (notes.claims_at is not None and self._clock() < notes.claims_at):
+        if not names:
             return False
-        again = self._clock() + _CLAIMS_AGAIN
+        uid, now = Uid(job.metadata.uid), self._clock()
+        if notes.claims_at is not None and now < notes.claims_at:
+            self._queue.add(uid, notes.claims_at - now)
+            return False
+        again = now + _CLAIMS_AGAIN
 
         def look_up() -> None:
             notes.claims |= self._objects.claims(job, names)
             notes.claims_at = again
 
-        self._write_first(Uid(job.metadata.uid), notes, look_up)
+        self._write_first(uid, notes, look_up)
         return True
 
     # ---- what is done
