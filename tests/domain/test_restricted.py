@@ -9,8 +9,10 @@ from extender.api import keys
 from extender.api.objects.base import OwnerReference
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.jobs import JobRules
 from tests.domain.builders import group, node, owner, pod, queue
 from tests.domain.job_world import BATCH, JobWorld, job, unit_name
+from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.domain.world import World, comparable, gang, key
 
 NOTE = {keys.MAY_USE: "vip/PodGroup"}
@@ -123,3 +125,18 @@ def test_pods_of_a_job_that_is_not_managed_come_in_by_its_note() -> None:
 
     assert start({}).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED
     assert start(OF_JOB).verdict(unit_name("j")) is Verdict.STARTING
+
+
+def test_a_volcano_job_that_is_not_managed_comes_in_by_its_note_though_muster_makes_its_podgroup() -> None:
+    def start(annotations: dict[str, str]) -> VolcanoWorld:
+        there = VolcanoWorld(node("n"), queue("vip", restricted=True), jobs=JobRules("off"))
+        there.ledger.intake.judge_users()
+        there.ledger.intake.trust_uses(True)
+        made = volcano_job("j", task("a", 1), queue="vip")
+        there.submit(replace(made, metadata=replace(made.metadata, annotations=annotations)))
+        there.add(group("j-uid-j", 1, queue="vip"), pod("j-a-0", group="j-uid-j"))
+        there.settle()
+        return there
+
+    assert start({}).reason("j-uid-j") is Reason.QUEUE_NOT_ALLOWED
+    assert start(OF_JOB).verdict("j-uid-j") is Verdict.STARTING

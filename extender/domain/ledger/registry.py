@@ -237,13 +237,15 @@ class Registry:
         return [*self.routes.groups_in(namespace), *self.jobs.groups_in(namespace)]
 
     def may_use(self, group: Group, queue: str) -> bool:
-        """Whether a group may enter a queue: a restricted one by the note of what makes its pods, of its
-        PodGroup, or of each pod that waits or, if none does, runs. What a job's template says of pods to be
-        was not checked."""
+        """Whether a group may enter a queue: a restricted one by the note of what makes its pods, managed or
+        not, of its PodGroup, or of each pod that waits or, if none does, runs. What a job's template says of
+        pods to be was not checked."""
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
             return True
-        noted = {each.may_use for each in (group.job, group.owner, group.record) if each is not None}
+        noted = {
+            each.may_use for each in (self.jobs.get(group.key), group.owner, group.record) if each is not None
+        }
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.to_be else "" for pod in members}
         return self.uses_count and (queue in noted or pods == {queue})
