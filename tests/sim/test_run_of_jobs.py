@@ -108,6 +108,17 @@ def test_volcano_jobs_wait_without_pods_are_stopped_by_commands_and_run_to_their
     assert len(pods(cluster, "first")) == 3
 
 
+def test_a_volcano_job_whose_pods_a_quota_refuses_goes_back_until_they_are_taken(cluster: Embedded) -> None:
+    quota = {"metadata": {"name": "two", "namespace": "default"}, "spec": {"hard": {"pods": "2"}}}
+    cluster.service.create(RESOURCE_QUOTAS, "", quota)
+    volcano_job(cluster, "cut", 3, "10")
+    uid = cluster.service.get(VOLCANO_JOBS, "default", "cut")["metadata"]["uid"]
+    wait_for(lambda: reason_of(cluster, f"cut-{uid}") == "BackingOff" and cluster.settled())
+    assert (pods(cluster, "cut"), phase(cluster, "cut")) == ([], "Pending")
+    cluster.service.delete(RESOURCE_QUOTAS, "default", "two", {})
+    wait_for(lambda: phase(cluster, "cut") == "Completed")
+
+
 def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:
     submit(cluster, "large", 5)
     wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))

@@ -101,6 +101,9 @@ class WorkloadControllers(StoreFollower):
                     gone.add(uid)
                     self.refused.pop(uid, None)
                     self._refused_at.pop(uid, None)
+                elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
+                    # also of what Muster makes: the pods of Volcano Jobs
+                    self._refused_at[change.object["involvedObject"].get("uid", "")] = time.monotonic()
                 elif change.kind in kinds.WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
