@@ -17,7 +17,7 @@ sys.dont_write_bytecode = False
 # Repeatable: a red property test is red again in the next run, on any machine.
 settings.register_profile(
     "muster",
-    max_examples=examples(100),
+    max_examples=examples(50),
     deadline=None,
     derandomize=TIMES <= 1,
     print_blob=TIMES > 1,
