@@ -1,6 +1,6 @@
 """Answers to lists and watches, decoded as late and as little as possible.
 
-A page of 500 objects is decoded at once, and one by one only if one of them is bad; a watch event in two
+A page is decoded at once, and one by one only if one of them is bad; a watch event in two
 steps, since its type decides what its object is.
 
 msgspec keeps what it learns of a struct on the class before that is complete: a second thread that decodes it

@@ -52,6 +52,13 @@ def test_with_it_the_group_starts_also_when_it_comes_later() -> None:
     assert again == comparable(there.decisions)
 
 
+def test_a_note_counts_whatever_its_object_grows_to() -> None:
+    """Who may change an object is for RBAC to say."""
+    there = world(with_note("vip/PodGroup"))
+    there.add(group("g", 3, queue="vip", annotations=NOTE), pod("g-1", "g"), pod("g-2", "g")).settle()
+    assert there.verdict("g") is Verdict.STARTING
+
+
 def test_moving_a_group_into_a_restricted_queue_takes_a_note_for_that_queue() -> None:
     there = world(queue("other", restricted=True), group("g", 1, queue="vip", annotations=NOTE))
     there.add(group("g", 1, queue="other", annotations=NOTE), pod("g-0", "g")).settle()

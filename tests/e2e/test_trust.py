@@ -21,7 +21,7 @@ from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import BUDGETS, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import BUDGETS, CLUSTER_ROLES, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -120,7 +120,13 @@ def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None
 
 
 def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:
-    """Its annotations would be those of the pod, which would count in the queue of somebody else."""
+    """Its annotations would be those of the pod, which would count in the queue of somebody else. The roles
+    that users usually have bind no pods."""
+    for role in ("edit", "admin"):
+        rules = stage.api.get(CLUSTER_ROLES, f"system:aggregate-to-{role}")["rules"]
+        made = {what for rule in rules if {"*", "create"} & {*rule["verbs"]} for what in rule["resources"]}
+        assert "pods" in made if role == "edit" else "roles" in made
+        assert not made & {"*", "bindings", "pods/binding", "pods/*"}
     stage.nodes(1)
     queue = stage.queue("victim")["metadata"]["uid"]
     pod = tenant.create(PODS, objects.pod("p", namespace=stage.namespace, scheduler="none"))
