@@ -109,6 +109,9 @@ class VolcanoCopies:
     def upsert(self, pod: AnyJob) -> None:
         owner = controller_of(pod.metadata.owner_references)
         found = pod_of(as_json(pod.metadata, pod.spec, pod.status))
+        if owner is None or found is None or self._owners.get(found.uid, owner.uid) != owner.uid:
+            meta = pod.metadata  # it may have been a job's before
+            self.remove(Removed(meta.namespace, meta.name, meta.uid))
         if owner is None or found is None:
             return
         uid = Uid(owner.uid)

@@ -118,6 +118,18 @@ def test_pods_are_told_by_the_uid_of_their_owner() -> None:
     assert copies.names() == []
 
 
+@pytest.mark.parametrize("owner", ["", "another"])
+def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> None:
+    copies = Told()
+    copies.upsert(pod("a"))
+    released = pod("a", owner=owner)
+    copies.upsert(released if owner else AnyJob(Meta("a", "ns", "uid-a"), status=released.status))
+    assert copies.names() == []
+    assert [lost.pod.name for lost in copies.losses] == ["a"]
+    copies.remove(gone("a"))
+    assert copies.kept() == 0
+
+
 def test_pods_of_other_namespaces_are_none_of_its_whoever_they_say_their_owner_is() -> None:
     copies = Told()
     copies.upsert(pod("forged", phase="Succeeded", namespace="elsewhere"))
