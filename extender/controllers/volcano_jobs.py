@@ -134,9 +134,9 @@ class VolcanoJobsController(RecordingController[Uid]):
         if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
             return
         notes, now = self._notes.setdefault(uid, _Notes()), self._wall_clock()
-        if notes.writing or self._looks_up_claims(job, notes):
-            return
         let_go = not waits(job) or not self._is_queued(job)
+        if notes.writing or (let_go and self._looks_up_claims(job, notes)):
+            return
         if let_go and self._lacks_group(job, notes):
             return self._write_first(uid, notes, partial(self._make_group, job, notes))
         pods = self.copies.pods_of(uid)
@@ -200,8 +200,9 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
         """Whether the claims that it names have to be looked up first."""
-        names = {volume.volume_claim_name for volume in job.spec.volumes or ()} - {"", *notes.claims}
-        if not names:
+        names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
+        missing = [name for name in names if name and name not in notes.claims]
+        if not missing or phase_of(job.status.state.phase) not in ACTIVE:
             return False
         uid, now = Uid(job.metadata.uid), self._clock()
         if notes.claims_at is not None and now < notes.claims_at:
@@ -210,7 +211,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         again = now + _CLAIMS_AGAIN
 
         def look_up() -> None:
-            notes.claims |= self._objects.claims(job, names)
+            notes.claims |= self._objects.claims(job, missing)
             notes.claims_at = again
 
         self._write_first(uid, notes, look_up)

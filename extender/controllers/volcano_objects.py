@@ -22,6 +22,7 @@ from extender.domain.model.reasons import EventReason
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
+from extender.volcano.creations import MOST_NAMED
 from extender.volcano.plugins import SshKeys, ssh_secret
 from extender.volcano.pods import group_name, owned
 
@@ -78,11 +79,16 @@ class JobObjects:
         return True
 
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
-        """Those of these that there are: whether they belong to the job."""
-        meta, found = job.metadata, {}
+        """Those of these that there are, up to the third that is missing: whether they belong to the job. A
+        job may name thousands that there never are, and each is asked for again and again."""
+        meta, found, missing = job.metadata, {}, 0
         for name in names:
-            with suppress(NotFound):
+            try:
                 found[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
+            except NotFound:
+                missing += 1
+                if missing == MOST_NAMED:
+                    break
         return found
 
     def tell_refusal(self, job: VolcanoJob, message: str) -> None:

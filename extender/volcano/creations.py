@@ -9,7 +9,7 @@ from extender.domain.model.reasons import EventReason
 from extender.volcano.plugins import with_plugins
 from extender.volcano.pods import JobPod, build, claim_names, owned, pod_name
 
-_MOST_NAMED = 3
+MOST_NAMED = 3
 
 
 class Creations(NamedTuple):
@@ -37,11 +37,11 @@ def lacking(
         if volume.volume_claim is None
     ]
     if missing:
-        return Creations(makes, faults=tuple(faults))
+        return Creations(makes, faults=tuple(faults[:MOST_NAMED]))
     lacks = _missing_pods(job, pods, foreign)
     taken = [
         (EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own")
-        for name in sorted(foreign)[:_MOST_NAMED]
+        for name in sorted(foreign)[:MOST_NAMED]
     ]
     return Creations(pods=tuple(islice(lacks, most)), faults=tuple(taken))
 

@@ -99,6 +99,7 @@ class VolcanoApi(Api):
         self.turn()
 
     def claim_owners(self, namespace: str, name: str) -> set[str]:
+        self._note("look up claim", name)
         if name not in self.claims:
             raise NotFound(404, "NotFound")
         return self.claims[name]
@@ -375,6 +376,21 @@ def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) ->
     bench.api.claims["shared"] = set()
     bench.work(shows=False)
     assert creations(bench) == ["pods"]
+
+
+def test_of_thousands_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:
+    volumes = [{"mountPath": f"/{each}", "volumeClaimName": f"claim-{each}"} for each in range(2000)]
+    bench.api.claims["claim-1"] = set()
+    bench.api.submit(task("a", 1), volumes=volumes)
+    bench.work(12)
+    assert len(bench.api.done("look up claim")) <= 12
+    (told,) = {event["message"] for *_, event in bench.api.done("event") if event["reason"] == "PVCError"}
+    assert [f"claim-{each} " in told for each in range(5)] == [True, False, True, True, False]
+    looked_up = len(bench.api.done("look up claim"))
+    bench.api.volcano_job["status"]["state"] = {"phase": "Completed"}
+    bench.api.turn()
+    bench.work(12)
+    assert len(bench.api.done("look up claim")) == looked_up
 
 
 def test_commands_are_obeyed_in_the_order_in_which_they_were_given(bench: VolcanoBench) -> None:
