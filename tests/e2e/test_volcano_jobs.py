@@ -93,6 +93,72 @@ def test_an_exit_code_completes_the_job_and_its_other_pods_go(jobs: VolcanoJobs)
     assert jobs.wait_pods("job", 1).keys() == {"job-chief-0"}  # what has ended stays
 
 
+@pytest.mark.parametrize(
+    ("action", "restarted"),
+    [
+        ("RestartPod", {"job-work-0"}),
+        ("RestartPartition", {"job-work-0", "job-work-1"}),
+        ("RestartTask", {"job-work-0", "job-work-1", "job-work-2", "job-work-3"}),
+    ],
+)
+def test_the_restart_of_a_part_leaves_the_others_running(
+    jobs: VolcanoJobs, action: str, restarted: set[str]
+) -> None:
+    """It is no eviction of pods, whatever its policies say of that."""
+    rules = [policy("PodFailed", action), policy("PodEvicted", "TerminateJob")]
+    parts = {"totalPartitions": 2, "partitionSize": 2}
+    jobs.create("job", task("work", 4, policies=rules, partitionPolicy=parts))
+    before = jobs.wait_pods("job", 4, "Running")
+    jobs.finish("job", "job-work-0", phase="Failed")
+    jobs.wait_status("job", retryCount=1, running=4)
+    after = jobs.wait_pods("job", 4, "Running")
+    assert {name for name, uid in after.items() if uid != before[name]} == restarted
+    assert jobs.wait_phase("job", "Running").get("version", 0) == 0
+
+
+def test_a_completed_task_completes_the_job(jobs: VolcanoJobs) -> None:
+    chief = task("chief", 2, policies=[policy("TaskCompleted", "CompleteJob")])
+    jobs.create("job", chief, task("worker", 2))
+    jobs.wait_pods("job", 4, "Running")
+    jobs.finish("job", "job-chief-0")
+    jobs.wait_status("job", succeeded=1)
+    assert jobs.phase("job") == "Running"
+    jobs.finish("job", "job-chief-1")
+    jobs.wait_phase("job", "Completed")
+    assert jobs.wait_pods("job", 2).keys() == {"job-chief-0", "job-chief-1"}
+
+
+def test_containers_that_restart_too_often_fail_their_task(stage: Stage, jobs: VolcanoJobs) -> None:
+    jobs.create("job", task("work", 2, maxRetry=3, policies=[policy("TaskFailed", "TerminateJob")]))
+    jobs.wait_pods("job", 2, "Running")
+    for index, count in enumerate((1, 2)):
+        container = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": count}
+        status = {"status": {"containerStatuses": [container]}}
+        stage.api.patch(PODS, f"job-work-{index}", status, stage.namespace, "status")
+    jobs.wait_phase("job", "Terminated")
+
+
+def test_a_pod_that_stays_pending_too_long_aborts_the_job(stage: Stage, jobs: VolcanoJobs) -> None:
+    stage.kubelet.pull("job-work-1")
+    jobs.create("job", policies=[policy("PodPending", "AbortJob", timeout="3s")])
+    jobs.wait_pods("job", 1, "Running")
+    state = jobs.wait_phase("job", "Aborted")["state"]
+    assert (state["reason"], "job-work-1 is pending" in state["message"]) == ("AbortJob", True)
+    jobs.wait_pods("job", 0)
+
+
+def test_a_task_waits_for_another(stage: Stage, jobs: VolcanoJobs) -> None:
+    stage.kubelet.pull("job-data-0")
+    jobs.create("job", task("data", 1), task("work", 2, dependsOn={"name": ["data"]}))
+    jobs.wait_status("job", pending=1)
+    assert jobs.pods("job").keys() == {"job-data-0"}
+    jobs.finish("job", "job-data-0")
+    jobs.wait_pods("job", 2, "Running")
+    jobs.wait_phase("job", "Running")
+    jobs.finish("job")
+    jobs.wait_phase("job", "Completed")
+
+
 def test_an_evicted_pod_aborts_the_job_which_a_command_resumes(stage: Stage, jobs: VolcanoJobs) -> None:
     jobs.create("job", policies=[policy("PodEvicted", "AbortJob")])
     before = jobs.wait_pods("job", 2, "Running")
