@@ -156,7 +156,7 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
         "namespace": meta.namespace,
         "labels": template.metadata.labels or {},
         "annotations": {**(template.metadata.annotations or {}), SCHEDULED_AT: scheduled},
-        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        "ownerReferences": [{**owner, "controller": True}],
     }
     return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": template.spec}
 

@@ -97,10 +97,11 @@ def partition_of(task: TaskSpec, index: int) -> str:
 
 
 def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
-    """An object that goes with the job."""
+    """An object that goes with the job. For blockOwnerDeletion, clusters with the admission plugin
+    OwnerReferencesPermissionEnforcement would ask for a right on the job's finalizers."""
     owner = dict(zip(("apiVersion", "kind"), VOLCANO_JOB.key, strict=True))
     owner |= {"name": job.metadata.name, "uid": job.metadata.uid}
-    references = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    references = [{**owner, "controller": True}]
     metadata = {"name": name, "namespace": job.metadata.namespace, "ownerReferences": references}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 

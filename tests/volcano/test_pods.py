@@ -46,7 +46,6 @@ def test_a_pod_has_volcanos_labels_and_annotations() -> None:
             "name": "j",
             "uid": "u",
             "controller": True,
-            "blockOwnerDeletion": True,
         }
     ]
 
