@@ -17,6 +17,7 @@ from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
 ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
+_ON_ITS_WAY = 10.0  # seconds in which a pod that finds room has a node, and its PodGroup says so
 
 
 class JobRequest(NamedTuple):
@@ -98,9 +99,9 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
         yield from _of_task(task, by_task[task.name], job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
-    # The group may still say so of pods that are gone.
+    # The group may still say so of pods that are gone, while what takes their place is on its way to a node.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
-        at = max(without_node)
+        at = max(without_node) + _ON_ITS_WAY
         yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
 
 

@@ -164,12 +164,13 @@ class Cluster:
             request = request_of(with_defaults(self.job), pod, None, self.now)
             self.lost += [request] if request is not None else []
 
-    def crowd_out(self, number: int) -> None:
-        """A pod loses its node to others, and what is made in its place finds none."""
+    def crowd_out(self, number: int, seconds: float = 60.0) -> None:
+        """A pod loses its node to others, and what is made in its place finds none for so long."""
         self.evict(number)
         self.remove(number)
         self.look()
         self.group_phase = "Unknown"
+        self.now += seconds
 
     def scale(self, number: int, replicas: int) -> None:
         tasks = list(self.job.spec.tasks)

@@ -79,6 +79,12 @@ def story(
         ),
         story("unknown: restart", [CROWDED_OUT], [*AGAIN, *END], policy("RestartJob", "Unknown")),
         story(
+            "unknown until a pod is replaced",
+            [(*CROWDED_OUT, 2.0)],
+            ["Pending", "Running", *END],
+            policy("RestartJob", "Unknown"),
+        ),
+        story(
             "unknown: abort",
             [CROWDED_OUT],
             ["Aborting", "Aborted"],
