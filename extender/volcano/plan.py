@@ -27,6 +27,7 @@ from extender.volcano.status import begun, counted, moved
 
 _MOST = 100  # pods that one look creates, and as many that it deletes
 _MOST_SAID = 3  # faults of a job
+_WAITS = "Waiting"  # the reason of a job that was made to wait again
 _SYNC = JobRequest(Action.SYNC)
 
 
@@ -120,7 +121,7 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
         return moved(status, to or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.let_go:
         status = replace(status, version=status.version + 1)
-        return moved(status, JobPhase.PENDING, view.now, "Waiting", "its queue has taken its room back")
+        return moved(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
     return status
 
 
@@ -175,6 +176,8 @@ def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
             f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
         )
         return moved(status, to, view.now, "PodsEnded", ended)
+    if to is JobPhase.RUNNING and state.reason == _WAITS:
+        return moved(status, to, view.now)
     return moved(status, to, view.now, state.reason, state.message)
 
 
