@@ -16,6 +16,7 @@ from tests.bench.cases.relaying import view_case
 from tests.bench.cases.sharing import sharing
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import run
+from tests.bench.cases.volcano_jobs import volcano_jobs
 from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
@@ -38,5 +39,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start": start,
     "view": view_case,
     "tell": run,
+    "volcano": volcano_jobs,
     "wire": wire,
 }
