@@ -162,6 +162,7 @@ class StartChanges:
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         basis, _ = self._known.get(decision.key, (None, None))
         waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
+        waits &= decision.reason is not Reason.WINDOW_FULL  # by itself, in a moment
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
