@@ -1,0 +1,99 @@
+"""Volcano Jobs wait as jobs in queues: they give way whole, stop after their time, and obey `muster job`."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, task
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.view
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kinds(cluster: ControlPlane) -> Iterator[None]:
+    with installed(cluster.admin):
+        yield
+
+
+@pytest.fixture
+def muster_flags() -> tuple[str, ...]:
+    return ("--volcano-jobs=on", "--start-backoff=1s")
+
+
+@pytest.fixture
+def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
+    """With four cpu."""
+    stage.nodes(2, cpu="2")
+    return VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
+
+
+def note_of(jobs: VolcanoJobs, name: str) -> str | None:
+    notes = jobs.get(name)["metadata"].get("annotations") or {}
+    return None if "kube-muster.io/started" not in notes else str(notes["kube-muster.io/started"])
+
+
+def test_one_gives_way_whole_to_another_queue_and_runs_again_later(stage: Stage, jobs: VolcanoJobs) -> None:
+    stage.queue("greedy")
+    stage.queue("starved")
+    for name in ("old", "young"):
+        jobs.create(name, queue="greedy")
+        jobs.wait_pods(name, 2, "Running")
+    jobs.create("due", queue="starved")
+    jobs.wait_pods("due", 2, "Running")
+    (out,) = [name for name in ("old", "young") if note_of(jobs, name) == ""]
+    jobs.wait_pods(out, 0)
+    jobs.wait_phase(out, "Pending")
+    jobs.finish("due")
+    jobs.wait_pods(out, 2, "Running")
+    assert jobs.status(out).get("retryCount", 0) == 0, "to give way is no failure"
+
+
+def test_one_that_runs_longer_than_its_queue_allows_is_stopped_until_it_is_resumed(
+    stage: Stage, jobs: VolcanoJobs
+) -> None:
+    stage.queue("q", maxRunTime="3s")
+    jobs.create("long", queue="q")
+    jobs.wait_phase("long", "Aborted")
+    jobs.wait_pods("long", 0)
+    wait_for(lambda: note_of(jobs, "long") == "", what="its start is forgotten")
+    jobs.create("next", task("all", 4))
+    jobs.wait_pods("next", 4, "Running")
+    assert jobs.phase("long") == "Aborted"
+    jobs.finish("next")
+    Shell(stage.cluster, ADMIN, stage.namespace).output("job", "resume", "vcjob/long")
+    jobs.wait_pods("long", 2, "Running")
+
+
+def test_it_is_held_explained_stopped_and_resumed_by_commands(stage: Stage, jobs: VolcanoJobs) -> None:
+    shell = Shell(stage.cluster, ADMIN, stage.namespace)
+
+    def states() -> dict[str, str]:
+        items = json.loads(shell.output("job", "list", "-o", "json"))["items"]
+        return {each["name"]: each["state"] for each in items}
+
+    jobs.create("first", task("all", 4))
+    jobs.wait_pods("first", 4, "Running")
+    jobs.create("second", task("all", 3))
+    wait_for(lambda: states() == {"first": "Running", "second": "Waiting"}, what="second waits")
+    told = " ".join(shell.output("why", "vcjob/second").split())
+    assert "It waits as a job: its 3 pods will be made when it starts." in told
+    shell.output("job", "hold", "second")
+    shell.output("job", "stop", "first")
+    jobs.wait_phase("first", "Aborted")
+    wait_for(lambda: states() == {"first": "Suspended", "second": "Held"}, what="first is stopped")
+    assert (jobs.pods("first"), jobs.pods("second")) == ({}, {})
+    shell.output("job", "resume", "second")
+    jobs.wait_pods("second", 3, "Running")
+    shell.output("job", "resume", "first")
+    wait_for(lambda: states()["first"] == "Waiting", what="first waits again")
+    assert jobs.pods("first") == {}
+    jobs.finish("second")
+    jobs.wait_pods("first", 4, "Running")
