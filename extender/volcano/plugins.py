@@ -124,7 +124,8 @@ class Ssh(Plugin, frozen=True):
         ]
         mode = _OF_ROOT if path == _KEY_PATH else _READABLE
         secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
-        mount(pod, {"name": secret_name(job), "secret": secret}, mountPath=path, subPath=_KEY_FOLDER)
+        volume = {"name": f"{job.metadata.name}-ssh", "secret": secret}
+        mount(pod, volume, mountPath=path, subPath=_KEY_FOLDER)
 
     def config(self, job: VolcanoJob) -> str:
         """Short names count, too. A new pod has a new host key, which nobody can confirm."""
@@ -195,5 +196,14 @@ def ssh_secret(job: VolcanoJob, make: Callable[[], SshKeys]) -> Json | None:
     return owned(job, "v1", "Secret", secret_name(job), type="Opaque", stringData=files)
 
 
+def notes_of(job: VolcanoJob) -> dict[str, str]:
+    """What its status says of its plugins."""
+    names = job.spec.plugins or ()
+    return {f"plugin-{name}": secret_name(job) if name == Ssh.name else name for name in names}
+
+
 def secret_name(job: VolcanoJob) -> str:
-    return f"{job.metadata.name}-ssh"
+    """By its UID: whose a Secret is cannot be read, and that of an older job of this name may be about to go.
+    The one that Volcano made, of which the status has the mere name of the plugin, is the job's as well."""
+    meta, noted = job.metadata, (job.status.controlled_resources or {}).get("plugin-ssh")
+    return f"{meta.name}-ssh" if noted == Ssh.name else f"{meta.name}-{meta.uid}-ssh"

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from extender.api.durations import as_duration, moment, timestamp_at
 from extender.api.objects.volcano import JobCondition, JobStatus, TaskState, VolcanoJob, VolcanoJobState
+from extender.volcano.plugins import notes_of
 from extender.volcano.pods import JobPod, claim_names
 from extender.volcano.states import ENDED, JobPhase, phase_of
 
@@ -17,9 +18,8 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
     done by it. Or somebody has reset it: then it is as it was."""
-    resources = dict(job.status.controlled_resources or {})
+    resources = notes_of(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
-    resources |= {f"plugin-{name}": name for name in job.spec.plugins or ()}
     status = replace(
         job.status,
         min_available=job.spec.min_available or 0,

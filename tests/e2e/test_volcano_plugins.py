@@ -62,6 +62,10 @@ def own(stage: Stage, jobs: VolcanoJobs, job: str, kind: Resource, name: str) ->
     return found
 
 
+def secret_name(jobs: VolcanoJobs, job: str) -> str:
+    return f"{jobs.group(job)}-ssh"
+
+
 def env(stage: Stage, pod: str) -> dict[str, str | None]:
     variables = stage.pod(pod)["spec"]["containers"][0]["env"]
     return {each["name"]: each.get("value") for each in variables}
@@ -87,7 +91,7 @@ def test_mpi(stage: Stage, jobs: VolcanoJobs) -> None:
     assert service["selector"].items() <= labels.items()
     network = own(stage, jobs, "lm-mpi-job", NETWORK_POLICIES, "lm-mpi-job")["spec"]
     assert network["podSelector"]["matchLabels"].items() <= labels.items()
-    assert own(stage, jobs, "lm-mpi-job", SECRETS, "lm-mpi-job-ssh")["data"].keys() == {
+    assert own(stage, jobs, "lm-mpi-job", SECRETS, secret_name(jobs, "lm-mpi-job"))["data"].keys() == {
         "id_rsa",
         "id_rsa.pub",
         "authorized_keys",
@@ -155,7 +159,7 @@ def test_ssh_and_lists_of_hosts_that_grow(stage: Stage, jobs: VolcanoJobs) -> No
     }
     jobs.create("job", task("default-nginx", 2), plugins=plugins, maxRetry=5, queue="default", minAvailable=1)
     jobs.wait_pods("job", 2, "Running")
-    secret = own(stage, jobs, "job", SECRETS, "job-ssh")
+    secret = own(stage, jobs, "job", SECRETS, secret_name(jobs, "job"))
     files = {name: b64decode(text) for name, text in secret["data"].items()}
     public = (
         load_ssh_private_key(files["id_rsa"], None)
@@ -172,7 +176,7 @@ def test_ssh_and_lists_of_hosts_that_grow(stage: Stage, jobs: VolcanoJobs) -> No
     jobs.wait_pods("job", 3, "Running")
     lists = own(stage, jobs, "job", CONFIG_MAPS, "job-svc")["data"]
     assert (lists["VC_DEFAULT_NGINX_NUM"], lists["default_nginx.host"].count("\n")) == ("3", 2)
-    again = stage.api.get(SECRETS, "job-ssh", stage.namespace)
+    again = stage.api.get(SECRETS, secret_name(jobs, "job"), stage.namespace)
     assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
     jobs.finish("job")
     jobs.wait_phase("job", "Completed")

@@ -10,10 +10,19 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob, VolcanoJobSpec
-from extender.volcano.plugins import PLUGINS, SshKeys, objects_of, plugins_of, ssh_secret, with_plugins
+from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.volcano.plugins import (
+    PLUGINS,
+    SshKeys,
+    notes_of,
+    objects_of,
+    plugins_of,
+    ssh_secret,
+    with_plugins,
+)
 
 KEYS = SshKeys("private", "ssh-ed25519 public")
 
@@ -139,7 +148,7 @@ def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells:
 def test_ssh_has_one_key_for_all_pods_and_names_for_all() -> None:
     secret = ssh_secret(job({"ssh": []}, {"master": 1, "worker": 1}), lambda: KEYS)
     assert secret is not None
-    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "train-ssh")
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "train-u1-ssh")
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u1"
     files = secret["stringData"]
     assert (files["id_rsa"], files["id_rsa.pub"], files["authorized_keys"]) == (
@@ -180,9 +189,31 @@ def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mo
     mounts = [found["volumeMounts"] for found in spec["containers"] + spec["initContainers"]]
     assert mounts == [[{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]] * 3
     secret = spec["volumes"][0]["secret"]
-    assert (secret["secretName"], secret["defaultMode"]) == ("train-ssh", mode)
+    assert (secret["secretName"], secret["defaultMode"]) == ("train-u1-ssh", mode)
     files = [item["path"] for item in secret["items"]]
     assert files == [".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"]
+
+
+def test_the_secret_of_an_older_job_of_the_name_is_not_taken_for_its_own() -> None:
+    older = job({"ssh": []}, {"w": 1})
+    newer = replace(older, metadata=replace(older.metadata, uid="u2"))
+    assert len({secret_of(older), secret_of(newer)}) == 2
+    noted = JobStatus(controlled_resources=notes_of(newer))
+    assert secret_of(replace(newer, status=noted)) == secret_of(newer)
+
+
+def test_a_job_that_volcano_ran_keeps_its_secret() -> None:
+    noted = JobStatus(controlled_resources={"plugin-ssh": "ssh", "plugin-svc": "svc"})
+    assert secret_of(replace(job({"ssh": [], "svc": []}, {"w": 1}), status=noted)) == "train-ssh"
+
+
+def secret_of(given: VolcanoJob) -> str:
+    """The name of the one that is created, which is the one that is mounted."""
+    made = ssh_secret(given, lambda: KEYS)
+    mounted = pod(given, "w", 0)["spec"]["volumes"][-1]["secret"]["secretName"]
+    assert made is not None
+    assert made["metadata"]["name"] == mounted
+    return str(mounted)
 
 
 # ---- frameworks
