@@ -22,7 +22,9 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
 from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 pytestmark = pytest.mark.usefixtures("job_rights")
@@ -91,11 +93,17 @@ def port() -> Port:
 
 
 @pytest.fixture
+def volcano_kinds(stage: Stage) -> Iterator[None]:
+    with installed(stage.api):
+        yield
+
+
+@pytest.fixture
 def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
     """It answers nobody but the API server, which shows a certificate."""
     callers = f"--webhook-client-ca={stage.cluster.folder / CALLERS_CA}"
     with configured(stage.api, port):
-        muster = _begin(stage, muster_user, *port.flags("self-signed", callers))
+        muster = _begin(stage, muster_user, "--volcano-jobs=on", *port.flags("self-signed", callers))
         wait_in_force(stage.api)
         yield muster
 
@@ -206,3 +214,14 @@ def test_jobs_of_operators_are_judged_by_who_wrote_them(
     stage.jobs.wait_pods("own-workers-0", 1, "Running")
     stage.wait_group(theirs)
     stage.wait_reason(theirs, "QueueNotAllowed")
+
+
+@pytest.mark.usefixtures("volcano_kinds", "judge")
+def test_muster_makes_the_pods_of_volcano_jobs_by_the_rights_of_their_authors(
+    stage: Stage, tenants: Tenants
+) -> None:
+    alices, bobs = (VolcanoJobs(each, stage.namespace, stage.kubelet) for each in tenants)
+    with pytest.raises(ApiError, match="may not use it"):
+        bobs.create("bobs", queue="vip")
+    alices.create("alices", queue="vip")
+    alices.wait_pods("alices", 2, "Running")
