@@ -43,6 +43,7 @@ _SHOWN = 5.0  # seconds within which the watch shows what was written
 _MOST_MAKERS = 1000  # of one job, of which refusals are looked up
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
+_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes, which know no other of these
 _OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
 
 
@@ -92,6 +93,15 @@ def may_change_templates(obj: Json) -> bool:
     changed any more. Its pods have the group of their controller without that."""
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and at(obj, ("status", "startTime")))
+
+
+def _known_name(metadata: Json) -> str:
+    """Of what a controller makes: all of it, or what random letters follow."""
+    return str(metadata.get("name") or metadata.get("generateName"))
+
+
+def _names(about: OwnerReference) -> set[tuple[str, str]]:
+    return {(about.kind, about.name), (about.kind, f"{about.name.rpartition('-')[0]}-")}
 
 
 class _Asked(NamedTuple):
@@ -230,9 +240,11 @@ class JobsController(RecordingController[GroupKey]):
             if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(makers(whole), _MOST_MAKERS)  # a tenant may ask for billions, without a pod
-                makes = {(made["kind"], made["metadata"].get("name")) for made in first}
-                found = self._cluster.warnings(job.namespace, "reason=FailedCreate")
-                events += [each for each in found if (each.about.kind, each.about.name) in makes]
+                makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
+                for kind in sorted({kind for kind, _ in makes}):
+                    only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # fewer are read then
+                    found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{only}")
+                    events += [each for each in found if not makes.isdisjoint(_names(each.about))]
         began = job.started_at[:_TO_THE_SECOND]
         refusals = [
             each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began

@@ -399,11 +399,36 @@ def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         bench.api.jobs["train"] |= head
         bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
-        bench.api.events["reason=FailedCreate"] = [
+        bench.api.events["involvedObject.kind=Job,reason=FailedCreate"] = [
             failed_create("not this one", about="train-workers-2"),
             failed_create(about="train-workers-1"),
         ]
         bench.advance(2.0)
-        of_parts = [("job", "train"), ("warnings", "reason=FailedCreate")]
+        of_parts = [("job", "train"), ("warnings", "involvedObject.kind=Job,reason=FailedCreate")]
         assert bench.look() == [("warnings", "involvedObject.uid=uid-train"), *of_parts]
+        assert why_given_up(bench) == "exceeded quota: q, requested: pods=1"
+
+
+def test_what_a_job_makes_under_a_random_name_says_why_its_pods_do_not_come() -> None:
+    """A RayJob's cluster, in the words of its operator; not one of somebody else."""
+    template = {"spec": job("a").spec["template"]["spec"]}
+    cluster = {"headGroupSpec": {"template": template}}
+    made = replace(job("train", annotations={keys.STARTED: STARTED}), spec={"rayClusterSpec": cluster})
+
+    def refused(message: str, name: str) -> Event:
+        about = OwnerReference("ray.io/v1", "RayCluster", name)
+        return Event(about, "Warning", "FailedToCreateHeadPod", message, 1, STARTED)
+
+    with desk(node("n0", cpu="4")) as bench:
+        kind = JobKind("ray.io/v1", "RayJob")
+        bench.submit(made, kind=kind).look()
+        bench.show_unit("train").look()
+        bench.api.jobs["train"] |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
+        bench.api.events["involvedObject.kind=RayCluster"] = [
+            refused("not this one", "train-2-x7k2p"),
+            refused(REFUSED, "train-x7k2p"),
+        ]
+        bench.advance(2.0)
+        bench.look()
         assert why_given_up(bench) == "exceeded quota: q, requested: pods=1"

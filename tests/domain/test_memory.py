@@ -14,7 +14,7 @@ from extender.domain.model.shapes import Term
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
 from tests.domain.world import World
 
-TIMES, FEW = 220, 150  # pods, and how many may be remembered, by what counts shapes from round to round
+TIMES, FEW = 400, 200  # pods, and how many may be remembered, by what counts shapes from round to round
 NAME = "gone-with-its-pod"
 
 

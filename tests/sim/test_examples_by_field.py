@@ -15,6 +15,7 @@ from extender.sim.virtual.report import FAILED_CREATE
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
+pytestmark = pytest.mark.timeout(300)  # the first one waits for the run of them all
 ROOM = ("64", "256Gi")
 NODES = 40
 EXAMPLES = list(examples(quotas=True))

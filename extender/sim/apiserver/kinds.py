@@ -151,7 +151,8 @@ def discovery_document(path: str) -> Json | None:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
             groups = []
-            for name, number in {kind.group: kind.version for kind in SERVED if kind.group}.items():
+            served = sorted(SERVED, key=lambda kind: kind.custom)  # Kubernetes' own groups are found first
+            for name, number in {kind.group: kind.version for kind in served if kind.group}.items():
                 version = {"groupVersion": f"{name}/{number}", "version": number}
                 groups.append({"name": name, "versions": [version], "preferredVersion": version})
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
