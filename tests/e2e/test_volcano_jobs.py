@@ -232,6 +232,21 @@ def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
     assert jobs.pods("job", "Succeeded") == before
 
 
+def test_a_running_job_goes_back_to_volcano_with_its_pods(
+    stage: Stage, jobs: VolcanoJobs, muster: Muster
+) -> None:
+    """As long as Volcano's controllers are at work, nothing is made for it or done to it."""
+    jobs.create("job")
+    before = jobs.wait_pods("job", 2, "Running")
+    with volcano_at_work(stage.api):
+        wait_for(lambda: "left to Volcano" in muster.readyz(), what="Muster leaves the job")
+        assert jobs.pods("job", "Running") == before
+        stage.delete_pods(["job-work-0"])
+        stage.wait_phase(stage.gang("a", 2))
+        assert jobs.pods("job").keys() == {"job-work-1"}
+    assert jobs.wait_pods("job", 2, "Running")["job-work-1"] == before["job-work-1"]
+
+
 def test_a_job_goes_on_where_a_killed_muster_left_it(stage: Stage, jobs: VolcanoJobs, muster: Muster) -> None:
     jobs.create("job", maxRetry=5, policies=[policy("PodFailed", "RestartJob")])
     before = jobs.wait_pods("job", 2, "Running")
