@@ -100,9 +100,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
 
     def reconcile(self, uid: Uid) -> None:
         with self._lock:
-            cron, jobs = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
+            cron, known = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
         if cron is None or not self._knows_all or uid in self._writing:
             return
+        # Anybody can write any UID into a Job of their own, so those of other namespaces are none of its.
+        jobs = [job for job in known if job.metadata.namespace == cron.metadata.namespace]
         now = self._wall_clock()
         plan = cron_plan(cron, jobs, now)
         self._say(cron, plan)

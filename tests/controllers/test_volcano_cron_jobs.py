@@ -80,13 +80,18 @@ class Desk(Bench):
         self.controller.upsert(cron)
         return cron
 
-    def show(self, name: str, phase: str = "Running") -> None:
-        """The watch shows a Job."""
-        made = self.cron_api.jobs[name]["metadata"]
+    def show(self, name: str, phase: str = "Running", namespace: str = "lab") -> None:
+        """The watch shows a Job; one of another namespace may say of itself that it is the CronJob's, too."""
+        made = self.cron_api.jobs[name]["metadata"] if namespace == "lab" else {"annotations": {}}
         owners = [OwnerReference("batch.volcano.sh/v1alpha1", "CronJob", "c", "c", True)]
         at = "2026-01-01T12:00:00Z"
         meta = Meta(
-            name, "lab", name, creation_timestamp=at, annotations=made["annotations"], owner_references=owners
+            name,
+            namespace,
+            name,
+            creation_timestamp=at,
+            annotations=made["annotations"],
+            owner_references=owners,
         )
         state = VolcanoJobState(phase=phase, last_transition_time=at)
         self.controller.see(VolcanoJob(meta, status=JobStatus(state=state)))
@@ -161,6 +166,13 @@ def test_a_job_of_others_is_left_alone_and_its_time_left_out(desk: Desk) -> None
     assert desk.look() == CREATED
     assert desk.events() == [f"Job c-{MINUTE} is not its own: this time is left out"]
     assert desk.look(60) == []
+
+
+def test_a_job_of_another_namespace_stops_none_whatever_owner_it_names(desk: Desk) -> None:
+    desk.keep(concurrency_policy="Forbid")
+    desk.show("forged", namespace="elsewhere")
+    assert desk.look() == CREATED
+    assert desk.cron_api.crons["c"].status.active is None
 
 
 def test_a_refused_job_is_told_and_tried_again(desk: Desk) -> None:
