@@ -125,8 +125,9 @@ class ExpectedMembers:
         self._note_crowded_out(group, sum(left for left, _ in missing.values()))
         if group.crowded_out:
             missing = {}
-        for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
-            self._settle_part(group, index, *missing.get(index, (0, [])))
+        expected = _by_part(group)
+        for index in sorted(missing.keys() | expected.keys()):
+            self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
             for pod, node in zip(unclaimed, group.vacated, strict=False):
@@ -179,8 +180,9 @@ class ExpectedMembers:
         if not self._waited_for[namespace]:
             del self._waited_for[namespace]
 
-    def _settle_part(self, group: Group, index: int, wanted: int, newcomers: list[PodRecord]) -> None:
-        there = [pod for pod in _expected(group) if _place_of(pod)[0] == index]
+    def _settle_part(
+        self, group: Group, index: int, there: list[PodRecord], wanted: int, newcomers: list[PodRecord]
+    ) -> None:
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         superfluous = max(len(there) - wanted, 0)
         taken_over = min(superfluous, len(newcomers))
@@ -227,6 +229,14 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 def _expected(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be)
+
+
+def _by_part(group: Group) -> dict[int, list[PodRecord]]:
+    """Sorted once: a job may have thousands of parts."""
+    parts = defaultdict[int, list[PodRecord]](list)
+    for pod in _expected(group):
+        parts[_place_of(pod)[0]].append(pod)
+    return parts
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
