@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from extender.api.durations import as_seconds
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plugins import PLUGINS, plugins_of
@@ -59,6 +60,8 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 def judge_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "got none; allowed is at least one task")]
+    if (count := len(job.spec.tasks)) > MOST_TASKS:
+        return [Fault(Code.JOB_NOT_VALID, "spec.tasks", f"got {count}; allowed are {MOST_TASKS}")]
     return list(islice(_faults(_named(job)), _MOST))
 
 

@@ -15,6 +15,7 @@ from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
 from extender.api.durations import timestamp_at
+from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
@@ -150,12 +151,14 @@ def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
+    # A right that Muster's account would vouch for is not its author's.
+    annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
     owner = {"apiVersion": JOB_VERSION, "kind": "CronJob", "name": meta.name, "uid": meta.uid}
     metadata = {
         "name": f"{meta.name}-{int(at) // 60}",
         "namespace": meta.namespace,
         "labels": template.metadata.labels or {},
-        "annotations": {**(template.metadata.annotations or {}), SCHEDULED_AT: scheduled},
+        "annotations": {**annotations, SCHEDULED_AT: scheduled},
         "ownerReferences": [{**owner, "controller": True}],
     }
     return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": template.spec}

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
+from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import job_warnings, judge_new
 from extender.volcano.creations import Creations, lacking
@@ -184,6 +185,8 @@ def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
 def _lacking(view: JobView, status: JobStatus) -> Creations:
     """Nothing while it restarts: its pods from before that are still to go."""
     if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+        return Creations()
+    if len(view.job.spec.tasks) > MOST_TASKS:
         return Creations()
     return lacking(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 

@@ -107,6 +107,16 @@ def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     assert np.array_equal(snapshot.room[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
 
 
+def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() -> None:
+    """The API server does not measure them there, and would refuse any later change, an eviction, too."""
+    world = World(node("n0"), group("a", 1))
+    world.add(pod("a-0", "a", annotations={"note": "x" * (256 * 1024 - 900)})).settle()
+    assert world.reason("a") is Reason.TOO_COMPLEX
+    assert "pod a-0 has annotations of more than 261120 bytes" in world.decision("a").detail
+    world.add(pod("a-0", "a", annotations={"note": "x" * (255 * 1024 - 500)})).settle()
+    assert world.verdict("a") is Verdict.STARTING
+
+
 def test_a_resource_that_no_node_offers_never_fits() -> None:
     world = World(node("n0"), gang("a", 1, more={"x.io/gpu": "1"})).settle()
     assert world.reason("a") is Reason.NEVER_FITS

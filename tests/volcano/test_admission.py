@@ -36,6 +36,8 @@ def task(**more: Any) -> Json:
     [
         ({}, []),
         ({"tasks": []}, ["JobNotValid spec.tasks"]),
+        ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(256)]}, []),
+        ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(257)]}, ["JobNotValid spec.tasks"]),
         (task(replicas=0), []),
         (task(replicas=1_000_000), []),
         (task(minAvailable=4), []),
@@ -125,7 +127,7 @@ def test_sentences_say_what_is_allowed() -> None:
 
 
 def test_a_job_of_many_faults_gets_an_answer_of_bounded_length() -> None:
-    many = [{"name": "x" * 1000, "replicas": -1, "dependsOn": {"name": ["y" * 1000]}}] * 2000
+    many = [{"name": "x" * 1000, "replicas": -1, "dependsOn": {"name": ["y" * 1000]}}] * 200
     found = judge_new(job(tasks=many, policies=[{}] * 2000))
     assert len(found) == 20
     assert sum(len(str(fault)) for fault in found) < 10_000

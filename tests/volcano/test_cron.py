@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from extender.api.keys import MAY_USE
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.volcano import (
     CronJob,
@@ -166,6 +167,16 @@ def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
 
     after = cron_plan(replace(cron(), status=plan.status), [], at(NOON) + 3)
     assert (after.create, after.due_at) == (None, plan.due_at)
+
+
+def test_the_right_of_its_author_to_a_queue_is_not_vouched_for_by_who_makes_the_job() -> None:
+    noted = JobTemplate(Meta(annotations={MAY_USE: "vip/Job", "own": "1"}), {"queue": "vip"})
+    written = cron(last="2026-01-01T11:55:00Z")
+    written = replace(written, spec=replace(written.spec, job_template=noted))
+    made = cron_plan(written, [], at(NOON) + 2).create
+    assert made is not None
+    assert MAY_USE not in made["metadata"]["annotations"]
+    assert made["metadata"]["annotations"]["own"] == "1"
 
 
 def test_a_job_that_is_there_counts_though_the_status_was_not_written() -> None:

@@ -31,6 +31,13 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
     assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
 
 
+def test_one_of_too_many_tasks_that_came_past_admission_gets_no_pods() -> None:
+    """Each look at it would go through them all."""
+    found = look(job(*(task(f"t{n}", 1) for n in range(257))))
+    assert found.creates == ()
+    assert "spec.tasks: got 257; allowed are 256" in found.remarks[0].message
+
+
 def test_a_phase_that_nobody_knows_becomes_pending() -> None:
     found = look(job(status=in_phase("Inqueue", version=1)))
     assert (found.status.state.phase, found.status.version, len(found.creates)) == ("Pending", 1, 2)

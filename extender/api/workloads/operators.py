@@ -48,9 +48,15 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
     return {**given, "metadata": {**meta, "annotations": named, "labels": labelled}, "spec": spec}
 
 
+MOST_TASKS = 256  # of a Volcano Job: each look at it goes through them all
+
+
 def volcano_tasks(job: Json) -> Json:
-    """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority."""
+    """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority.
+    Raises ValueError if there are too many."""
     spec, tasks = job.get("spec") or {}, []
+    if (count := len(shape.items_at(job, "spec", "tasks"))) > MOST_TASKS:
+        raise ValueError(f"spec.tasks: got {count}; allowed are {MOST_TASKS}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
         inherited["priorityClassName"] = spec["priorityClassName"]

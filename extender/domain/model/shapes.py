@@ -55,7 +55,6 @@ _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most b
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
 KEPT_AS_READ = 4096  # selectors of terms
 _SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too, and of such selectors
-_BEYOND = ""  # no namespace
 _NOWHERE = b"[]"  # a node affinity that no node meets
 
 
@@ -220,10 +219,10 @@ class Shapes:
 
     def beyond(self, shape: Shape, excess: str) -> Shape:
         """The same for a pod that has to wait, since it demands more than is judged."""
-        known = self._own.get((_BEYOND, shape.number))
+        known = self._own.get((excess, shape.number))  # a sentence, and so no namespace
         if known is None:
             known = Shape(shape.requests, Constraints(node_terms=_NOWHERE, excess=excess), shared=shape)
-            self._own[_BEYOND, shape.number] = known
+            self._own[excess, shape.number] = known
         return known
 
     def of_others(self, spec: PodSpec, namespace: str) -> Shape:

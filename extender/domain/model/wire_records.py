@@ -1,5 +1,6 @@
 """Records of pods and PodGroups, made from wire objects, and the marks that Muster leaves on a PodGroup."""
 
+from collections.abc import Mapping
 from sys import intern
 
 from msgspec.structs import replace
@@ -33,6 +34,9 @@ from extender.domain.model.shapes import Shapes
 # may write into its status too: marks count only where the API server lets only Muster write them
 # (manifests/marks.yaml).
 
+_MOST_NOTES = 256 * 1024 - 1024  # bytes of a pod's annotations; the API server takes 256 KiB
+_MOST_BYTES = 4  # of one letter
+_TOO_MANY_NOTES = f"annotations of more than {_MOST_NOTES} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
 
@@ -126,11 +130,14 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
     )
+    shape = shapes.of(counted_spec(pod), meta.namespace)
+    if not spec.node_name and _leaves_no_room(annotations):
+        shape = shapes.beyond(shape, _TOO_MANY_NOTES)
     return PodRecord(
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
         name=meta.name,
-        shape=shapes.of(counted_spec(pod), meta.namespace),
+        shape=shape,
         labels=shapes.labels.of(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),
@@ -165,6 +172,15 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         run_time=run_time_of(meta),
         is_replaced=ownership.controller_of(meta.owner_references) is not None,
     )
+
+
+def _leaves_no_room(annotations: Mapping[str, str]) -> bool:
+    """For what its Binding adds, which the API server does not measure there: any later change of such a pod
+    would be refused, its eviction, too."""
+    size = sum(len(key) + len(text) for key, text in annotations.items())
+    if size * _MOST_BYTES > _MOST_NOTES:
+        size = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
+    return size > _MOST_NOTES
 
 
 def _is_vital(pod: Pod) -> bool:
