@@ -133,9 +133,9 @@ GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name i
 QueueNotFound: Create the queue, or the LocalQueue that the message names; or name another.
 InvalidSpec: Correct the field or annotation that the message names, or create the ResourceFlavor.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, 256 resources,
-  and 128 KiB of selectors, affinity, tolerations and volumes; the pods of a namespace 10,000 different terms,
-  where one that looks into other namespaces or requires no label counts as 200. What merely takes too long is
-  tried again after a minute or more, with more time.
+  128 KiB of selectors, affinity, tolerations and volumes, and 255 KiB of annotations; the pods of a namespace
+  10,000 different terms, where one that looks into other namespaces or requires no label counts as 200. What
+  merely takes too long is tried again after a minute or more, with more time.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
 NamespaceNotAllowed: Name another queue, or have the namespace labelled as the queue's
   `spec.namespaceSelector` asks.
