@@ -35,7 +35,6 @@ from extender.domain.model.shapes import Shapes
 # (manifests/marks.yaml).
 
 _MOST_NOTES = 256 * 1024 - 1024  # bytes of a pod's annotations; the API server takes 256 KiB
-_MOST_BYTES = 4  # of one letter
 _TOO_MANY_NOTES = f"annotations of more than {_MOST_NOTES} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
@@ -177,10 +176,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
 def _leaves_no_room(annotations: Mapping[str, str]) -> bool:
     """For what its Binding adds, which the API server does not measure there: any later change of such a pod
     would be refused, its eviction, too."""
-    size = sum(len(key) + len(text) for key, text in annotations.items())
-    if size * _MOST_BYTES > _MOST_NOTES:
-        size = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
-    return size > _MOST_NOTES
+    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
 
 
 def _is_vital(pod: Pod) -> bool:
