@@ -70,6 +70,24 @@ def test_so_many_of_its_pods_start_together(
     assert unit_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
 
 
+@pytest.mark.parametrize(
+    ("odd", "starts"),
+    [
+        (task("a", 2, minAvailable=-1), True),
+        (task("a" * 300, 2, minAvailable=1), True),
+        (task("a", 2, minAvailable="some"), False),
+    ],
+    ids=["negative", "long name", "no number"],
+)
+def test_its_unit_is_not_written_again_and_again_whatever_its_tasks_say(
+    odd: dict[str, Any], starts: bool
+) -> None:
+    """Volcano's own kind refuses none of these. `work` asserts that all comes to rest."""
+    world = world_of(volcano_job("j", odd, minAvailable=2)).work()
+    assert world.suspended("j") is not starts
+    assert (world.reason(world.unit_name("j")) is Reason.INVALID_SPEC) is not starts
+
+
 def test_it_starts_with_those_that_it_needs_and_room_for_each_role() -> None:
     """Four workers alone would fit, but then there is no room for the master."""
     tasks = (task("worker", 4), task("master", 1, cpu="2", minAvailable=1))

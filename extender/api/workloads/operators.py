@@ -53,7 +53,7 @@ MOST_TASKS = 256  # of a Volcano Job: each look at it goes through them all
 
 def volcano_tasks(job: Json) -> Json:
     """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority.
-    Raises ValueError if there are too many."""
+    Raises ValueError if there are too many, or a number is none."""
     spec, tasks = job.get("spec") or {}, []
     if (count := len(shape.items_at(job, "spec", "tasks"))) > MOST_TASKS:
         raise ValueError(f"spec.tasks: got {count}; allowed are {MOST_TASKS}")
@@ -66,7 +66,7 @@ def volcano_tasks(job: Json) -> Json:
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # By task, where any says a number; those that come once others run are not there at the start.
     said = (task for task in tasks if task.get("minAvailable") is not None and not task.get("dependsOn"))
-    least = {task["name"]: task["minAvailable"] for task in said}
+    least = {task["name"]: _MIN_AVAILABLE.of(task) for task in said}
     needed = spec.get("minAvailable") or sum(
         (_REPLICAS if task.get("minAvailable") is None else _MIN_AVAILABLE).of(task) for task in tasks
     )

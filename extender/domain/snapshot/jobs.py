@@ -195,11 +195,9 @@ def job_record(
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
         if row.commanded is not None:
             group = row.commanded.unit(obj)
-            record = replace(
-                record,
-                gang=replace(gang, asked=str(group["minMember"] or "")),
-                by_role=group["minTaskMember"],
-            )
+            by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
+            gang = replace(gang, asked=str(group["minMember"] or ""))
+            record = replace(record, gang=gang, by_role=by_role)
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
