@@ -26,7 +26,7 @@ from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.reflector import Removed
-from extender.kube.resources import PROVISIONING_REQUESTS
+from extender.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
 
 MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
 _LABELS = dict([MANAGED_BY])
@@ -263,7 +263,7 @@ class ProvisioningController(PacedController[GroupKey]):
         spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}
         uid = cluster.create_provisioning_request(namespace, {**_KIND, "metadata": meta, "spec": spec})
         for number, pod in enumerate(pods):
-            cluster.create_pod_template(namespace, template_body(wanted, number, uid, pod), uid)
+            cluster.create_owned(POD_TEMPLATES, namespace, template_body(wanted, number, uid, pod), uid)
 
 
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,9 @@ def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     """Write what was decided to be taken from a queue into the statuses of those that take it, before the
     first of its pods goes: who evicts in vain is known by that, also to a Muster that starts in between. One
     that the API server refuses keeps no room from its owner. Raises ApiError."""
-    for name, decision in ledger.decisions.queues.items() if not ledger.pods.left else ():
+    if ledger.pods.left:
+        return
+    for name, decision in ledger.decisions.queues.items():
         taken = {(it, last.group, last.at) for it, last in decision.reclaimed.items() if it.queue == losing}
         record = ledger.registry.queues.get(name) if taken else None
         if record is None or taken <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:

@@ -264,10 +264,6 @@ class ApiClient(Requests):
     def delete_provisioning_request(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
-    def create_pod_template(self, namespace: str, template: Json, owner: str) -> None:
-        """As `create_owned`."""
-        self.create_owned(resources.POD_TEMPLATES, namespace, template, owner)
-
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
         """The object as it is then: created, or the one of this name that this owner (a UID) has already.
         Raises Conflict if another has it."""

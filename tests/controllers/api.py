@@ -146,10 +146,9 @@ class Api(ApiClient):
     def delete_provisioning_request(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("withdraw request", name, uid)
 
-    def create_pod_template(
-        self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
-    ) -> None:
-        self._note("pod template", template["metadata"]["name"], template)
+    def create_owned(self, kind: Resource, namespace: str, obj: dict[str, Any], owner: str) -> dict[str, Any]:
+        self._note(f"create {kind.plural}", obj["metadata"]["name"], obj)
+        return obj
 
     def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
         self._note("warnings", fields)

@@ -110,7 +110,7 @@ def test_a_group_that_has_lacked_room_for_a_while_asks_for_it_once() -> None:
         assert bench.look() == []
         assert bench.look(LASTING - 0.1) == []
         ((made, name), (template, of)) = bench.look(0.1)
-        assert (made, template, of) == ("request nodes", "pod template", f"{name}-0")
+        assert (made, template, of) == ("request nodes", "create podtemplates", f"{name}-0")
         assert name.startswith("g-")
         assert bench.look(600.0) == []
 
@@ -118,7 +118,7 @@ def test_a_group_that_has_lacked_room_for_a_while_asks_for_it_once() -> None:
 def test_what_a_request_says() -> None:
     with desk(waiting()) as bench:
         bench.lasting()
-        body, (template,) = bench.asked(), bench.api.done("pod template")
+        body, (template,) = bench.asked(), bench.api.done("create podtemplates")
         assert body["apiVersion"] == "autoscaling.x-k8s.io/v1"
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("PodGroup", "g", "uid-g")
@@ -183,7 +183,7 @@ def test_without_the_kind_nothing_is_written_and_with_it_all_groups_ask() -> Non
     with desk(waiting(), served=False) as bench:
         assert bench.lasting() == []
         bench.served = True
-        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
 
 
 def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() -> None:
@@ -205,7 +205,7 @@ def test_a_queue_that_begins_to_ask_this_way_asks_for_groups_that_wait_already()
         bench.put_queue("q", None)
         assert bench.lasting() == []
         bench.put_queue("q")
-        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
         bench.put_queue("q", None)
         assert [verb for verb, _ in bench.look()] == ["withdraw request"]
 
@@ -253,7 +253,7 @@ def test_a_group_that_needs_other_pods_asks_anew() -> None:
         before = bench.asked()["metadata"]["name"]
         bench.add(pod("g-2", "g"))
         assert bench.look() == [("withdraw request", before)]
-        assert [verb for verb, _ in bench.look(LASTING)] == ["request nodes", "pod template"]
+        assert [verb for verb, _ in bench.look(LASTING)] == ["request nodes", "create podtemplates"]
         assert bench.asked()["metadata"]["name"] != before
 
 
@@ -286,17 +286,17 @@ def test_a_request_that_failed_stays_and_says_why_until_somebody_deletes_it() ->
 
 def test_a_write_that_fails_is_made_again() -> None:
     with desk(waiting()) as bench:
-        bench.api.fail("pod template", Unreachable("x"))
-        assert bench.lasting()[-1][0] == "pod template"
-        assert [verb for verb, _ in bench.look(PAUSE)] == ["request nodes", "pod template"]
+        bench.api.fail("create podtemplates", Unreachable("x"))
+        assert bench.lasting()[-1][0] == "create podtemplates"
+        assert [verb for verb, _ in bench.look(PAUSE)] == ["request nodes", "create podtemplates"]
         assert bench.look(600.0) == []
 
 
 def test_templates_of_an_earlier_request_are_waited_for() -> None:
     with desk(waiting()) as bench:
-        bench.api.fail("pod template", Conflict(409, "AlreadyExists"))
+        bench.api.fail("create podtemplates", Conflict(409, "AlreadyExists"))
         bench.lasting()
-        assert [verb for verb, _ in bench.look(2.0)] == ["request nodes", "pod template"]
+        assert [verb for verb, _ in bench.look(2.0)] == ["request nodes", "create podtemplates"]
         assert bench.look(600.0) == []
 
 
@@ -306,7 +306,7 @@ def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
         assert bench.lasting() == []
         bench.delete("g-0")
         bench.add(pod("g-0", "g", uid="another"))
-        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
 
 
 def test_requests_of_others_are_nobodys() -> None:

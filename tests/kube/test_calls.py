@@ -11,7 +11,7 @@ from extender.api.objects.queues import PodGroup
 from extender.kube.calls import MARKS_POLICY, ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
-from extender.kube.resources import PROVISIONING_REQUESTS
+from extender.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
 from tests.kube.server import Reply, Server, status
 
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -340,7 +340,7 @@ def test_a_template_that_is_there_already_has_to_be_the_owners(
     there = {"metadata": {"name": "r-0", "ownerReferences": [{"uid": owner}]}}
     server.script.extend([status(409, "Conflict"), Reply(body=json.dumps(there).encode())])
     with pytest.raises(Conflict) if fails else nullcontext():
-        cluster.create_pod_template("ns", TEMPLATE, "mine")
+        cluster.create_owned(POD_TEMPLATES, "ns", TEMPLATE, "mine")
 
 
 @pytest.mark.parametrize("allowed", [True, False])
