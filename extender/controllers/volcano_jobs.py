@@ -31,6 +31,7 @@ from extender.kube.errors import Conflict, NotFound, Refused
 from extender.kube.resources import PODS
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
+from extender.volcano.creations import NewPod
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
 from extender.volcano.plugins import objects_of
@@ -315,23 +316,21 @@ class VolcanoJobsController(RecordingController[Uid]):
         with suppress(NotFound, Conflict):  # it is gone, or another one has its name
             self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
 
-    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[Json, ...]) -> None:
+    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[NewPod, ...]) -> None:
         if notes.pause is not None and (rest := notes.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
-            name = pod["metadata"]["name"]
-            if self.copies.begin(uid, name):
-                undone = partial(self.copies.end, uid, name, None)
-                self.write(uid, partial(self._create, job, notes, pod), of=(uid, name), undone=undone)
+            if self.copies.begin(uid, pod.name):
+                undone = partial(self.copies.end, uid, pod.name, None)
+                self.write(uid, partial(self._create, job, notes, pod), of=(uid, pod.name), undone=undone)
 
-    def _create(self, job: VolcanoJob, notes: _Notes, pod: Json) -> None:
-        meta, name, answer = job.metadata, pod["metadata"]["name"], None
-        uid = Uid(meta.uid)
+    def _create(self, job: VolcanoJob, notes: _Notes, pod: NewPod) -> None:
+        uid, meta, answer = Uid(job.metadata.uid), job.metadata, None
         try:
-            answer = self._cluster.create_owned(PODS, meta.namespace, pod, uid)
+            answer = self._cluster.create_owned(PODS, meta.namespace, pod.build(), uid)
             notes.pause = None
         except Conflict:
-            notes.taken[name] = self._clock()
+            notes.taken[pod.name] = self._clock()
         except Refused as fault:  # by a quota, perhaps, which refuses the others, too
             if fault.transient:
                 raise
@@ -340,7 +339,7 @@ class VolcanoJobsController(RecordingController[Uid]):
                 seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
                 notes.pause = _Pause(now + seconds, seconds)
                 self._objects.tell_refusal(job, f"Error creating: {fault.message}")
-        self.copies.end(uid, name, answer)
+        self.copies.end(uid, pod.name, answer)
         self._queue.add(uid)
 
 

@@ -1,22 +1,29 @@
 """What a Volcano Job lacks: the claims of its volumes, and then pods, task by task."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
 from extender.domain.model.reasons import EventReason
-from extender.volcano.plugins import with_plugins
-from extender.volcano.pods import JobPod, build, claim_names, owned, pod_name
+from extender.volcano.plugins import plugins_of, whole_pod
+from extender.volcano.pods import JobPod, claim_names, owned, pod_name
 
 MOST_NAMED = 3
 
 
-class Creations(NamedTuple):
-    """Pods are whole, with what plugins add to them."""
+class NewPod(NamedTuple):
+    """`build` makes it, with what plugins add: of a large job that may be a megabyte, so only where it is
+    about to be sent."""
 
+    name: str
+    build: Callable[[], Json]
+
+
+class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
-    pods: tuple[Json, ...] = ()
+    pods: tuple[NewPod, ...] = ()
     faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
 
 
@@ -46,14 +53,15 @@ def lacking(
     return Creations(pods=tuple(islice(lacks, most)), faults=tuple(taken))
 
 
-def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[Json]:
+def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[NewPod]:
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
+    plugins = plugins_of(job).plugins
     for task in job.spec.tasks:
         if not _may_begin(task, ready):
             continue
         for index in range(task.replicas):
-            if pod_name(job.metadata.name, task.name, index) not in not_free:
-                yield with_plugins(job, task, index, build(job, task, index))
+            if (name := pod_name(job.metadata.name, task.name, index)) not in not_free:
+                yield NewPod(name, partial(whole_pod, job, plugins, task, index))
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:

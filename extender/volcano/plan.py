@@ -19,7 +19,7 @@ from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
 from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import job_warnings, judge_new
-from extender.volcano.creations import Creations, lacking
+from extender.volcano.creations import Creations, NewPod, lacking
 from extender.volcano.defaults import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
@@ -55,12 +55,11 @@ class Remark(NamedTuple):
 
 class Plan(NamedTuple):
     """To be done in this order: status, where it differs, then the rest. If the status is refused, nothing
-    else is done. `creates` are whole, with what plugins add. Of many pods some are created or deleted, the
-    others once the view shows that."""
+    else is done. Of many pods some are created or deleted, the others once the view shows that."""
 
     status: JobStatus
     claims: tuple[Json, ...] = ()
-    creates: tuple[Json, ...] = ()
+    creates: tuple[NewPod, ...] = ()
     deletes: tuple[JobPod, ...] = ()
     delete_job: bool = False
     due_at: float | None = None  # when to look again, even if nothing changes

@@ -14,6 +14,7 @@ from extender.api.workloads.shape import Json, at, items_at
 from extender.volcano.pods import JOB_NAME, JOB_NAMESPACE, pod_name
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+_HOSTNAME = ("spec", "hostname")
 
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
@@ -70,12 +71,19 @@ def task_of(job: VolcanoJob, name: str) -> TaskSpec | None:
 
 def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
     """The name under which pods of the job find this one; a hostname in the template is that of all."""
-    hostname = at(task.template, ("spec", "hostname")) or pod_name(job.metadata.name, task.name, index)
-    return f"{hostname}.{at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
+    hostname = at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
+    return f"{hostname}.{_domain(job, task)}"
 
 
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
-    return list(dict.fromkeys(host(job, task, index) for index in range(task.replicas)))
+    if at(task.template, _HOSTNAME):
+        return [host(job, task, 0)] if task.replicas else []
+    name, domain = job.metadata.name, _domain(job, task)  # once: there may be thousands
+    return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
+
+
+def _domain(job: VolcanoJob, task: TaskSpec) -> str:
+    return f"{at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:

@@ -8,7 +8,7 @@
 Names, paths and flags are Volcano's (its guides how_to_use_*_plugin). The order is that of the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ from extender.volcano.plugin import (
     mount,
     put_env,
 )
-from extender.volcano.pods import owned
+from extender.volcano.pods import build, owned
 
 _MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds a megabyte
 _HOSTS_PATH = "/etc/volcano"
@@ -174,15 +174,14 @@ def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
     return tuple(found for plugin in plugins_of(job).plugins for found in plugin.objects(job))
 
 
-def with_plugins(job: VolcanoJob, task: TaskSpec, index: int, pod: Json) -> Json:
-    """A copy of `pod` with what its plugins put into it."""
-    plugins = plugins_of(job).plugins
-    if not plugins:
-        return pod
-    extended = deepcopy(pod)
+def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
+    """With what its plugins put into it."""
+    pod = build(job, task, index)
+    if plugins:
+        pod = deepcopy(pod)  # parts of it are the template's
     for plugin in plugins:
-        plugin.extend(extended, job, task, index)
-    return extended
+        plugin.extend(pod, job, task, index)
+    return pod
 
 
 def ssh_secret(job: VolcanoJob, make: Callable[[], SshKeys]) -> Json | None:

@@ -21,6 +21,7 @@ from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, Refused
 from extender.kube.reflector import Removed
 from extender.kube.resources import Resource
+from extender.volcano.plugins import whole_pod
 from tests.controllers.api import Api
 from tests.controllers.bench import Bench
 
@@ -319,6 +320,21 @@ def test_what_is_refused_is_tried_again_after_pauses_that_grow(
     bench.api.refused = set()
     bench.work(60)
     assert len(bench.there()) == 2
+
+
+def test_a_pod_is_built_only_when_it_is_sent(bench: VolcanoBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large job each of them may name all the others."""
+    built: list[Json] = []
+
+    def noted(*which: Any) -> Json:
+        built.append(whole_pod(*which))
+        return built[-1]
+
+    monkeypatch.setattr("extender.volcano.creations.whole_pod", noted)
+    bench.api.submit(task("a", 9))
+    bench.api.refused = {"job-a-8"}
+    bench.work()
+    assert [pod["metadata"]["name"] for pod in built] == [name for (name,) in bench.api.done("create pods")]
 
 
 def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench: VolcanoBench) -> None:

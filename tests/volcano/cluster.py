@@ -83,7 +83,7 @@ class Cluster:
         for pod in found.deletes[: max(writes, 0)]:
             self._delete(pod, request)
         for made in found.creates[: max(writes - len(found.deletes), 0)]:
-            self._create(made)
+            self._create(made.build())
         self._forget(writes - len(found.deletes) - len(found.creates))
         return found
 

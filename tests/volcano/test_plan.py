@@ -185,7 +185,7 @@ def test_whoever_looks_next_goes_on_with_a_restart() -> None:
     assert (found.status.state.phase, found.creates) == ("Restarting", ())
     given = after(given, look(given))
     assert (given.status.state.phase, given.status.retry_count) == ("Pending", 1)
-    created = look(given).creates
+    created = [new.build() for new in look(given).creates]
     notes = [each["metadata"]["annotations"] for each in created]
     assert [note["volcano.sh/job-version"] for note in notes] == ["1", "1"]
     assert [note["volcano.sh/job-retry-count"] for note in notes] == ["1", "1"]

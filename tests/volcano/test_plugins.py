@@ -21,7 +21,7 @@ from extender.volcano.plugins import (
     objects_of,
     plugins_of,
     ssh_secret,
-    with_plugins,
+    whole_pod,
 )
 
 KEYS = SshKeys("private", "ssh-ed25519 public")
@@ -39,8 +39,7 @@ def job(plugins: dict[str, list[str] | None] | None, tasks: dict[str, int], **te
 def pod(of: VolcanoJob, task: str, index: int) -> Json:
     """As the job's controller builds it, with what its plugins add."""
     found = next(each for each in of.spec.tasks if each.name == task)
-    built = {"metadata": {"name": f"train-{task}-{index}"}, "spec": found.template["spec"]}
-    return with_plugins(of, found, index, built)
+    return whole_pod(of, plugins_of(of).plugins, found, index)
 
 
 def env(of: VolcanoJob, task: str, index: int, container: int = 0) -> dict[str, str]:
