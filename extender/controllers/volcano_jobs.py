@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from extender.api.objects.queues import PodGroup
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.objects.volcano import Json, VolcanoJob, VolcanoJobSpec
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import EventRecorder
@@ -34,14 +34,12 @@ from extender.telemetry.logs import logger
 from extender.volcano.creations import NewPod
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
-from extender.volcano.plugins import objects_of
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, request_of
 from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
 
-Json = dict[str, Any]
 _PACE, _LONGEST_PACE = 1.0, 8.0  # seconds in which counts gather, twice as long after each that was written
 _AT_ONCE = 200  # jobs at which one look at all of them looks: a look at one takes 0.2 ms
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
@@ -68,7 +66,7 @@ class _Notes:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.kept: tuple[Json, ...] | None = None  # what its plugins ask for, as it was last written
+        self.kept: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
         self.pause: _Pause | None = None
 
 
@@ -241,10 +239,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._delete(uid, job, found.deletes)
         if found.claims:
             return self._write_first(uid, notes, partial(self._make_claims, job, notes, found.claims))
-        if found.creates or found.deletes:
-            whole = with_defaults(job)
-            if whole.spec.plugins and (objects := objects_of(whole)) != notes.kept:
-                return self._write_first(uid, notes, partial(self._keep, whole, notes, objects))
+        if (found.creates or found.deletes) and job.spec.plugins and job.spec != notes.kept:
+            return self._write_first(uid, notes, partial(self._keep, job, notes))
         if found.creates:
             self._create_all(uid, job, notes, found.creates)
 
@@ -302,9 +298,9 @@ class VolcanoJobsController(RecordingController[Uid]):
         for claim in claims:
             notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
-    def _keep(self, job: VolcanoJob, notes: _Notes, objects: tuple[Json, ...]) -> None:
-        self._objects.keep(job, objects)
-        notes.kept = objects
+    def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
+        self._objects.keep(with_defaults(job))
+        notes.kept = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:

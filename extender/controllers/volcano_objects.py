@@ -7,13 +7,12 @@ as one that the job names. Secrets cannot be read: one that is there already was
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.objects.volcano import Json, VolcanoJob
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.controllers.events import WARNING, EventRecorder
@@ -23,10 +22,8 @@ from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
 from extender.volcano.creations import MOST_NAMED
-from extender.volcano.plugins import SshKeys, ssh_secret
+from extender.volcano.plugins import SshKeys, objects_of, ssh_secret
 from extender.volcano.pods import group_name, owned
-
-Json = dict[str, Any]
 
 _KINDS = {
     "Service": resources.SERVICES,
@@ -53,11 +50,11 @@ class JobObjects:
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)
 
-    def keep(self, job: VolcanoJob, objects: Iterable[Json]) -> None:
-        """Those of its plugins. Lists of hosts follow the job as it grows."""
+    def keep(self, job: VolcanoJob) -> None:
+        """What its plugins ask for. Lists of hosts follow the job as it grows."""
         meta = job.metadata
         with self._refusals_told(job, "plugins"):
-            for wanted in objects:
+            for wanted in objects_of(job):
                 kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
                 found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
                 if kind is resources.CONFIG_MAPS and found.get("data") != wanted["data"]:
