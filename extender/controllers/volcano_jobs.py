@@ -35,7 +35,7 @@ from extender.volcano.creations import NewPod
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
 from extender.volcano.pods import JobPod, group_name
-from extender.volcano.policies import JobRequest, request_of
+from extender.volcano.policies import JobRequest, made_up_for, request_of
 from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
@@ -62,7 +62,7 @@ class _Notes:
         self.pace = _PACE
         self.said: tuple[Remark, ...] = ()
         self.has_group = False  # it was made, if the watch does not show it yet
-        self.lost: list[JobRequest] = []  # what its policies ask for, because pods went
+        self.lost: dict[str, JobRequest] = {}  # by pod that went, what its policies ask for because of that
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
@@ -178,22 +178,21 @@ class VolcanoJobsController(RecordingController[Uid]):
         if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
             text = f"a Command asked for {asked.action}"
             return JobRequest(asked.action, reason="CommandIssued", message=text)
-        runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
-        for lost in [lost for lost in notes.lost if lost.at > now and lost.pod in runs]:
-            notes.lost.remove(lost)  # not as a new list: the watch adds to this one
-        return min(notes.lost, key=lambda lost: lost.at, default=None)
+        for lost in made_up_for(notes.lost.copy().values(), pods, now):  # a copy: the watch adds to it
+            del notes.lost[lost.pod]
+        return min(notes.lost.copy().values(), key=lambda lost: lost.at, default=None)
 
     def _note_lost(self, lost: LostPod) -> None:
         job = self.copies.get(lost.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
-            request = request_of(with_defaults(job), lost.pod, None, self._wall_clock())
-            if request is not None:
-                self._notes.setdefault(lost.owner, _Notes()).lost.append(request)
+            request = request_of(with_defaults(job), lost.pod, self._wall_clock())
+            if request is not None:  # it may be lost again before that is due
+                self._notes.setdefault(lost.owner, _Notes()).lost.setdefault(request.pod, request)
 
     def _has_obeyed(self, job: VolcanoJob, notes: _Notes, request: JobRequest | None) -> None:
-        if request is not None and request in notes.lost:
+        if request is not None and request is notes.lost.get(request.pod):
             if request.at <= self._wall_clock():
-                notes.lost.remove(request)
+                del notes.lost[request.pod]
         elif request is not None and (asked := asked_of(job)) is not None:
             self.copies.note_obeyed(Uid(job.metadata.uid), asked.command)
 

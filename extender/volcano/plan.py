@@ -97,9 +97,6 @@ def plan(view: JobView) -> Plan:
 def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
     """What is to be done now, and when the next thing is due. What is asked for from outside comes first."""
     given, phase = view.request, phase_of(status.state.phase)
-    runs = {pod.name for pod in view.pods if pod.phase == "Running" and not pod.deleting}
-    if given is not None and given.at > view.now and given.pod in runs:
-        given = None  # it waited for a pod that has come back since
     if given is not None and given.at <= view.now:
         return (given if given.is_possible else _SYNC), None
     found = [given] if given is not None else []

@@ -6,7 +6,7 @@ older version of the job. Only the end of a pod's object leaves no trace: see `r
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.durations import as_seconds
@@ -71,18 +71,24 @@ def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list
     return sorted((request for request in found if request is not None), key=lambda each: (each.at, each.pod))
 
 
-def request_of(job: VolcanoJob, before: JobPod | None, now: JobPod | None, at: float) -> JobRequest | None:
-    """What the end of a pod's object asks for, to be asked when one has gone (`now` is None) that Muster has
-    not deleted itself. Those that it deleted before a restart are told by the job's status."""
-    if before is None or now is not None or phase_of(job.status.state.phase) not in ACTIVE:
+def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
+    """What the end of a pod's object asks for, to be asked when one has gone that Muster has not deleted
+    itself. Those that it deleted before a restart are told by the job's status."""
+    task, state = job.spec.task(gone.task), job.status.state
+    if task is None or phase_of(state.phase) not in ACTIVE:
         return None
-    task, state = _task_of(job, before), job.status.state
-    if task is None or before.index >= task.replicas or before.version < job.status.version:
+    if gone.index >= task.replicas or gone.version < job.status.version:
         return None
-    is_older = state.reason in TARGETED and before.retry < job.status.retry_count
-    if is_older and aims_at(state.reason, target_of(state.message), before):
+    is_older = state.reason in TARGETED and gone.retry < job.status.retry_count
+    if is_older and aims_at(state.reason, target_of(state.message), gone):
         return None
-    return _request(job, _Happening(EVICTED, at, f"pod {before.name} is gone", task, before))
+    return _request(job, _Happening(EVICTED, at, f"pod {gone.name} is gone", task, gone))
+
+
+def made_up_for(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
+    """Those that waited for a pod that runs again before they were due."""
+    runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
+    return [each for each in lost if each.at > now and each.pod in runs]
 
 
 def target_of(message: str) -> str:
@@ -164,7 +170,3 @@ def _delay(policy: LifecyclePolicy) -> float | None:
         return as_seconds(policy.timeout) if policy.timeout else 0.0
     except ValueError:
         return None
-
-
-def _task_of(job: VolcanoJob, pod: JobPod) -> TaskSpec | None:
-    return next((task for task in job.spec.tasks if task.name == pod.task), None)

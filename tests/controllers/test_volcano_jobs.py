@@ -409,6 +409,32 @@ def test_of_thousands_of_claims_that_are_missing_a_few_are_looked_up(bench: Volc
     assert len(bench.api.done("look up claim")) == looked_up
 
 
+def test_a_pod_that_goes_again_and_again_is_one_loss(bench: VolcanoBench) -> None:
+    """However often it goes before its policy is due: that restarts the job once."""
+    policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"}]
+    bench.api.submit(task("a", 2), minAvailable=1, policies=policies)
+    bench.work()
+    bench.set_phase("Running")
+    for _ in range(5):
+        bench.work(3)
+        del bench.api.objects["job-a-0"]
+    bench.work(90)
+    assert bench.api.copy().status.retry_count == 1
+
+
+def test_a_pod_that_is_back_in_time_is_no_loss(bench: VolcanoBench) -> None:
+    policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"}]
+    bench.api.submit(task("a", 2), minAvailable=1, policies=policies)
+    bench.work()
+    bench.set_phase("Running")
+    bench.work(3)
+    del bench.api.objects["job-a-0"]
+    bench.work(20)
+    bench.set_phase("Running")
+    bench.work(90)
+    assert bench.api.copy().status.retry_count == 0
+
+
 def test_commands_are_obeyed_in_the_order_in_which_they_were_given(bench: VolcanoBench) -> None:
     """A list names the later one first."""
     bench.api.submit(task("a", 1))

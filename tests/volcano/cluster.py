@@ -161,7 +161,7 @@ class Cluster:
         pod = self.pods.pop(going[number % len(going)].name)
         self._shown.append(tuple(self.pods.values()))
         if pod.uid not in self.deleted:
-            request = request_of(with_defaults(self.job), pod, None, self.now)
+            request = request_of(with_defaults(self.job), pod, self.now)
             self.lost += [request] if request is not None else []
 
     def crowd_out(self, number: int, seconds: float = 60.0) -> None:

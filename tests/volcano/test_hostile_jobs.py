@@ -110,4 +110,4 @@ def test_no_job_breaks_it(spec: Any, status: Any, there: list[JobPod], action: A
         assert len(msgspec.json.encode((found.status, creates, found.claims))) < 1_000_000
         assert {each.uid for each in found.deletes} <= {each.uid for each in there}
     for each in there:
-        request_of(job, each, None, NOW)
+        request_of(job, each, NOW)

@@ -7,7 +7,7 @@ import pytest
 from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
 from extender.volcano.defaults import with_defaults
 from extender.volcano.pods import JobPod
-from extender.volcano.policies import JobRequest, asked_for, request_of
+from extender.volcano.policies import JobRequest, asked_for, made_up_for, request_of
 from extender.volcano.states import Action
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
 
@@ -159,10 +159,10 @@ def test_a_pod_that_runs_meanwhile_is_not_waited_for() -> None:
 # ---- pods that have gone
 
 
-def gone(before: JobPod | None, now: JobPod | None = None, **of: Any) -> JobRequest | None:
+def gone(pod: JobPod, **of: Any) -> JobRequest | None:
     policies = [policy("RestartJob", "PodEvicted", timeout=of.pop("timeout", ""))]
     given = job(policies=policies, status=of.pop("status", in_phase("Running", version=1)), **of)
-    return request_of(with_defaults(given), before, now, NOW)
+    return request_of(with_defaults(given), pod, NOW)
 
 
 def test_a_pod_that_has_gone_asks_for_what_its_policy_says() -> None:
@@ -192,16 +192,14 @@ def test_other_pods_than_those_that_were_restarted_do() -> None:
     assert gone(pod(0, version=1, retry=1), status=status) is not None
 
 
-def test_a_pod_that_is_there_has_not_gone() -> None:
-    assert gone(pod(0, version=1), pod(0, "Failed", version=1)) is None
-
-
 def test_a_delayed_request_is_waited_for_unless_its_pod_runs_again() -> None:
     given = job(min_available=1, status=in_phase("Running"))
     request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
     early = look(given, pod(1), request=request)
     assert (early.status.state.phase, early.due_at) == ("Running", NOW + 10.0)
-    assert look(given, pod(0), pod(1), request=request).due_at is None
+    assert made_up_for([request], [pod(0), pod(1)], NOW) == [request]
+    assert made_up_for([request], [pod(0, "Pending"), pod(1)], NOW) == []
+    assert made_up_for([request], [pod(0), pod(1)], NOW + 10.0) == []
     assert look(given, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
 
 

@@ -79,6 +79,9 @@ class VolcanoJobSpec(Wire, frozen=True):
     def members(self) -> int:
         return sum(task.replicas for task in self.tasks)
 
+    def task(self, name: str) -> TaskSpec | None:
+        return next((task for task in self.tasks if task.name == name), None)
+
 
 class VolcanoJobState(Wire, frozen=True):
     phase: str = ""
