@@ -31,7 +31,7 @@ from extender.kube.errors import Conflict, NotFound, Refused
 from extender.kube.resources import PODS
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
-from extender.volcano.creations import NewPod
+from extender.volcano.creations import PodToCreate
 from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
 from extender.volcano.pods import JobPod, group_name
@@ -311,7 +311,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         with suppress(NotFound, Conflict):  # it is gone, or another one has its name
             self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
 
-    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[NewPod, ...]) -> None:
+    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[PodToCreate, ...]) -> None:
         if notes.pause is not None and (rest := notes.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
@@ -319,7 +319,7 @@ class VolcanoJobsController(RecordingController[Uid]):
                 undone = partial(self.copies.end, uid, pod.name, None)
                 self.write(uid, partial(self._create, job, notes, pod), of=(uid, pod.name), undone=undone)
 
-    def _create(self, job: VolcanoJob, notes: _Notes, pod: NewPod) -> None:
+    def _create(self, job: VolcanoJob, notes: _Notes, pod: PodToCreate) -> None:
         uid, meta, answer = Uid(job.metadata.uid), job.metadata, None
         try:
             answer = self._cluster.create_owned(PODS, meta.namespace, pod.build(), uid)

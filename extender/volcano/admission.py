@@ -141,10 +141,9 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     for at, name in _repeated(enumerate(names)):
         text = f"got {_shown(name)}, as another task; allowed is a name of its own"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
-    members = sum(task.replicas for task in spec.tasks)
     is_known = all(task.replicas >= 0 for task in spec.tasks)
-    if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= members:
-        text = f"got {spec.min_available}; allowed are at most the {members} replicas of all tasks"
+    if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= spec.members:
+        text = f"got {spec.min_available}; allowed are at most the {spec.members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
     yield from _order_faults(names, spec.tasks)
 

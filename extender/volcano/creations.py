@@ -13,7 +13,7 @@ from extender.volcano.pods import JobPod, claim_names, owned, pod_name
 MOST_NAMED = 3
 
 
-class NewPod(NamedTuple):
+class PodToCreate(NamedTuple):
     """`build` makes it, with what plugins add: of a large job that may be a megabyte, so only where it is
     about to be sent."""
 
@@ -23,7 +23,7 @@ class NewPod(NamedTuple):
 
 class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
-    pods: tuple[NewPod, ...] = ()
+    pods: tuple[PodToCreate, ...] = ()
     faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
 
 
@@ -53,7 +53,7 @@ def lacking(
     return Creations(pods=tuple(islice(lacks, most)), faults=tuple(taken))
 
 
-def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[NewPod]:
+def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
     for task in job.spec.tasks:
@@ -61,7 +61,7 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
             continue
         for index in range(task.replicas):
             if (name := pod_name(job.metadata.name, task.name, index)) not in not_free:
-                yield NewPod(name, partial(whole_pod, job, plugins, task, index))
+                yield PodToCreate(name, partial(whole_pod, job, plugins, task, index))
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:

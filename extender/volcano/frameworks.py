@@ -20,7 +20,6 @@ from extender.volcano.plugin import (
     labels_of,
     open_port,
     put_env,
-    task_of,
 )
 from extender.volcano.pods import owned
 
@@ -35,7 +34,7 @@ class Framework(Plugin, frozen=True):
         raise NotImplementedError
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        if task_of(job, self.leader()) is None:
+        if job.spec.task(self.leader()) is None:
             yield f"the job has no task {self.leader()}, which it needs"
 
 
@@ -54,7 +53,7 @@ class PyTorch(Framework, frozen=True):
         return self.master
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        master = task_of(job, self.master)
+        master = job.spec.task(self.master)
         if master is None:
             return
         address = host(job, master, 0)
@@ -86,7 +85,7 @@ class TensorFlow(Plugin, frozen=True):
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         """A single process needs none."""
-        if sum(task.replicas for task in job.spec.tasks) <= 1:
+        if job.spec.members <= 1:
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
         cluster = {
@@ -114,7 +113,7 @@ class Mpi(Framework, frozen=True):
         return self.worker
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        workers = task_of(job, self.worker)
+        workers = job.spec.task(self.worker)
         for container in containers(pod):
             open_port(container, self.port, "mpijob-port")
             if task.name == self.master and workers is not None:
@@ -145,7 +144,7 @@ class Ray(Framework, frozen=True, rename="camel"):
         return (owned(job, "v1", "Service", f"{job.metadata.name}-head-svc", spec=spec),)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        head = task_of(job, self.head)
+        head = job.spec.task(self.head)
         for container in containers(pod, init=False):
             match task.name, container.get("name"):
                 case (self.head, self.head_container):

@@ -19,7 +19,7 @@ from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
 from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import job_warnings, judge_new
-from extender.volcano.creations import Creations, NewPod, lacking
+from extender.volcano.creations import Creations, PodToCreate, lacking
 from extender.volcano.defaults import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
     status: JobStatus
     claims: tuple[Json, ...] = ()
-    creates: tuple[NewPod, ...] = ()
+    creates: tuple[PodToCreate, ...] = ()
     deletes: tuple[JobPod, ...] = ()
     delete_job: bool = False
     due_at: float | None = None  # when to look again, even if nothing changes

@@ -65,10 +65,6 @@ def _listed(fields: dict[str, Any]) -> str:
     return ", ".join(f"--{name}" for name in fields) or "none"
 
 
-def task_of(job: VolcanoJob, name: str) -> TaskSpec | None:
-    return next((task for task in job.spec.tasks if task.name == name), None)
-
-
 def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
     """The name under which pods of the job find this one; a hostname in the template is that of all."""
     hostname = at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
