@@ -270,6 +270,12 @@ def test_volcano_jobs_wait_as_jobs_in_the_group_that_volcano_would_make(tmp_path
     assert result.report.done == 2
 
 
+def test_a_template_with_empty_metadata_gets_the_notes_of_its_volcano_job(tmp_path: Path) -> None:
+    text = VOLCANO.replace("NAME", "a").replace("RUN", RUN)
+    given = loaded(tmp_path, text.replace("template:\n", "template:\n        metadata:\n"))
+    assert run(given).report.makespan == 10.0
+
+
 LOCAL_QUEUE = """\
 apiVersion: kube-muster.io/v1alpha1
 kind: LocalQueue

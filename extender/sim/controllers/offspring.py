@@ -2,13 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from copy import deepcopy
 from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import JOB, JobOutcome, at, items_at, outcome_of
+from extender.api.workloads.shape import JOB, JobOutcome, at, items_at, outcome_of, with_spec
 from extender.sim.apiserver.kinds import RUNTIME_KINDS, Json
 from extender.sim.apiserver.store import Store
 
@@ -72,18 +71,22 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
 
 def hand_down(job: Json) -> Json:
     """A Volcano Job whose pods will have its annotations of that sort: Muster itself makes them."""
-    given = job["metadata"].get("annotations") or {}
-    handed = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
-    told = deepcopy(job) if handed else job
-    for task in items_at(told, "spec", "tasks") if handed else ():
-        meta = task.setdefault("template", {}).setdefault("metadata", {})
-        meta["annotations"] = handed | (meta.get("annotations") or {})
-    return told
+    tasks, handed = list[Json](), _handed(job)
+    for task in items_at(job, "spec", "tasks"):
+        template = task.get("template") or {}
+        meta = template.get("metadata") or {}
+        notes = handed | (meta.get("annotations") or {})
+        tasks.append({**task, "template": {**template, "metadata": {**meta, "annotations": notes}}})
+    return with_spec(job, tasks=tasks) if handed else job
+
+
+def _handed(owner: Json) -> dict[str, str]:
+    given = owner["metadata"].get("annotations") or {}
+    return {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
 
 
 def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
-    given = owner["metadata"].get("annotations") or {}
-    handed = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
+    handed = _handed(owner)
     deadline = next((found for path in _DEADLINES if (found := at(owner, path)) is not None), None)
     handed |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in made:
