@@ -104,6 +104,10 @@ class Evidence:
         found = self._listed(kube.QUEUES, "", ObservedQueue, NO_QUEUES)
         return None if found is None else {queue.name: queue for queue in found}
 
+    @cached_property
+    def _queues_by_uid(self) -> dict[str, str]:
+        return {queue.metadata.uid: name for name, queue in (self.queues or {}).items()}
+
     def queue(self, name: str) -> ObservedQueue | None:
         return (self.queues or {}).get(name)
 
@@ -211,22 +215,13 @@ class Evidence:
     def queue_of(self, group: ObservedGroup) -> str:
         """In which Muster counts it, as far as namespaces and queues may be read: from its start on in that
         in which it started, which is noted on it."""
-        names = {queue.metadata.uid: name for name, queue in (self.queues or {}).items()}
-        kept = names.get(noted_queue(group.metadata), "") if group.course in _STARTED else ""
-        return kept or self.queue_asked_for(group)
+        noted = noted_queue(group.metadata) if group.course in _STARTED else ""
+        return self._queues_by_uid.get(noted) or self.queue_asked_for(group)
 
     def queue_asked_for(self, group: ObservedGroup) -> str:
         """To which it is sent."""
         named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
         return self.queue_of_pods(group.namespace, named, label)
-
-    def kept_from(self, group: ObservedGroup) -> list[str]:
-        """A sentence where it counts elsewhere than in the queue that it is sent to."""
-        kept, asked = self.queue_of(group), self.queue_asked_for(group)
-        if kept == asked:
-            return []
-        text = f"It is sent to queue {asked}, but has started in queue {kept} and counts there"
-        return [f"{text} until none of its pods holds room."]
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""

@@ -73,13 +73,12 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         made = f"Its controller has created {counts.there} of {counts.needed} pods"
         says += f" {made}: {refusal}." if refusal else ""
     blocked = verdict in (Stands.WAITING, Stands.STARTING, Stands.RUNNING)
-    name = evidence.queue_of(group)
+    name, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
     figures = queue_figures(evidence, name)
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
     case = Case(evidence, group.namespace, name, group.message, group, pod or waiting, there=there)
     ahead = holders(evidence, group, reason) if blocked else []
     is_here = group.namespace == evidence.namespace
-    asked = evidence.queue_asked_for(group)
     unheeded = evidence.unheeded_by(group.maker, asked) if blocked and is_here else []
     if verdict == Stands.UNSEEN:
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
@@ -103,7 +102,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=ahead,
         remedies=[*(stray.remedy for stray in strays), *remedies],
         commands=[*(offered(evidence, offer) for offer in renaming(group, strays)), *offers],
-        notes=[*in_queue(name, figures), *evidence.kept_from(group), *unheeded, *evidence.notes],
+        notes=[*in_queue(name, figures), *_kept_from(asked, name), *unheeded, *evidence.notes],
     )
 
 
@@ -115,6 +114,14 @@ def queue_figures(evidence: Evidence, name: str) -> QueueFigures | None:
 def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
     """The queue, where there are no figures to name it."""
     return [] if figures else [f"It is in queue {name}."]
+
+
+def _kept_from(asked: str, name: str) -> list[str]:
+    """Where a group counts elsewhere than in the queue that it is sent to."""
+    if asked == name:
+        return []
+    text = f"It is sent to queue {asked}, but has started in queue {name} and counts there"
+    return [f"{text} until none of its pods holds room."]
 
 
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
