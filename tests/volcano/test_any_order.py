@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from extender.api.objects.volcano import JobStatus, LifecyclePolicy, PartitionPolicy, VolcanoJob
 from extender.volcano.states import ENDED, Action, JobPhase
+from tests.property_examples import examples
 from tests.volcano.cluster import Cluster
 from tests.volcano.jobs import NOW, job, look, pod, policy, task
 
@@ -64,7 +65,7 @@ def play(cluster: Cluster, happens: list[tuple[Any, ...]]) -> None:
             getattr(cluster, name)(*arguments)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(jobs(), st.lists(steps, max_size=40), st.booleans())
 def test_any_order(of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: bool) -> None:
     """Each step is judged by the cluster. In the end it rests, and has no pods that it may not have."""
@@ -81,7 +82,7 @@ def test_any_order(of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: 
         assert not alive
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
 def test_no_pod_is_made_twice(looks: list[tuple[int, int]]) -> None:
     """Whatever Muster sees of what it has written, and wherever it crashes."""
@@ -102,7 +103,7 @@ RESTARTED = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 4)), max_size=20),
     st.sampled_from([*RESTARTED]),

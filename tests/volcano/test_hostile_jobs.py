@@ -11,6 +11,7 @@ from extender.volcano.plan import JobView, plan
 from extender.volcano.pods import JobPod, claim_names
 from extender.volcano.policies import JobRequest, request_of
 from extender.volcano.states import Action, JobPhase
+from tests.property_examples import examples
 from tests.volcano.jobs import NOW, pod
 
 whole = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 10**6, 2**31 - 1])
@@ -98,7 +99,7 @@ pods = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(specs, statuses, pods, st.sampled_from(Action), st.sampled_from([True, True, False]))
 def test_no_job_breaks_it(spec: Any, status: Any, there: list[JobPod], action: Action, let_go: bool) -> None:
     job = msgspec.convert({"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}, VolcanoJob)
