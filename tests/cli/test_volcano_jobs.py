@@ -142,7 +142,6 @@ def test_one_that_muster_does_not_run_says_which_setting_that_may_be(town: Desk)
 
 
 def test_jobs_of_both_kinds_with_one_name_are_told_apart(town: Desk) -> None:
-
     job(town, "waits")
     assert "may be job/waits and vcjob/waits: name one of them" in town.refuses(
         "job", "hold", "waits", status=2
