@@ -1,6 +1,5 @@
-"""The embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve`, a child. And a run
-of it: objects in, its states shown, until it is over.
-"""
+"""The embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve`, a child; and a run
+of it: objects in, its states shown, until it is over."""
 
 import http.client
 import json
@@ -36,7 +35,7 @@ from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from extender.sim.show.frames import Moment, View
 from extender.sim.show.sentences import TransitionLog
 
-UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
+_UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
 _QUIET = 2.0  # seconds: Muster decides within 50 ms, and writes the status of queues once a second
 
 
@@ -106,7 +105,7 @@ class Embedded:
         if reason == Reason.BACKING_OFF:
             owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
             return not any(self.controllers.tries_in_vain(uid, meta["namespace"]) for uid in owners)
-        return reason in ("", *UNSETTLED)
+        return reason in ("", *_UNSETTLED)
 
 
 _PACE = 0.2  # seconds between two looks of a session
@@ -174,7 +173,7 @@ class Session:
         Job a phase."""
         if self.state is None or not self._cluster.settled():
             return False
-        undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)
+        undecided = any(pod.state == "pending" or pod.why.reason in _UNSETTLED for pod in self.state.loose)
         jobs = self._cluster.store.all(VOLCANO_JOBS)
         undecided |= not all(at(job, ("status", "state", "phase")) for job in jobs)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE

@@ -117,10 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         path, raw = unquote(url.path), self._body()
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
-        is_schema = path.startswith(OPENAPI)
-        about = openapi_document(path.rstrip("/")) if is_schema else discovery_document(path)
-        if self.command == "GET" and about is not None:
-            return self._send(200, about)
+        read = openapi_document if path.startswith(OPENAPI) else discovery_document
+        if self.command == "GET" and (told := read(path.rstrip("/"))) is not None:
+            return self._send(200, told)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # before the body: a kind that is not there has no form

@@ -13,7 +13,6 @@ from extender.api.configuration import Configuration
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
-from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.admission.faults import Code
@@ -30,6 +29,7 @@ from extender.sim.apiserver.kinds import (
     QUEUES,
     RESOURCE_FLAVORS,
     RESOURCE_QUOTAS,
+    VOLCANO_JOBS,
     Json,
     ResourceKind,
 )
@@ -269,7 +269,7 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
             told += flavor_warnings(queue, None, tree)
         if manifest.kind is RESOURCE_FLAVORS:
             yield from (f"{subject}: {fault}" for fault in judge_flavor(flavors[manifest.name]))
-        if _kind_name(manifest.object) == VOLCANO_JOB.key:
+        if manifest.kind is VOLCANO_JOBS:
             try:
                 job = typed(manifest.object, VolcanoJob)
             except UNREADABLE as fault:

@@ -199,7 +199,7 @@ def fit_error(nodes: int, reasons: Counter[str]) -> str:
 
 # ---- making room for a pod that fits nowhere: whom to evict
 
-NOBODY = Rejection(("No preemption victims found for incoming pod",))
+_NO_VICTIMS = Rejection(("No preemption victims found for incoming pod",))
 
 Victims = list[PodInfo]
 
@@ -243,7 +243,7 @@ def candidates(
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
     lesser = [other for other in nodes.on(name) if other.priority < pod.priority]
     if not lesser:
-        return NOBODY
+        return _NO_VICTIMS
     try:
         for other in lesser:
             nodes.remove(other.uid)

@@ -20,8 +20,8 @@ from extender.sim.files.unasked import Unasked
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
-from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, pods_sentence
-from extender.sim.show.tables import Canvas, cpu_in_use, queue_lines
+from extender.sim.show.sentences import ShownTransition, TransitionLog
+from extender.sim.show.tables import Canvas
 from extender.terminal.text import many
 
 _LATEST = 6  # how many of the latest transitions are shown
@@ -100,8 +100,8 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     """Those that wait in full, the others in a line."""
-    kinds = alike([pod for pod in pods if pod.state == "waits"])
-    texts = [f"{listed([pod.key for pod in kind], 3)} {pods_sentence(kind)}" for kind in kinds]
+    kinds = sentences.alike([pod for pod in pods if pod.state == "waits"])
+    texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
     rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
@@ -243,8 +243,8 @@ def closing_summary(
     for outcome, titles in found.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
-    for pods in alike(cluster.loose):
-        did = f"{pods_sentence(pods)}."
+    for pods in sentences.alike(cluster.loose):
+        did = f"{sentences.pods_sentence(pods)}."
         if pods[0].state == "waits":
             did = f"never started. {sentences.why_pods_wait(pods)}"
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
@@ -254,9 +254,9 @@ def closing_summary(
         lines += canvas.wrapped(f"{text}.", "  ")
     if not cluster.gangs and not cluster.loose and not unasked and not refused:
         lines.append("  There are no gangs and no pods.")
-    lines += ["", cpu_in_use(cluster)]
+    lines += ["", tables.cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:
-        lines += [line.plain.rstrip() for line in queue_lines(cluster, canvas)]
+        lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
     # What would show something new, as commands, which are never folded.
     same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = same if rerun.repeatable else []
