@@ -5,8 +5,8 @@
 Callers hold the ledger's lock.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.shapes import Shape
 from extender.domain.queues.spec import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 
@@ -148,11 +149,12 @@ class ExpectedMembers:
             return {}
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
+        parts, alike = deque(range(len(left))), defaultdict[Shape, deque[int]](deque)  # in their order
+        for number, part in enumerate(job.pods):
+            alike[part.pod.shape].append(number)
         for pod in there:
             # It is of a part with its shape, else, since webhooks may have changed it, of any.
-            open_parts = [index for index, count in enumerate(left) if count > 0]
-            alike = (index for index in open_parts if job.pods[index].pod.shape is pod.shape)
-            index = next(alike, next(iter(open_parts), None))
+            index = _first_open(left, alike[pod.shape], parts)
             if index is not None and not pod.deleting:
                 left[index] -= 1
                 if pod.waiting and self._claims.get(pod.uid) is None:
@@ -237,6 +239,16 @@ def _by_part(group: Group) -> dict[int, list[PodRecord]]:
     for pod in _expected(group):
         parts[_place_of(pod)[0]].append(pod)
     return parts
+
+
+def _first_open(left: Sequence[int], *several: deque[int]) -> int | None:
+    """The first part of these of which pods are left to come. Others are dropped: no more come."""
+    for parts in several:
+        while parts and left[parts[0]] <= 0:
+            parts.popleft()
+        if parts:
+            return parts[0]
+    return None
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
