@@ -230,8 +230,7 @@ def _change(
             wanted = change(job)
             if dry_run != out.CLIENT:
                 _write(place, job, wanted, dry_run == out.SERVER)
-            kind, _, name = job.qualified_name.partition("/")
-            out.show_done(name, done, dry_run, kind)
+            out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
 def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: bool) -> None:
@@ -305,7 +304,7 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
             if dry_run != out.CLIENT:
                 dry = dry_run == out.SERVER
                 place.editor.delete(found.resource, meta.namespace, meta.name, meta.uid, dry)
-            out.show_done(meta.name, "deleted", dry_run, found.qualified_name.partition("/")[0])
+            out.show_done(meta.name, "deleted", dry_run, found.row.qualified)
 
 
 # vcctl's names of them

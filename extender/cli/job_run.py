@@ -63,7 +63,7 @@ def run_job(
     if output:
         out.show_objects([made], output, single=True)
     else:
-        out.show_done(made["metadata"]["name"], "created", dry_run, f"job.{VOLCANO_JOB.group}")
+        out.show_done(made["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
 
 
 def _volcano_job(

@@ -60,7 +60,7 @@ class ObservedJob(NamedTuple):
     @property
     def qualified_name(self) -> str:
         """`job.batch/train`, as kubectl writes it."""
-        return f"{self.row.kind.lower()}.{self.row.group}/{self.meta.name}"
+        return f"{self.row.qualified}/{self.meta.name}"
 
     @property
     def resource(self) -> Resource:

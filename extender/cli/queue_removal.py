@@ -188,11 +188,7 @@ class Removal:
         owner, parts = controller_of(group.metadata.owner_references), []
         if self._with_jobs and owner and (row := job_row(owner.api_version, owner.kind)):
             resource = Resource(f"/apis/{owner.api_version}", row.plural)
-            parts = [
-                RemovedObject(
-                    resource, f"{row.kind.lower()}.{row.group}", group.namespace, owner.name, owner.uid
-                )
-            ]
+            parts = [RemovedObject(resource, row.qualified, group.namespace, owner.name, owner.uid)]
         kind = "podgroup.scheduling.volcano.sh"
         return [*parts, RemovedObject(POD_GROUPS, kind, group.namespace, group.name, group.metadata.uid)]
 

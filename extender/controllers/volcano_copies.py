@@ -10,13 +10,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.objects.volcano import Json, VolcanoJob
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.jobs import AnyJob
@@ -24,8 +24,6 @@ from extender.kube.reflector import Removed
 from extender.volcano.pods import JobPod, pod_of
 
 _SHOWN = 60.0  # seconds after which the watch must have shown a pod that was created: it came and went unseen
-
-Json = dict[str, Any]
 
 
 class LostPod(NamedTuple):

@@ -18,13 +18,13 @@ import msgspec
 
 from extender.api.objects.queues import PodGroup
 from extender.api.objects.volcano import Json, VolcanoJob, VolcanoJobSpec
-from extender.api.workloads.operators import VOLCANO_JOB
+from extender.api.workloads.operators import VOLCANO_COMMANDED, VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
 from extender.controllers.volcano_commands import asked_of, of_volcano_job
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
-from extender.controllers.volcano_objects import WAITING, JobObjects, difference
+from extender.controllers.volcano_objects import JobObjects, difference
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, NotFound, Refused
@@ -133,7 +133,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
             return
         notes, now = self._notes.setdefault(uid, _Notes()), self._wall_clock()
-        let_go = not waits(job) or not self._is_queued(job)
+        let_go = not _waits(job) or not self._is_queued(job)
         if notes.writing or (let_go and self._looks_up_claims(job, notes)):
             return
         if let_go and self._lacks_group(job, notes):
@@ -338,10 +338,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._queue.add(uid)
 
 
-def waits(job: VolcanoJob) -> bool:
+def _waits(job: VolcanoJob) -> bool:
     """Muster has not let it go, or has taken that back; Volcano has not started it either."""
     notes = {"annotations": job.metadata.annotations or {}}
-    return WAITING.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
+    return VOLCANO_COMMANDED.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

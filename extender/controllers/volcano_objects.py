@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from extender.api.objects.volcano import Json, VolcanoJob
 from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.operators import VOLCANO_JOB
+from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.volcano_commands import of_volcano_job
 from extender.domain.model.reasons import EventReason
@@ -32,10 +32,6 @@ _KINDS = {
 }
 
 
-assert VOLCANO_JOB.commanded is not None
-WAITING = VOLCANO_JOB.commanded
-
-
 class JobObjects:
     """Every method makes requests, and raises ApiError; what the API server refuses is told on the job."""
 
@@ -45,7 +41,7 @@ class JobObjects:
     def make_group(self, job: VolcanoJob) -> None:
         """The PodGroup of one that is not queued. Without it, as where the job makes none, its pods wait."""
         with suppress(*MALFORMED), self._refusals_told(job, "PodGroup"):
-            spec = WAITING.unit(msgspec.to_builtins(job))
+            spec = VOLCANO_COMMANDED.unit(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)

@@ -6,7 +6,6 @@ minute, so that no time makes two, and what is known lies in the status and in t
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -14,14 +13,15 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
-from extender.api.durations import timestamp_at
+from extender.api.durations import moment, timestamp_at
 from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
+from extender.api.workloads.operators import VOLCANO_JOB
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
 from extender.volcano.states import JobPhase, phase_of
 
-JOB_VERSION = "batch.volcano.sh/v1alpha1"
+JOB_VERSION = VOLCANO_JOB.api_version  # of CronJobs, too
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
 _LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
 _KEPT_SUCCEEDED, _KEPT_FAILED = 3, 1
@@ -61,12 +61,12 @@ class Schedule:
     def last(self, now: float) -> float | None:
         """The newest time that is not after `now`; None if there was none for 50 years."""
         times = CronSim(self.expression, self.moment(int(now) + 1.0), reverse=True)
-        return next((moment.timestamp() for moment in times if moment.timestamp() <= now), None)
+        return next((at for at in map(datetime.timestamp, times) if at <= now), None)
 
     def next(self, now: float) -> float | None:
         """The first time after `now`; None if there is none for 50 years."""
         times = CronSim(self.expression, self.moment(now))
-        return next((moment.timestamp() for moment in times if moment.timestamp() > now), None)
+        return next((at for at in map(datetime.timestamp, times) if at > now), None)
 
     def moment(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
@@ -144,7 +144,7 @@ def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...
 
 def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
     """Times up to this one are settled, or too late."""
-    earliest = _seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
+    earliest = moment(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
     return earliest if deadline is None else max(earliest, now - deadline)
 
@@ -165,16 +165,9 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
 
 
 def _age(job: VolcanoJob) -> tuple[float, str]:
-    return _seconds(job.metadata.creation_timestamp), job.metadata.name
+    return moment(job.metadata.creation_timestamp), job.metadata.name
 
 
 def _newest(*timestamps: str | None) -> str | None:
-    at = max(map(_seconds, timestamps))
+    at = max(map(moment, timestamps))
     return timestamp_at(at) if at else None
-
-
-def _seconds(timestamp: str | None) -> float:
-    """Since 1970; 0 for what is no timestamp."""
-    with suppress(ValueError, OverflowError):
-        return datetime.fromisoformat(timestamp or "").timestamp()
-    return 0.0

@@ -27,6 +27,7 @@ from extender.api.keys import DEFAULT_SCHEDULER
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
+from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
     Subject,
     acts_for_all,
@@ -83,8 +84,7 @@ _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect ye
 _MOST = 4096  # answers kept
 _ACCOUNTS = "system:serviceaccount:"
 _OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
-_BATCH, _VOLCANO = "batch", "batch.volcano.sh"
-_SCHEDULER = "volcano"  # of Volcano Jobs that name none
+_BATCH = "batch"
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
@@ -289,7 +289,7 @@ class AdmissionRules:
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         entry = self._entry()
-        if request.kind.group == _VOLCANO:
+        if request.kind.group == VOLCANO_JOB.group:
             return self._judge_volcano_job(request, entry)
         is_update, job_entry = request.operation == UPDATE, self._job_entry()
         job = read(request.object, Job)
@@ -333,9 +333,7 @@ class AdmissionRules:
             return ReviewOutcome()
         namespace = request.namespace or job.metadata.namespace
         queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
-        return ReviewOutcome(
-            patch=[*job_defaults(job, _SCHEDULER if _SCHEDULER in names else min(names)), *queue]
-        )
+        return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
 
     def _job_entry(self) -> Entry:
         return partial(judge_job_entry, tree=self._ledger.queues.tree)

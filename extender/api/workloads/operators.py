@@ -109,6 +109,9 @@ _TASK = {
     "volcano.sh/task-spec": "{role}",
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
+VOLCANO_COMMANDED = Commanded(
+    waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), unit=_unit
+)
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],
     kind=shape.VOLCANO_JOB[1],
@@ -138,9 +141,7 @@ VOLCANO_JOB = WorkloadRow(
     counts=(("spec", "minAvailable"),),
     at_once=_first_pods,
     suspend=(),
-    commanded=Commanded(
-        waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), unit=_unit
-    ),
+    commanded=VOLCANO_COMMANDED,
     manageable=True,
     succeeded=(Sign(fields={_PHASE: _SUCCEEDED}),),
     failed=(Sign(fields={_PHASE: _FAILED}),),

@@ -101,6 +101,11 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
         """Empty for the kinds of Kubernetes' core."""
         return self.api_version.rpartition("/")[0]
 
+    @property
+    def qualified(self) -> str:
+        """`job.batch`, as kubectl writes it."""
+        return f"{self.kind.lower()}.{self.group}"
+
 
 class RuntimeKind(ApiKind, frozen=True, kw_only=True):
     """A kind of objects that have the templates of jobs of another kind."""
