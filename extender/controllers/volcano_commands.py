@@ -75,26 +75,31 @@ class VolcanoCommandsController(RecordingController[str]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, Command] = {}
+        self._oldest: list[str] | None = None  # of each job; None: to be looked for, as others wait now
 
     def upsert(self, command: Command) -> None:
         if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
             with self._lock:
                 self._waiting[command.metadata.uid] = command
+                self._oldest = None
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
             self._waiting.pop(gone.uid, None)
+            self._oldest = None
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         """The oldest of each job, one after the other."""
-        if self._is_left() or not self._waiting:
+        if self._is_left():
             return
         with self._lock:
-            waiting = sorted(self._waiting.values(), key=_order)
-        first: dict[str, str] = {}
-        for command in waiting:
-            first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
-        yield from (uid for uid in first.values() if uid not in self._queue)
+            if self._oldest is None:
+                first: dict[str, str] = {}
+                for command in sorted(self._waiting.values(), key=_order):
+                    first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
+                self._oldest = list(first.values())
+            oldest = self._oldest
+        yield from (uid for uid in oldest if uid not in self._queue)
 
     def reconcile(self, uid: str) -> None:
         command = self._waiting.get(uid)
