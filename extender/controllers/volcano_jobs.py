@@ -31,8 +31,8 @@ from extender.kube.errors import Conflict, NotFound, Refused
 from extender.kube.resources import PODS
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
+from extender.volcano.admission import with_defaults
 from extender.volcano.creations import PodToCreate
-from extender.volcano.defaults import with_defaults
 from extender.volcano.plan import JobView, Plan, Remark, plan
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, made_up_for, request_of

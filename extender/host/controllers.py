@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from extender.api.keys import VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE
+from extender.api.objects.queues import PodGroup
 from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.coexistence import (
@@ -18,7 +19,7 @@ from extender.controllers.cycle import DecisionLog, Listener, QueueWaits
 from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController
-from extender.controllers.objects import Objects
+from extender.controllers.objects import Objects, ObjectStore
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning import ProvisioningController, ProvisioningQueues, ProvisioningRequests
@@ -34,11 +35,45 @@ from extender.controllers.volcano_commands import VolcanoCommandsController
 from extender.controllers.volcano_cron_jobs import VolcanoCronJobsController
 from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
+
+
+class VolcanoJobControllers:
+    """Those that run Volcano Jobs, only where Volcano does not, once its jobs and their pods are read.
+    `scheduler`: Volcano's, while which is at work they are left to it, too."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        recorder: EventRecorder,
+        groups: ObjectStore[GroupKey, PodGroup],
+        volcano_namespace: str,
+        scheduler: VolcanoProgram,
+    ) -> None:
+        cluster, clock = context.cluster, context.clock
+        self.program = VolcanoProgram(
+            cluster, volcano_namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock
+        )
+        self._others = (scheduler, self.program)
+        self.are_read: Callable[[], bool] = lambda: False  # until the feed knows
+        self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left)
+        self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, self._is_left)
+        self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left)
+        self.listeners: tuple[Listener, ...] = (self.jobs.look, self.commands.look, self.cron_jobs.look)
+
+    def __str__(self) -> str:
+        if not self.are_read():
+            return "not run by Muster: it cannot read them yet, for which it needs the component volcano-jobs"
+        others = next((each.text for each in self._others if each.works), "")
+        return f"left to Volcano ({others})" if others else "run by Muster"
+
+    def _is_left(self) -> bool:
+        return not self.are_read() or any(each.works for each in self._others)
 
 
 class Controllers:
@@ -78,20 +113,20 @@ class Controllers:
         self.auto_podgroups = AutoPodGroupsController(patient)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
-        self.volcano_programs = [self.volcano.scheduler]
-        self.volcano_jobs: VolcanoJobsController | None = None
-        self.volcano_commands: VolcanoCommandsController | None = None
-        self.volcano_cron_jobs: VolcanoCronJobsController | None = None
+        self.volcano_jobs: VolcanoJobControllers | None = None
         if runs_volcano_jobs:
-            self._run_volcano_jobs(urgent, recorder, volcano_namespace)
+            groups = self.objects.podgroups
+            self.volcano_jobs = VolcanoJobControllers(
+                urgent, recorder, groups, volcano_namespace, self.volcano.scheduler
+            )
+        volcano_jobs = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)
         looked_up = self.mark_trust, UseTrust(ledger, cluster), KueuePresence(ledger, cluster)
-        self.facts: list[VolcanoCoexistence | VolcanoProgram | PolledFact] = [self.volcano]
-        self.facts += [*self.volcano_programs[1:], *looked_up]
+        volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
+        self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (*volcano, *looked_up)
         self.decision_log = DecisionLog()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
-        self.volcano_jobs_are_read: Callable[[], bool] = lambda: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             self.jobs.look,
@@ -109,48 +144,27 @@ class Controllers:
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
-            *([self.volcano_jobs.look] if self.volcano_jobs else ()),
-            *([self.volcano_commands.look] if self.volcano_commands else ()),
-            *([self.volcano_cron_jobs.look] if self.volcano_cron_jobs else ()),
+            *volcano_jobs,
             GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
             QueueWaits().look,
         )
 
-    def _run_volcano_jobs(self, context: ControllerContext, recorder: EventRecorder, namespace: str) -> None:
-        """Only where Volcano does not, once its jobs and their pods are read."""
-        cluster, clock = context.cluster, context.clock
-        others = VolcanoProgram(cluster, namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock)
-        self.volcano_programs.append(others)
-
-        def is_left() -> bool:
-            return not self.volcano_jobs_are_read() or any(each.works for each in self.volcano_programs)
-
-        jobs = VolcanoJobsController(context, recorder, self.objects.podgroups, is_left)
-        self.volcano_jobs = jobs
-        self.volcano_commands = VolcanoCommandsController(context, recorder, jobs.copies, is_left)
-        self.volcano_cron_jobs = VolcanoCronJobsController(context, recorder, is_left)
-
     def runs_volcano_jobs(self) -> bool:
-        return self.volcano_jobs is not None and self.volcano_jobs.runs_jobs
+        return self.volcano_jobs is not None and self.volcano_jobs.jobs.runs_jobs
 
     def volcano_jobs_text(self) -> str:
         """One line for people."""
-        if self.volcano_jobs is None:
-            return "not run by Muster: --volcano-jobs is off"
-        if not self.volcano_jobs_are_read():
-            return "not run by Muster: it cannot read them yet, for which it needs the component volcano-jobs"
-        others = next((each.text for each in self.volcano_programs if each.works), "")
-        return f"left to Volcano ({others})" if others else "run by Muster"
+        return str(self.volcano_jobs or "not run by Muster: --volcano-jobs is off")
 
     def start(self) -> None:
         for writer in self.all_writers:
             writer.start()
-        for fact in self.facts:
+        for fact in self._facts:
             fact.start()
 
     def stop(self) -> None:
-        for fact in self.facts:
+        for fact in self._facts:
             fact.stop()
         for writer in self.all_writers:
             writer.stop()

@@ -14,11 +14,10 @@ from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.provisioning import MANAGED_BY
-from extender.controllers.volcano_copies import VolcanoCopies
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Origin
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
-from extender.host.controllers import Controllers
+from extender.host.controllers import Controllers, VolcanoJobControllers
 from extender.host.sinks import Sinks
 from extender.kube import resources
 from extender.kube.calls import ApiClient
@@ -150,7 +149,7 @@ class Feed:
         self._watch_kinds(controllers, sinks, auto_groups, quota_sources)
         self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
         if controllers.volcano_jobs is not None:
-            self._watch_volcano_jobs(controllers, controllers.volcano_jobs.copies, sinks)
+            self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
 
     def _watch_kinds(
         self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
@@ -200,15 +199,14 @@ class Feed:
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
-    def _watch_volcano_jobs(self, controllers: Controllers, pods_sink: VolcanoCopies, sinks: Sinks) -> None:
+    def _watch_volcano_jobs(self, run: VolcanoJobControllers, sinks: Sinks) -> None:
         """The jobs by a watch of their own where they are not managed: the ledger has them first."""
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
-        pods = self._optional(resources.PODS, AnyJob, pods_sink, "create", label_selector=JOB_NAME)
-        crons = controllers.volcano_cron_jobs
-        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, crons, "watch")
-        controllers.volcano_jobs_are_read = lambda: pods.synced and any(each.synced for each in jobs)
+        pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
+        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, run.cron_jobs, "watch")
+        run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

@@ -50,13 +50,14 @@ class Sinks:
         self._ledger = ledger
         self._intake = intake = ledger.intake
         self._objects = controllers.objects
-        self._volcano_programs = controllers.volcano_programs
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
-        run_them = (controllers.volcano_jobs, controllers.volcano_cron_jobs)
-        self._volcano_jobs = [each for each in run_them if each is not None]
-        commanded = (controllers.bus_commands, controllers.volcano_commands)
-        self.commands = _ToAll[Command](tuple(each for each in commanded if each is not None))
+        run = controllers.volcano_jobs
+        scheduler = controllers.volcano.scheduler
+        self._volcano_programs = (scheduler, run.program) if run else (scheduler,)
+        self._volcano_jobs = (run.jobs, run.cron_jobs) if run else ()
+        commanded = (controllers.bus_commands, run.commands) if run else (controllers.bus_commands,)
+        self.commands = _ToAll[Command](commanded)
         self.volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(

@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.durations import as_seconds
+from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
 from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.admission.faults import Code, Fault
-from extender.volcano.defaults import with_defaults
 from extender.volcano.plugins import PLUGINS, plugins_of
 from extender.volcano.pods import pod_name
 from extender.volcano.policies import ANY, COMPLETED, EVICTED, FAILED, PENDING, TASK_FAILED, UNKNOWN
@@ -26,6 +26,7 @@ from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
+_RETRIES = 3
 _MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
@@ -34,7 +35,33 @@ _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
 
 
-# ---- what is filled in
+# ---- what is filled in, also for jobs that came past it: they do as much as they can
+
+
+def with_defaults(job: VolcanoJob) -> VolcanoJob:
+    """Tasks without a name get one; of several with the same name the first counts."""
+    tasks: dict[str, TaskSpec] = {}
+    for number, task in enumerate(job.spec.tasks):
+        name = task.name or f"default{number}"
+        tasks.setdefault(name, _whole(task, name))
+    needed = job.spec.min_available or sum(task.min_available or 0 for task in tasks.values())
+    spec = replace(
+        job.spec,
+        tasks=list(tasks.values()),
+        min_available=needed,
+        queue=job.spec.queue or DEFAULT_QUEUE,
+        max_retry=job.spec.max_retry or _RETRIES,
+    )
+    return replace(job, spec=spec)
+
+
+def _whole(task: TaskSpec, name: str) -> TaskSpec:
+    replicas, least, policy = max(task.replicas, 0), task.min_available, task.partition_policy
+    if least is None:
+        in_parts = policy.min_partitions * policy.partition_size if policy is not None else 0
+        least = in_parts or replicas
+    retries = task.max_retry or _RETRIES
+    return replace(task, name=name, replicas=replicas, min_available=least, max_retry=retries)
 
 
 def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:

@@ -18,9 +18,8 @@ from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
 from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.model.reasons import EventReason
-from extender.volcano.admission import job_warnings, judge_new
+from extender.volcano.admission import job_warnings, judge_new, with_defaults
 from extender.volcano.creations import Creations, PodToCreate, lacking
-from extender.volcano.defaults import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
 from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, Kill, led_to, phase_of

@@ -12,7 +12,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from extender.api.objects.volcano import JobStatus, VolcanoJob
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, plan
 from extender.volcano.pods import JobPod, pod_of
 from extender.volcano.policies import JobRequest, request_of

@@ -15,7 +15,7 @@ from extender.api.objects.volcano import (
     VolcanoJobSpec,
     VolcanoJobState,
 )
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, plan
 from extender.volcano.pods import JobPod, pod_name
 

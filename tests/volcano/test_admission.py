@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.objects.volcano import VolcanoJob
-from extender.volcano.admission import job_warnings, judge_change, judge_new
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import job_warnings, judge_change, judge_new, with_defaults
 
 Json = dict[str, Any]
 FAILED = {"event": "PodFailed", "action": "RestartJob"}

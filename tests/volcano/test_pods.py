@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.volcano import JobStatus, PartitionPolicy, TaskSpec, VolumeSpec
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod, build, partition_of, pod_of
 from tests.volcano.jobs import TEMPLATE, job, task
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, asked_for, made_up_for, request_of
 from extender.volcano.states import Action

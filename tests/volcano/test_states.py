@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects.volcano import JobStatus, TaskState
-from extender.volcano.defaults import with_defaults
+from extender.volcano.admission import with_defaults
 from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, led_to, phase_of
 from tests.volcano.jobs import job, task
 

@@ -152,23 +152,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     left = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
-    made: dict[KindName, list[Made]] = defaultdict(list)
-    # Checkpoints of what makes pods, by UID: here they are read off the pods. With a PodGroup that they name,
-    # what makes them says nothing.
-    saved: dict[str, str] = {}
-    for obj, where in creation.objects:
-        meta = obj["metadata"]
-        given, made_by = meta.get("annotations") or {}, meta.get("ownerReferences") or ()
-        made_by = () if GROUP_ANNOTATION in given else made_by
-        if text := given.get(CHECKPOINT) or next(
-            filter(None, (saved.get(each["uid"]) for each in made_by)), ""
-        ):
-            saved[meta["uid"]] = text
-            obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
-        try:
-            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
-        except ValueError as fault:
-            creation.faults.append(f"{where}: {fault}")
+    made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     coming: dict[GroupKey, GroupArrival] = {}
@@ -202,6 +186,26 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         unasked=tuple(left),
         notes=(*manifests.notes, *notes, *(each.note for each in left), *not_played(creation)),
     )
+
+
+def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
+    """What was made; of a time that cannot be read a fault is noted. What makes pods hands its checkpoint on
+    to them, unless they name a PodGroup: here it is read off the pods."""
+    made = defaultdict[KindName, list[Made]](list)
+    saved: dict[str, str] = {}  # by UID
+    for obj, where in creation.objects:
+        meta = obj["metadata"]
+        given = meta.get("annotations") or {}
+        owners = () if GROUP_ANNOTATION in given else meta.get("ownerReferences") or ()
+        handed_on = (saved[owner["uid"]] for owner in owners if owner["uid"] in saved)
+        if text := given.get(CHECKPOINT) or next(handed_on, ""):
+            saved[meta["uid"]] = text
+            obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
+        try:
+            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
+        except ValueError as fault:
+            creation.faults.append(f"{where}: {fault}")
+    return made
 
 
 def _name(kind: ResourceKind) -> KindName:
