@@ -29,6 +29,7 @@ from extender.controllers.queue_status import note_takings
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
+from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
@@ -44,7 +45,8 @@ _MOST_MAKERS = 1000  # of one job, of which refusals are looked up
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes, which know no other of these
-_OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
+_NOT_URGENT = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT, JobStep.ASK)
+_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # jobs: the API server goes through all Events for each
 
 
 class KnownVersion(NamedTuple):
@@ -127,6 +129,7 @@ class JobsController(RecordingController[GroupKey]):
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
         self._had_unit: set[GroupKey] = set()  # jobs whose PodGroup has been there
+        self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 
     def rest(self) -> None:
         self._asked.clear()
@@ -165,9 +168,11 @@ class JobsController(RecordingController[GroupKey]):
         asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
         if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
             return self._queue.add(key, before.at + _SHOWN - now)
+        if step is JobStep.ASK and not self._asks.take(now):
+            return self._queue.add(key, 1 / _ASKED_A_SECOND)
         log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
-        undone, is_first = partial(self._asked.pop, key, None), step not in _OF_WAITING
+        undone, is_first = partial(self._asked.pop, key, None), step not in _NOT_URGENT
         self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
 
     def _take(self, step: JobStep, managed: ManagedJob) -> None:

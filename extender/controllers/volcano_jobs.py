@@ -334,6 +334,7 @@ class VolcanoJobsController(RecordingController[Uid]):
                 seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
                 notes.pause = _Pause(now + seconds, seconds)
                 self._objects.tell_refusal(job, f"Error creating: {fault.message}")
+                self._ledger.note_refusal(_group_key(job), fault.message)
         self.copies.end(uid, pod.name, answer)
         self._queue.add(uid)
 

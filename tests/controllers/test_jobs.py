@@ -383,6 +383,19 @@ def test_one_that_may_not_read_events_asks_as_rarely() -> None:
         assert bench.look() == []
 
 
+def test_of_many_jobs_without_pods_a_few_are_asked_about_each_second() -> None:
+    """Where pods are only slow to come, looking for refusals would keep them away longer."""
+    with desk(node("n0", cpu="100")) as bench:
+        for name in (f"job-{number}" for number in range(20)):
+            ran = job(name, 2, suspended=False, annotations={keys.STARTED: STARTED})
+            bench.submit(ran).look()
+            bench.show_unit(name).look()
+        bench.advance(2.0)
+        assert [what for what, _ in bench.look()] == ["warnings"] * 8
+        bench.advance(1.0)
+        assert [what for what, _ in bench.look()] == ["warnings"] * 2
+
+
 def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
     """Of the Jobs of a JobSet, and of no other that is called like them."""
     template = {"spec": job("a").spec["template"]["spec"]}

@@ -162,6 +162,24 @@ def test_what_has_ended_is_needed_still() -> None:
     assert world.units["j"].spec.min_member == 3
 
 
+def test_nobody_is_asked_whether_its_pods_are_refused() -> None:
+    """Muster makes them itself, and is told."""
+    world = world_of(volcano_job("j", task("a", 2)))
+    world.stopped = True
+    world.work().pass_time(60)
+    managed = world.settle().ledger.managed_job(key_of("j"))
+    assert managed is not None
+    assert (managed.lacks_pods, managed.asks_at) == (True, None)
+    world.ledger.note_refusal(key_of("j"), "exceeded quota: q")
+    world.work()
+    assert world.suspended("j")
+    decision = world.decision(world.unit_name("j"))
+    assert (decision.reason, decision.detail) == (
+        Reason.BACKING_OFF,
+        "its pods are refused: exceeded quota: q",
+    )
+
+
 def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resumed() -> None:
     world = world_of(volcano_job("first", task("a", 4)), volcano_job("second", task("a", 4)))
     world.run_whole("first").work()

@@ -136,7 +136,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def asks_at(self) -> float | None:
-        return self.coming.asks_at if self.lacks_pods and self.job.is_let_go else None
+        """None for a job whose pods Muster makes itself: it is told when they are refused."""
+        is_made_by_others = self.job.is_let_go and not self.job.commanded
+        return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
         """Its start has: by its timeout, by a decision, or since pods that it needs are refused."""
