@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,11 +19,9 @@ VERSION = "batch.volcano.sh/v1alpha1"
 NUMBERS = itertools.count()
 
 
-@contextmanager
-def installed(client: Client) -> Iterator[None]:
+def installed(client: Client) -> AbstractContextManager[None]:
     """The kinds and Muster's rights: there before Muster looks."""
-    with manifests.applied(client, *FILES):
-        yield
+    return manifests.applied(client, *FILES)
 
 
 @contextmanager
@@ -92,8 +90,7 @@ class VolcanoJobs:
 
     def command(self, name: str, action: str) -> str:
         """As vcctl gives it. Returns the name of the Command."""
-        job, command = self.get(name), f"{name}-{action.lower()}-{next(NUMBERS)}"
-        target = {"apiVersion": VERSION, "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        target, command = _reference(self.get(name)), f"{name}-{action.lower()}-{next(NUMBERS)}"
         written = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action}
         meta = {"name": command, "namespace": self.namespace}
         self.client.create(COMMANDS, {**written, "metadata": meta, "target": target})
@@ -101,9 +98,8 @@ class VolcanoJobs:
 
     def leave_running(self, name: str, node: str, version: int) -> None:
         """As Volcano's controller leaves a job whose pods all run on this node."""
-        job = self.get(name)
-        owner = {"apiVersion": VERSION, "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
-        count = 0
+        job, count = self.get(name), 0
+        owners = [{**_reference(job), "controller": True, "blockOwnerDeletion": True}]
         for part in job["spec"]["tasks"]:
             for index in range(part["replicas"]):
                 notes = {"volcano.sh/task-spec": part["name"], "volcano.sh/task-index": str(index)}
@@ -111,7 +107,7 @@ class VolcanoJobs:
                 meta = {
                     "name": f"{name}-{part['name']}-{index}",
                     "namespace": self.namespace,
-                    "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+                    "ownerReferences": owners,
                     "labels": {**names, "volcano.sh/job-namespace": self.namespace},
                     "annotations": {**names, objects.GROUP_NAME: self.group(name)},
                 }
@@ -171,3 +167,8 @@ class VolcanoJobs:
     def finish(self, name: str, *pods: str, phase: str = "Succeeded", code: int | None = None) -> None:
         """Its pods that run come to their end, or these."""
         self._kubelet.finish(self.namespace, pods or self.pods(name, "Running"), phase, code)
+
+
+def _reference(job: Json) -> Json:
+    meta = job["metadata"]
+    return {"apiVersion": VERSION, "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
