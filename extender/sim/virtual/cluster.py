@@ -41,7 +41,7 @@ class VirtualCluster:
     ) -> None:
         own = Ownership(schedulers, auto_groups=True)
         self.ledger = Ledger(own, limits, clock, wall_clock=lambda: BEGIN.timestamp() + clock())
-        self.ledger.intake.leave_jobs(())
+        self.ledger.intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
         self.rounds = 0
         self._clock = clock
         self._pods: dict[Uid, Pod] = {}  # those that have not ended
