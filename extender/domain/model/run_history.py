@@ -100,6 +100,7 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
 
 def run_time_of(meta: Meta) -> float | None:
     """In seconds, by its annotation; what cannot be read counts as absent."""
+    written = (meta.annotations or {}).get(keys.RUN_TIME, "")
     with suppress(ValueError):
-        return as_seconds((meta.annotations or {}).get(keys.RUN_TIME, ""))
+        return as_seconds(written) if written else None  # few say it
     return None
