@@ -6,7 +6,7 @@ older version of the job. Only the end of a pod's object leaves no trace: see `r
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.api.durations import as_seconds
@@ -17,6 +17,7 @@ from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
 ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
+_ASKING = frozenset(Action) - {Action.SYNC}
 _ON_ITS_WAY = 10.0  # seconds in which a pod that finds room has a node, and its PodGroup says so
 
 
@@ -67,7 +68,14 @@ class _Happening(NamedTuple):
 
 def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
     """What its policies ask for because of its pods and its PodGroup as they are; first what is due first."""
-    found = (_request(job, happening) for happening in _happenings(job, pods, group_phase))
+    of_job = _rules(job.spec.policies)
+    of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
+    if not (of_job or any(own for own, _ in of_task.values())):
+        return []
+    found = (
+        _request(of_task[what.task.name] if what.task is not None else (of_job,), what)
+        for what in _happenings(job, pods, group_phase)
+    )
     return sorted((request for request in found if request is not None), key=lambda each: (each.at, each.pod))
 
 
@@ -82,7 +90,8 @@ def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
     is_older = state.reason in TARGETED and gone.retry < job.status.retry_count
     if is_older and aims_at(state.reason, target_of(state.message), gone):
         return None
-    return _request(job, _Happening(EVICTED, at, f"pod {gone.name} is gone", task, gone))
+    rules = (_rules(task.policies), _rules(job.spec.policies))
+    return _request(rules, _Happening(EVICTED, at, f"pod {gone.name} is gone", task, gone))
 
 
 def made_up_for(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
@@ -131,42 +140,51 @@ def _of_task(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happ
         yield _Happening(TASK_FAILED, at, text, task)
 
 
-def _request(job: VolcanoJob, what: _Happening) -> JobRequest | None:
-    policies = (what.task.policies or []) if what.task is not None else []
-    for policy in (*policies, *(job.spec.policies or ())):
-        delay = _delay(policy)
-        if delay is None or not _fits(policy, what):
-            continue
+class _Rule(NamedTuple):
+    place: int  # among the policies
+    action: str
+    delay: float  # seconds
+
+
+_Rules = Mapping[str | int, _Rule]  # the first by event and by exit code
+
+
+def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
+    """Read once for all that happens: a job may have thousands of policies, and as many pods. One whose
+    timeout cannot be read never fits; every pod is pending at first, so that needs a timeout."""
+    rules: dict[str | int, _Rule] = {}
+    for place, policy in enumerate(policies or ()):
         try:
-            action = Action(policy.action)
-        except ValueError:  # the first that fits counts, also if it asks for nothing
-            return None
-        pod = what.pod
-        request = JobRequest(
-            action,
-            what.task.name if what.task is not None else "",
-            pod.name if pod is not None else "",
-            pod.partition if pod is not None else "",
-            what.event,
-            what.message,
-            what.at + delay,
-        )
-        return request if request.is_possible and action is not Action.SYNC else None
-    return None
+            delay = as_seconds(policy.timeout) if policy.timeout else 0.0
+        except ValueError:
+            continue
+        about = {*policy.all_events, *(() if policy.exit_code is None else (policy.exit_code,))}
+        waits = bool(policy.timeout and about & {ANY, PENDING})
+        for each in (about - {PENDING}) | ({PENDING} if waits else set()):
+            rules.setdefault(each, _Rule(place, policy.action, delay))
+    return rules
 
 
-def _fits(policy: LifecyclePolicy, what: _Happening) -> bool:
-    if what.event == PENDING and not policy.timeout:
-        return False
-    if {ANY, what.event} & {*policy.all_events}:
-        return True
+def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
+    if what.event == PENDING:
+        return rules.get(PENDING)
     code = what.pod.exit_code if what.event == FAILED and what.pod is not None else None
-    return bool(code) and code == policy.exit_code
+    return min((rules[about] for about in (ANY, what.event, code) if about and about in rules), default=None)
 
 
-def _delay(policy: LifecyclePolicy) -> float | None:
-    """Seconds. None for a timeout that cannot be read: such a policy never fits."""
-    try:
-        return as_seconds(policy.timeout) if policy.timeout else 0.0
-    except ValueError:
+def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
+    """The first policy that fits counts, also if it asks for nothing."""
+    rule = next((rule for each in rules if (rule := _fitting(each, what)) is not None), None)
+    if rule is None or rule.action not in _ASKING:
         return None
+    pod = what.pod
+    request = JobRequest(
+        Action(rule.action),
+        what.task.name if what.task is not None else "",
+        pod.name if pod is not None else "",
+        pod.partition if pod is not None else "",
+        what.event,
+        what.message,
+        what.at + rule.delay,
+    )
+    return request if request.is_possible else None
