@@ -16,7 +16,6 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 NODES, REFUSED = 300, 50
 OBSERVED = 8.0  # a rate takes time to measure: the one place where time has to pass
-SOON = 8.0  # seconds, on a machine that does other work, too
 AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own condition causes, and one to spare
 
 
@@ -112,7 +111,7 @@ def test_the_terms_of_one_tenant_do_not_hold_up_another(
     for resource in (PODS, POD_GROUPS):  # of callbacks the last one comes first: owners before what they own
         stage.started.callback(empty, stage.api, resource, name)
     other = Stage(stage.cluster, name, stage.kubelet, stage.observer)
-    other.wait_phase(other.gang("plain", 3), timeout=SOON)
+    other.wait_phase(other.gang("plain", 3))
 
 
 def _apart(name: str) -> Json:
