@@ -10,6 +10,7 @@ from extender.api import keys
 from extender.api.texts import listed
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.explain.hypotheses import (
+    best_node,
     on_nodes,
     with_group,
     with_nodes,
@@ -56,7 +57,7 @@ def time(case: WaitingCase) -> StartChange:
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
-    if (row := _best_node(case)) is None:
+    if (row := best_node(case.snapshot, case.group)) is None:
         return None
     most = min(len(missing(case.group).members), _MOST_NODES)
     count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
@@ -65,7 +66,7 @@ def nodes(case: WaitingCase) -> StartChange | None:
 
 def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
     """Of a group that all nodes together cannot hold: the number does not depend on what runs now."""
-    row, wanted = _best_node(case), missing(case.group)
+    row, wanted = best_node(case.snapshot, case.group), missing(case.group)
 
     def fits(n: int) -> bool:
         larger = with_nodes(case.snapshot, row or 0, n)
@@ -78,23 +79,6 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
     count = 1 + bisect_left(range(1, most), True, key=fits)
     found = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
     return None if found.then == Reason.NEVER_FITS else found  # it is too large for a ceiling
-
-
-def _best_node(case: WaitingCase) -> int | None:
-    """The row of the suitable node that holds most of its members when empty; among these, the smallest."""
-    snapshot = case.snapshot
-    fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
-    for shape in missing(case.group).shapes:
-        suits = snapshot.nodes.suitable(shape).astype(np.int64)
-        for column, name in enumerate(snapshot.dimensions):
-            if asked := shape.requests.get(name, 0):
-                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // asked, 2**30), 0)
-        fits += suits
-    if not fits.max(initial=0):
-        return None
-    best = np.flatnonzero(fits == fits.max())
-    row = int(best[np.argmin(snapshot.allocatable[best].sum(axis=1))])
-    return row if snapshot.nodes.nodes[row] is not None else None
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:

@@ -96,13 +96,29 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
+def best_node(snapshot: Snapshot, group: GroupView) -> int | None:
+    """The row of the suitable node that holds most of its members when empty; among these, the smallest."""
+    fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
+    for shape in missing(group).shapes:
+        suits = snapshot.nodes.suitable(shape).astype(np.int64)
+        for column, name in enumerate(snapshot.dimensions):
+            if asked := shape.requests.get(name, 0):
+                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // asked, 2**30), 0)
+        fits += suits
+    if not fits.max(initial=0):
+        return None
+    best = np.flatnonzero(fits == fits.max())
+    row = int(best[np.argmin(snapshot.allocatable[best].sum(axis=1))])
+    return row if snapshot.nodes.nodes[row] is not None else None
+
+
 def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     """`count` more nodes, empty, like the one in a row."""
     like = snapshot.nodes.nodes[row]
     assert like is not None
     there = len(snapshot.nodes.nodes)
     more: list[NodeRecord] = []
-    for number in range(count):
+    for number in range(there, there + count):
         name = f"{like.name}:{number}"
         labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
         more.append(replace(like, name=name, labels=labels))

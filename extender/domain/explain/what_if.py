@@ -1,0 +1,326 @@
+"""What if: what a person supposes (`nodes=+2`, `queue.weight=research:4`), as one term each, and whose
+decisions differ then. Nothing is written anywhere."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.quantities import BadQuantity
+from extender.api.texts import listed
+from extender.domain.explain.hypotheses import best_node, with_group, with_nodes, with_queue, without
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import offered
+from extender.domain.queues.records import QueueRecord
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+
+_LARGEST = 2**31 - 1  # of an int32
+_MOST_NODES = 1000
+_MOST_TERMS = 20
+_LONGEST = 200  # letters of a term that are said again
+_NAMES = 8  # in one sentence
+_MOST_OTHERS = 20
+
+
+class BadTerm(ValueError):
+    """A term that makes no sense: names it, and says what is allowed."""
+
+
+class Supposition(NamedTuple):
+    text: str  # as it was written
+    field: str  # `queue.capability`, one of ALLOWED
+    subject: str  # the queue, the group or the node; empty where none is named
+    value: str
+    resource: str = ""  # of `queue.capability.cpu`
+
+    def bad(self, why: str) -> BadTerm:
+        return BadTerm(f"{self.text[:_LONGEST]!r}: {why}")
+
+
+_AMOUNTS = {
+    "capability": "capability",
+    "deserved": "deserved",
+    "guarantee": "guarantee",
+    "borrowingLimit": "borrowing_limit",
+    "lendingLimit": "lending_limit",
+}  # fields of a queue's spec, with those of its record
+ALLOWED: Mapping[str, str] = {
+    "nodes": "nodes=+N or nodes=+N:LIKE-NODE",
+    "queue.weight": "queue.weight=QUEUE:N",
+    "queue.priority": "queue.priority=QUEUE:N",
+    **{f"queue.{field}": f"queue.{field}.RESOURCE=QUEUE:AMOUNT" for field in _AMOUNTS},
+    "flavor": "flavor=QUEUE:FLAVOR",
+    "minMember": "minMember=N or minMember=[NAMESPACE/]GROUP:N",
+    "priority": "priority=N or priority=[NAMESPACE/]GROUP:N",
+    "delete": "delete=KIND/[NAMESPACE/]NAME of a podgroup, a pod that is in none, or a workload",
+}
+
+
+def suppositions(texts: Sequence[str]) -> list[Supposition]:
+    """Raises BadTerm."""
+    if len(texts) > _MOST_TERMS:
+        raise BadTerm(f"{len(texts)} terms; at most {_MOST_TERMS} are allowed")
+    return [_term(text) for text in texts]
+
+
+def _term(text: str) -> Supposition:
+    name, equals, value = text.partition("=")
+    field, resource = name, ""
+    if name.startswith("queue."):
+        _, kind, resource = [*name.split(".", 2), ""][:3]
+        field = f"queue.{kind}"
+    if not equals or field not in ALLOWED or bool(resource) is not ("RESOURCE" in ALLOWED[field]):
+        why = ALLOWED[field] if field in ALLOWED else listed([*ALLOWED.values()], len(ALLOWED))
+        raise Supposition(text, name, "", value).bad(f"allowed is {why}")
+    if field == "delete":
+        subject, value = "", value
+    elif field == "nodes":
+        value, _, subject = value.partition(":")
+    else:
+        subject, _, value = value.rpartition(":")
+    return Supposition(text, field, subject, value, resource)
+
+
+# ---- the snapshot with what is supposed
+
+
+def supposing(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
+    """The terms applied one after the other. `about`: the group that is meant where none is named. Raises
+    BadTerm for what the snapshot does not have."""
+    for term in terms:
+        snapshot = _FIELDS[term.field.partition(".")[0]](snapshot, term, about)
+    return snapshot
+
+
+def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MOST_NODES)
+    if term.subject:
+        row = snapshot.nodes.row.get(term.subject)
+        if row is None or snapshot.nodes.nodes[row] is None:
+            raise term.bad(f"there is no node {term.subject}")
+    elif about is None:
+        raise term.bad("like which node? Allowed is nodes=+N:LIKE-NODE")
+    else:
+        row = best_node(snapshot, snapshot.groups[about])
+        if row is None:
+            raise term.bad("no node could hold its members even when empty: name one, nodes=+N:LIKE-NODE")
+    return with_nodes(snapshot, row, count)
+
+
+def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    record, field = _record(snapshot, term), term.field.removeprefix("queue.")
+    if not term.resource:
+        least = 1 if field == "weight" else -_LARGEST
+        return with_queue(snapshot, replace(record, **{field: _number(term, term.value, least)}))
+    try:
+        amount = offered({term.resource: term.value})
+    except BadQuantity as fault:
+        raise term.bad(str(fault)) from fault
+    if min(amount.values(), default=-1) < 0:
+        why = (
+            "the amount has to be 0 or more" if amount else f"{term.resource} is no resource that is counted"
+        )
+        raise term.bad(f"{why}, such as {term.field}.cpu={term.subject}:8")
+    before = getattr(record, _AMOUNTS[field]) or {}
+    return with_queue(snapshot, replace(record, **{_AMOUNTS[field]: {**before, **amount}}))
+
+
+def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """The queue, and those that have their flavors from it, may use one more, without limits of its own."""
+    record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
+    known = {it.name: it for queue in snapshot.queues.values() for it in queue.record.flavors}
+    if not before:
+        raise term.bad(f"queue {record.name} has no flavors: it may use all nodes")
+    if term.value in (it.name for it in before):
+        raise term.bad(f"queue {record.name} has this flavor")
+    if term.value not in known:
+        raise term.bad(f"no queue names this flavor; allowed is {listed(sorted(known), _NAMES)}")
+    more = (*before, replace(known[term.value], amounts={}))
+    queues = {
+        name: replace(queue, flavors=more) if queue.flavors == before and not queue.record.flavors else queue
+        for name, queue in snapshot.queues.items()
+        if record.name in _above(snapshot, name)
+    }
+    queues[record.name] = replace(
+        snapshot.queues[record.name], record=replace(record, flavors=more), flavors=more
+    )
+    return replace(snapshot, queues={**snapshot.queues, **queues})
+
+
+def _above(snapshot: Snapshot, name: str) -> list[str]:
+    """A queue and those above it, as they are written."""
+    names: list[str] = []
+    while name in snapshot.queues and name not in names:
+        names.append(name)
+        name = snapshot.queues[name].record.parent
+    return names
+
+
+def _min_member(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    group = _group(snapshot, term, about)
+    return with_group(snapshot, replace(group, min_member=_number(term, term.value, 1)))
+
+
+def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    group = _group(snapshot, term, about)
+    return with_group(snapshot, replace(group, priority=_number(term, term.value, -_LARGEST)))
+
+
+def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    kind, _, name = term.value.partition("/")
+    if not name:
+        raise term.bad(f"allowed is {ALLOWED['delete']}")
+    full = _full(term, name, about)
+    gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
+    ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
+    if not (gone or ended):
+        raise term.bad(f"there is no {kind} {full} that Muster knows a group of")
+    if about in ended:
+        raise term.bad("this is what is asked about")
+    return without(snapshot, frozenset(ended), frozenset(gone))
+
+
+def _is_called(group: GroupView, kind: str, full: str) -> bool:
+    """`full`: namespace and name, of its PodGroup or of what its pods are made by."""
+    if kind == "podgroup":
+        return group.key == full
+    namespace, _, name = full.partition("/")
+    return group.called == f"{namespace}/{kind}/{name}" or (
+        kind == "pod" and group.key == f"{namespace}/pod:{name}"
+    )
+
+
+def _full(term: Supposition, name: str, about: GroupKey | None) -> str:
+    """With the namespace of what is asked about, where none is written."""
+    if "/" not in name and about is None:
+        raise term.bad(f"in which namespace? Allowed is {ALLOWED[term.field]}, with the namespace")
+    return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
+
+
+def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupView:
+    key = GroupKey(_full(term, term.subject, about)) if term.subject or about is None else about
+    if key not in snapshot.groups:
+        raise term.bad(f"there is no podgroup {key}")
+    return snapshot.groups[key]
+
+
+def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
+    if not term.subject:
+        raise term.bad(f"allowed is {ALLOWED[term.field]}")
+    queue = snapshot.queues.get(term.subject)
+    if queue is None or not queue.exists:
+        raise term.bad(f"there is no queue {term.subject}")
+    return queue.record
+
+
+def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
+    """A whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
+    number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
+    if number is None or not least <= number <= most:
+        raise term.bad(f"allowed is {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
+    return number
+
+
+_FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapshot]] = {
+    "nodes": _nodes,
+    "queue": _queue,
+    "flavor": _flavor,
+    "minMember": _min_member,
+    "priority": _priority,
+    "delete": _delete,
+}
+
+
+# ---- whose decisions differ
+
+
+class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a group stands by one decision."""
+
+    verdict: Verdict
+    reason: str = ""  # a Reason; empty: no member waits
+    message: str = ""  # the numbers behind it, and its place in line
+    position: int = 0  # its place in line; 0: it is not in line
+    evicted: int = 0  # how many of its pods have to give their room to others
+
+
+class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group, and how it stands with what is supposed and without."""
+
+    group: GroupKey
+    queue: str
+    change: str  # one of CHANGES; empty where nothing that matters differs
+    before: Outlook
+    after: Outlook
+    called: str = ""  # what people know the group by
+
+
+STARTS = "starts"
+CHANGES = (  # those that matter most first
+    STARTS,
+    "no longer starts",
+    "gives up room",
+    "keeps its room",
+    "is further back",
+    "moves up",
+    "waits for something else",
+)
+
+
+def _change(before: Outlook, after: Outlook) -> str:
+    if before.verdict is not after.verdict:
+        if Verdict.WAITING not in (before.verdict, after.verdict):
+            return ""
+        return "no longer starts" if after.verdict is Verdict.WAITING else STARTS
+    if after.evicted != before.evicted:
+        return "gives up room" if after.evicted > before.evicted else "keeps its room"
+    if before.position and after.position and before.position != after.position:
+        return "is further back" if after.position > before.position else "moves up"
+    return "waits for something else" if before.reason != after.reason else ""
+
+
+def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> list[ChangedGroup]:
+    """All groups that both decide on, those of which most changes first. `snapshot`: that of either."""
+    losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
+    found = []
+    for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
+        was, now = (
+            _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
+        )
+        called = snapshot.groups[key].called
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(was, now), was, now, called))
+    order = (*CHANGES, "")
+    return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))
+
+
+def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
+    reason, message = str(decision.reason or ""), message_of(decision)
+    return Outlook(decision.verdict, reason, message, decision.position, evicted)
+
+
+class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What would be decided at once if what is supposed held. `group`: what was asked about, also where
+    nothing differs for it; None: nothing was. `others`: whose decisions differ."""
+
+    terms: tuple[str, ...]
+    group: ChangedGroup | None
+    others: tuple[ChangedGroup, ...] = ()
+    more_others: int = 0  # how many are left out
+
+
+def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | None = None) -> WhatIf:
+    """Two rounds from nothing, so that both know the same. Raises BadTerm."""
+    supposed = supposing(snapshot, terms, about)
+    before, after = decide(snapshot), decide(supposed)
+    found = changed_groups(supposed, before, after)
+    asked = next((it for it in found if it.group == about), None)
+    others = [it for it in found if it.change and it.group != about]
+    texts = tuple(term.text for term in terms)
+    return WhatIf(texts, asked, tuple(others[:_MOST_OTHERS]), max(len(others) - _MOST_OTHERS, 0))

@@ -1,0 +1,205 @@
+"""What people suppose: every term does what the real change would do, and what makes no sense is named."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from extender.api.objects.queues import QueueFlavor
+from extender.domain.explain.what_if import BadTerm, WhatIf, supposing, suppositions, what_if
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.world import World, gang, key
+
+NEVER = preemption(within_queue="Never", unmanaged="Never")
+
+
+def world(*objects: Any, cpu: str = "4") -> World:
+    """A node of four cores, on which `runs` has three; `waits` wants two."""
+    made = World(node("n", cpu=cpu), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
+    made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
+    return made.add(gang("waits", 1, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
+
+
+def suppose(made: World, *terms: str, about: str = "waits") -> WhatIf:
+    return what_if(made.ledger.snapshot(), suppositions(terms), key(about))
+
+
+def starts(made: World, *terms: str, about: str = "waits") -> bool:
+    found = suppose(made, *terms, about=about).group
+    assert found is not None
+    assert found.before.verdict is Verdict.WAITING
+    return found.change == "starts"
+
+
+def gone(made: World) -> None:
+    made.finish("runs-0").delete("runs-0")
+    made.ledger.intake.drop_group(key("runs"))
+
+
+def more(made: World) -> None:
+    made.add(node("m", cpu="4"))
+
+
+def heavier(made: World) -> None:
+    made.add(queue("q", weight=9, preemption=NEVER))
+
+
+@pytest.mark.parametrize(
+    ("term", "really"),
+    [
+        ("nodes=+1", more),
+        ("nodes=+1:n", more),
+        ("delete=podgroup/runs", gone),
+        ("delete=podgroup/team/runs", gone),
+        ("queue.weight=q:9", heavier),
+    ],
+)
+def test_it_comes_true(term: str, really: Callable[[World], None]) -> None:
+    made = world()
+    supposed = suppose(made, term).group
+    really(made)
+    made.settle()
+    assert supposed is not None
+    assert (supposed.after.verdict, supposed.after.reason) == (
+        made.verdict("waits"),
+        str(made.reason("waits") or ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("term", "reason"), [("priority=1000", "NoRoom"), ("minMember=2", "NotEnoughMembers")]
+)
+def test_what_does_not_help(term: str, reason: str) -> None:
+    found = suppose(world(), term).group
+    assert found is not None
+    assert (found.before.reason, found.after.reason) == ("NoRoom", reason)
+
+
+def test_one_more_node_does_not_do_for_two_members_that_need_one_each() -> None:
+    made = world(gang("wide", 2, queue="q", cpu="4", created="2026-01-03"))
+    assert [starts(made, f"nodes=+{n}", "delete=podgroup/waits", about="wide") for n in (1, 2)] == [
+        False,
+        True,
+    ]
+
+
+def test_terms_are_applied_together() -> None:
+    made = World(node("n", cpu="4"), queue("q", capability={"cpu": "1"}, preemption=NEVER))
+    made.add(gang("waits", 1, queue="q", cpu="6")).settle()
+    made.add(node("m", cpu="6")).settle()
+    assert not starts(made, "queue.weight=q:3")
+    assert starts(made, "queue.capability.cpu=q:6")
+    assert starts(made, "queue.capability.cpu=q:7", "nodes=+1:m", "nodes=+1:m")
+
+
+def test_fewer_members() -> None:
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER)).add(gang("waits", 3, queue="q", cpu="2"))
+    assert made.settle().reason("waits") is Reason.NEVER_FITS
+    assert starts(made, "minMember=2")
+    assert starts(made, "minMember=waits:2")
+    assert not starts(made, "minMember=4")
+
+
+def test_a_pod_of_others_that_is_gone() -> None:
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), stranger("s", on="n", cpu="3"))
+    made.add(gang("waits", 1, queue="q", cpu="2")).settle()
+    assert starts(made, "delete=pod/s")
+
+
+def test_a_flavor_that_its_queue_may_not_use_yet() -> None:
+    made = World(
+        node("n", cpu="4", labels={"pool": "a"}),
+        node("m", cpu="4", labels={"pool": "b"}),
+        queue("q", preemption=NEVER, flavors=[QueueFlavor("a", {"pool": "a"})]),
+        queue("r", preemption=NEVER, flavors=[QueueFlavor("b", {"pool": "b"})]),
+    )
+    made.add(gang("waits", 2, queue="q", cpu="4")).settle()
+    assert not starts(made, "queue.weight=q:2")
+    made.add(gang("small", 1, queue="q", cpu="4")).start("small").add(gang("after", 1, queue="q", cpu="4"))
+    assert starts(made.settle(), "flavor=q:b", "delete=podgroup/waits", about="after")
+
+
+def test_who_would_pay_for_it() -> None:
+    """Of two that want the last core of a kind, the other one waits longer."""
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER))
+    made.add(gang("runs", 1, queue="q", cpu="4", created="2026-01-01")).start("runs")
+    for number, name in enumerate(("first", "second"), start=2):
+        made.add(gang(name, 1, queue="q", cpu="4", created=f"2026-01-0{number}"))
+    found = suppose(made.settle(), "nodes=+1", "priority=5", about="second")
+    assert found.group is not None
+    assert found.group.change == "starts"
+    freed = suppose(made, "delete=podgroup/runs", "priority=5", about="second")
+    assert [(it.group, it.change) for it in freed.others] == []
+    moved = suppose(made, "priority=5", about="second")
+    assert moved.group is not None
+    assert moved.group.change == "moves up"
+    assert [(it.group, it.change) for it in moved.others] == [(key("first"), "is further back")]
+
+
+def test_nothing_is_asked_about_one_group_in_a_replay() -> None:
+    found = what_if(world().ledger.snapshot(), suppositions(["delete=podgroup/team/runs"]))
+    assert found.group is None
+    assert [(it.group, it.change) for it in found.others] == [(key("waits"), "starts")]
+
+
+def test_the_snapshot_stays_as_it_is() -> None:
+    snapshot = world().ledger.snapshot()
+    before = decide(snapshot)
+    terms = ["nodes=+2", "delete=podgroup/runs", "queue.deserved.cpu=q:3", "priority=7", "minMember=1"]
+    what_if(snapshot, suppositions(terms), key("waits"))
+    after = decide(snapshot)
+    assert (after.groups, after.queues) == (before.groups, before.queues)
+
+
+@pytest.mark.parametrize(
+    ("term", "says"),
+    [
+        ("", "'': allowed is nodes=+N"),
+        ("nodes", "'nodes': allowed is nodes=+N or nodes=+N:LIKE-NODE"),
+        (
+            "nodes=2",
+            "'nodes=2': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a whole number from 1 to 1000",
+        ),
+        ("nodes=+0", "from 1 to 1000"),
+        ("nodes=+1001", "from 1 to 1000"),
+        ("nodes=+٣", "from 1 to 1000"),
+        ("nodes=+1:x", "'nodes=+1:x': there is no node x"),
+        ("node=+1", "'node=+1': allowed is nodes=+N"),
+        ("queue.weight=q", "allowed is queue.weight=QUEUE:N"),
+        ("queue.weight=q:0", "from 1 to 2147483647"),
+        ("queue.weight=q:two", "from 1 to 2147483647"),
+        ("queue.weight=x:2", "'queue.weight=x:2': there is no queue x"),
+        ("queue.weight.cpu=q:2", "allowed is queue.weight=QUEUE:N"),
+        ("queue.capability=q:2", "allowed is queue.capability.RESOURCE=QUEUE:AMOUNT"),
+        ("queue.capability.cpu=q:-1", "the amount has to be 0 or more"),
+        ("queue.capability.cpu=q:lots", "'lots' is not a quantity"),
+        ("queue.capability.gpus=q:1", "gpus is no resource that is counted"),
+        ("queue.colour=q:1", "allowed is nodes=+N"),
+        ("flavor=q:a", "queue q has no flavors: it may use all nodes"),
+        ("minMember=0", "from 1 to 2147483647"),
+        ("minMember=x:1", "'minMember=x:1': there is no podgroup team/x"),
+        ("priority=high", "with N a whole number from -2147483647 to 2147483647"),
+        ("delete=runs", "allowed is delete=KIND/[NAMESPACE/]NAME"),
+        ("delete=podgroup/other/runs", "there is no podgroup other/runs"),
+        ("delete=job/runs", "there is no job team/runs"),
+        ("delete=podgroup/waits", "this is what is asked about"),
+    ],
+)
+def test_a_term_that_makes_no_sense_is_named(term: str, says: str) -> None:
+    with pytest.raises(BadTerm) as fault:
+        suppose(world(), term)
+    assert says in str(fault.value)
+    assert repr(term) in str(fault.value)
+
+
+@pytest.mark.parametrize("term", ["nodes=+1", "minMember=2", "delete=podgroup/runs"])
+def test_without_a_group_all_is_named_in_full(term: str) -> None:
+    with pytest.raises(BadTerm, match=r"LIKE-NODE|namespace"):
+        supposing(world().ledger.snapshot(), suppositions([term]))
+
+
+def test_so_many_terms_are_a_mistake() -> None:
+    with pytest.raises(BadTerm, match="21 terms; at most 20"):
+        suppositions(["nodes=+1"] * 21)
