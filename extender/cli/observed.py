@@ -75,9 +75,9 @@ class ObservedGroup(PodGroup, frozen=True):
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
-    def called(self) -> tuple[str, str]:
+    def called(self) -> OwnerReference:
         """The kind and name by which people know it: its own, or those of what it stands for."""
-        return (self.maker.kind, self.maker.name) if self.maker else ("PodGroup", self.name)
+        return self.maker or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
     def spoken_name(self) -> str:

@@ -77,6 +77,28 @@ def test_why_explains_its_group_by_its_name_among_people(town: Desk) -> None:
     assert "It has ended, and its pods are gone." in town.output("why", "vcjob/gone")
 
 
+@pytest.mark.parametrize(("name", "verdict"), [("waits", "Waiting"), ("runs", "Running"), ("over", "Ended")])
+def test_why_calls_it_by_the_name_by_which_kubectl_tells_it_from_another_job(
+    town: Desk, name: str, verdict: str
+) -> None:
+    assert town.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
+    answer = json.loads(town.output("why", f"vcjob/{name}", "-o", "json"))
+    assert {**KIND, "verdict": verdict} == {key: answer[key] for key in (*KIND, "verdict")}
+
+
+def test_why_lists_jobs_of_both_kinds_with_one_name(town: Desk) -> None:
+    queued(town, "same", group=False)
+    job(town, "same")
+    told = town.output("why", "same").splitlines()
+    assert [line.split()[0] for line in told if "NoPods" in line] == ["job/same", "vcjob/same"]
+
+
+def test_a_queue_is_described_with_them(town: Desk) -> None:
+    assert "vcjob/team/waits: NoRoom\n    behind vcjob/team/back," in town.output(
+        "queue", "describe", "research"
+    )
+
+
 def test_describe_shows_its_tasks(town: Desk) -> None:
     described = town.output("job", "describe", "waits")
     assert "worker   4       cpu 2" in described

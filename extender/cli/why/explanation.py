@@ -8,7 +8,8 @@ from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDU
 from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
-from extender.cli.observed import ObservedQueue
+from extender.api.workloads.shape import spoken_kind
+from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 
@@ -55,11 +56,13 @@ class Blocker(Wire, frozen=True):
     namespace: str = ""
     does: str = ""
     holds: Quantities = {}
+    api_version: str = ""  # of a workload
 
     @property
     def spoken_name(self) -> str:
         """`podgroup/team/train`."""
-        return "/".join(filter(None, (self.kind.lower(), self.namespace, self.name)))
+        kind = spoken_kind(self.api_version, self.kind)
+        return "/".join(filter(None, (kind, self.namespace, self.name)))
 
 
 class Uncounted(Wire, frozen=True):
@@ -82,6 +85,8 @@ class OfferedCommand(Wire, frozen=True, omit_defaults=False):
 
 
 class Explanation(Wire, frozen=True):
+    """`api_version`: of a workload, as kinds of several projects have one name."""
+
     kind: str
     name: str
     verdict: str
@@ -99,6 +104,18 @@ class Explanation(Wire, frozen=True):
     remedies: list[str] = []
     commands: list[OfferedCommand] = []
     notes: list[str] = []
+    api_version: str = ""
+
+    @property
+    def spoken_name(self) -> str:
+        """`vcjob/train`."""
+        return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
+
+
+def blocker(group: ObservedGroup, does: str, holds: Quantities | None = None) -> Blocker:
+    """By the kind and name that people know it by."""
+    about = group.called
+    return Blocker(about.kind, about.name, group.namespace, does, holds or {}, about.api_version)
 
 
 def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:

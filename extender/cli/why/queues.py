@@ -11,7 +11,7 @@ from extender.api.objects.queues import QueuePreemption
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
+from extender.cli.why.explanation import Blocker, Explanation, blocker, held_by, queue_figures_of
 from extender.cli.why.offers import offered, opening, resuming
 from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, remedy
 from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
@@ -170,10 +170,10 @@ def _that_hold(
         members = evidence.members(other)
         if members is None:
             needs = f"{does}, needs {many(other.spec.min_member, 'pod')}"
-            yield Blocker(*other.called, other.namespace, needs)
+            yield blocker(other, needs)
         elif held := held_by(members):
             on_nodes = many(sum(bool(pod.spec.node_name) for pod in members), "pod")
-            yield Blocker(*other.called, other.namespace, f"{does}, {on_nodes} on nodes", held)
+            yield blocker(other, f"{does}, {on_nodes} on nodes", held)
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
@@ -195,4 +195,4 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
 
 
 def _that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
-    return [Blocker(*group.called, group.namespace, waits(group)) for group in groups]
+    return [blocker(group, waits(group)) for group in groups]

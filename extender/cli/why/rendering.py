@@ -36,7 +36,7 @@ def paragraphs(answer: Explanation) -> list[str]:
     group = f", of podgroup/{answer.group}" if answer.group else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
-        [folded(f"{answer.kind.lower()}/{answer.name}{where}{group}")],
+        [folded(f"{answer.spoken_name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
@@ -160,4 +160,4 @@ def _target_of(answer: Explanation) -> str:
     """What to ask for it alone: its group, where it has one."""
     if answer.group and answer.kind != "Pod":
         return f"podgroup/{answer.group}"
-    return f"{answer.kind.lower()}/{answer.name}"
+    return answer.spoken_name

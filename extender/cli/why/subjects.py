@@ -51,10 +51,10 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
 
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     """One answer for each group, even if a pod or a workload of the name leads to it as well."""
-    found: dict[tuple[str, str], Explanation] = {}
+    found: dict[str, Explanation] = {}
     for answer in _called(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
-        subject = ("PodGroup", answer.group) if is_of_group else (answer.kind, answer.name)
+        subject = f"podgroup/{answer.group}" if is_of_group else answer.spoken_name
         found.setdefault(subject, answer)
     if found:
         return list(found.values())

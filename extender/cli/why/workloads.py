@@ -51,10 +51,12 @@ class Workloads:
         if job and (waiting := explain_job(self._evidence, job)):
             return [waiting]
         found: list[Explanation] = []
+        resource = self._evidence.resource_of_kind(kind)
+        version = resource.version if resource else ""
         named = {group_name(pod) for pod in self._pods_of(kind, name)}
         for group in self._evidence.groups_here:
             if group.name in named or self._belongs(group.metadata, kind, name):
-                answer = explain_group(self._evidence, group)
+                answer = replace(explain_group(self._evidence, group), api_version=version)
                 found.append(replace(answer, kind=kind.name, name=name, group=group.name))
         found += self._of_pods(kind, name)
         if going_on := [answer for answer in found if answer.verdict != Stands.OVER]:
@@ -127,6 +129,7 @@ class Workloads:
             namespace=meta.namespace,
             commands=[offered(self._evidence, offer) for offer in offers],
             notes=self._evidence.notes,
+            api_version=resource.version,
         )
         return [answer]
 
@@ -167,7 +170,8 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
         if answer.verdict == Stands.WAITING:
             count = many(job.unit.spec.min_member, "pod")
             sentence = f"{sentence} It waits as a job: its {count} will be made when it starts."
-        return replace(answer, kind=job.row.kind, name=job.meta.name, group=job.unit.name, sentence=sentence)
+        named = replace(answer, kind=job.row.kind, name=job.meta.name, api_version=job.row.api_version)
+        return replace(named, group=job.unit.name, sentence=sentence)
     else:
         why, offers = _why_left_alone(evidence, job)
         state = "It has no pods yet" if job.row.commanded else "It is suspended"
@@ -181,6 +185,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
         sentence=sentence,
         commands=[offered(evidence, offer) for offer in offers],
         notes=evidence.notes,
+        api_version=job.row.api_version,
     )
 
 
