@@ -379,11 +379,12 @@ class AdmissionRules:
         if request.sub_resource == RESIZE:
             if not to or not pod.spec.node_name:  # a waiting pod is judged when it is to start
                 return ReviewOutcome()
-            more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
-            faults = entry.judge(to, partial(judge_growth, more)) if more else []
-            if more and not faults:
-                faults = entry.judge_use(to, *asked_about_template(pod, request.user_info))
-            return ReviewOutcome(faults)
+            more = growth(read(request.old_object, NewPod), pod)
+            if not more:
+                return ReviewOutcome()
+            fits = partial(judge_growth, more, ceilings=tuple(self._ledger.ceilings(to.queue)))
+            users = asked_about_template(pod, request.user_info)
+            return ReviewOutcome(self._entry().judge(to, fits, *users))
         if request.operation == UPDATE:
             if to is None or self._was_there(read(request.old_object, NewPod), to, request):
                 return ReviewOutcome()

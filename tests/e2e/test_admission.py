@@ -497,22 +497,33 @@ def _plugins_group(stage: Stage, queue: str) -> Json:
     }
 
 
-def test_a_pod_grows_within_its_queue(stage: Stage, judge: Muster) -> None:
+def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, judge: Muster) -> None:
+    """Of 8 cpus `team` may hold 2, `faculty` 3 with two queues below it, and `guest` borrow 1 above its 2."""
     stage.nodes(1, cpu="8")
     stage.queue("team", capability={"cpu": "2"})
-    known(stage, judge, "team")
-    (pod,) = stage.pods("p", 1, queue="team", nodeName="n0")
-    stage.wait_phase([pod])
-    wait_for(lambda: _allocated(judge, "team") == 1000, what="the pod counts")
+    stage.queue("faculty", capability={"cpu": "3"})
+    stage.queue("lab", parent="faculty")
+    stage.queue("other", parent="faculty")
+    stage.queue("guest", deserved={"cpu": "2"}, borrowingLimit={"cpu": "1"})
+    for queue in ("team", "lab", "other", "guest"):
+        known(stage, judge, queue)
+        (pod,) = stage.pods(queue, 1, queue=queue, nodeName="n0")
+        stage.wait_phase([pod])
+        _show_amounts(stage, pod)
+    for queue, cpu in (("team", 1000), ("faculty", 2000), ("guest", 1000)):
+        wait_for(partial(_holds, judge, queue, cpu), what=f"what {queue} holds")
 
-    _show_amounts(stage, pod)
-
-    def resize(cpu: str) -> Json:
+    def resize(pod: str, cpu: str) -> Json:
         asked = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
         return stage.api.patch(PODS, pod, asked, stage.namespace, "resize", content=STRATEGIC)
 
-    assert "queue 'team' holds 1 of 2" in refusal(lambda: resize("3"), 403)
-    assert resize("2")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+    for pod, least, most, held in (
+        ("team-0", "3", "2", "queue 'team' holds 1 of 2"),
+        ("lab-0", "3", "2", "queue 'faculty' holds 2 of 3"),
+        ("guest-0", "4", "3", "queue 'guest' holds 1 of 3"),
+    ):
+        assert held in refusal(partial(resize, pod, least), 403)
+        assert resize(pod, most)["spec"]["containers"][0]["resources"]["requests"]["cpu"] == most
 
 
 def _show_amounts(stage: Stage, pod: str) -> None:
@@ -522,9 +533,9 @@ def _show_amounts(stage: Stage, pod: str) -> None:
     stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")
 
 
-def _allocated(judge: Muster, queue: str) -> object:
+def _holds(judge: Muster, queue: str, cpu: int) -> bool:
     found = next(each for each in judge.debug("/debug/queues") if each["name"] == queue)
-    return found["allocated"].get("cpu")
+    return bool(found["allocated"].get("cpu") == cpu)
 
 
 def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, judge: Muster) -> None:

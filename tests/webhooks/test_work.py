@@ -10,6 +10,7 @@ from extender.api.keys import CHECKPOINT, RUN_TIME
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
+from extender.domain.scheduling.decide import decide
 from extender.webhooks.latest import BUDGET
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
@@ -582,11 +583,27 @@ def test_a_pod_grows_within_the_capability_of_its_queue(desk: Desk) -> None:
     desk.ledger.pods.set(builders.pod("p", queue="open", on="n"))
     desk.ledger.snapshot()
     assert resized(desk, "3") == []
-    assert resized(desk, "4") == ["ResizeAboveCapability"]
+    assert resized(desk, "4") == ["ResizeAboveCeiling"]
     assert resized(desk, "500m") == []
     assert resized(desk, "4", node="") == []
     desk.newest["open"] = queue("open", capability={"cpu": "4"})
     assert resized(desk, "4") == []
+
+
+def test_a_pod_grows_below_the_ceilings_of_all_queues_above_its_own(desk: Desk) -> None:
+    """Capability and borrowing limit are in the ceilings that were decided; what nodes offer is none."""
+    desk.ledger.intake.set_queue(queue("lab", parent="faculty"))
+    desk.ledger.intake.set_queue(queue("faculty", capability={"cpu": "3"}))
+    desk.ledger.intake.set_queue(queue("guest", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}))
+    desk.ledger.intake.set_node(builders.node("n", cpu="8"))
+    for name in ("lab", "guest", "open"):
+        desk.ledger.pods.set(builders.pod(name, queue=name, on="n"))
+    desk.ledger.publish(decide(desk.ledger.snapshot()))
+    assert resized(desk, "3", "lab") == []
+    assert resized(desk, "4", "lab") == ["ResizeAboveCeiling"]
+    assert resized(desk, "3", "guest") == []
+    assert resized(desk, "4", "guest") == ["ResizeAboveCeiling"]
+    assert resized(desk, "64", "open") == []
 
 
 def test_who_grows_a_pod_of_a_restricted_queue_is_asked_about(private: Desk) -> None:

@@ -66,7 +66,7 @@ class Code(StrEnum):
     USE_NOT_GRANTED = "UseNotGranted"
     PODS_NOT_JUDGED = "PodsNotJudged"
     GROUP_HAS_STARTED = "GroupHasStarted"
-    RESIZE_ABOVE_CAPABILITY = "ResizeAboveCapability"
+    RESIZE_ABOVE_CEILING = "ResizeAboveCeiling"
 
     NOT_NOW = "NotNow"
 

@@ -5,7 +5,8 @@ A pod that names no queue and a group that does not exist yet is not judged: its
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -26,7 +27,7 @@ from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.spec import duration_of
-from extender.domain.queues.tree import QueueTree, QueueView
+from extender.domain.queues.tree import Ceiling, QueueTree, QueueView
 
 _MAKE_DAEMON_PODS = (
     "system:serviceaccount:kube-system:daemon-set-controller",
@@ -238,20 +239,24 @@ def growth(before: Pod, now: Pod) -> Resources:
     return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
 
 
-def judge_growth(more: Resources, to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Faults unless the queue's capability, where it lists the resource, has room for `more`."""
-    faults: list[Fault] = []
-    if (queue := queues.view(to.queue)) is None:
-        return faults
-    capability = queue.record.capability or {}
-    for name, amount in more.items():
-        held = queue.allocated.get(name, 0)
-        if name in capability and held + amount > capability[name]:
-            text = f"got {show(name, amount)} {name} more, and queue {queue.record.name!r} holds "
-            text += f"{show(name, held)} of {show(name, capability[name])}: "
-            text += "free some, or raise spec.capability of the queue"
-            faults.append(Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text))
-    return faults
+def judge_growth(
+    more: Resources, to: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
+) -> list[Fault]:
+    """Faults unless `more` stays within the capability of the queue, by what it holds now, and below the
+    `ceilings` of it and all queues above it."""
+    if (view := queues.view(to.queue)) is None:
+        return []
+    own = Ceiling(view.record.name, view.allocated, view.record.capability or {})
+    found = (
+        f"got {show(name, amount)} {name} more, and queue {each.queue!r} holds "
+        f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
+        "free some, or raise what it may hold"
+        for name, amount in more.items()
+        for each in (own, *ceilings)
+        if each.held.get(name, 0) + amount > each.most.get(name, inf)
+    )
+    text = next(found, "")
+    return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []
 
 
 # ---- What is filled in, as JSON patches: an empty list changes nothing.

@@ -32,6 +32,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.queues.spec import START_TIMEOUT
+from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Start, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
@@ -387,6 +388,15 @@ class Ledger:
         with self._lock:
             columns = self.claims.capacity.columns
             return dict(zip(columns.names, columns.allocatable.sum(axis=0).tolist(), strict=True))
+
+    def ceilings(self, queue: str) -> Iterator[Ceiling]:
+        """Those of a queue and all above it, as they were decided last. What all nodes offer is none: that is
+        a question of room."""
+        decided, offered = self.decisions.queues, self.offered()
+        while (found := decided.get(queue)) is not None:
+            most = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
+            yield Ceiling(found.name, found.allocated, most)
+            queue = found.parent
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
         """For each node its name, what it offers, what is idle net of all claims, and the claims."""

@@ -40,6 +40,14 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
         return self.closed_above if is_held else self.record.name
 
 
+class Ceiling(msgspec.Struct, frozen=True):
+    """The most that a queue, with those below it, may hold of some resources."""
+
+    queue: str
+    held: Resources
+    most: Mapping[str, float]
+
+
 # ---- Faults of a queue or of its place in the tree: its groups wait, since nobody can say what is theirs.
 
 MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
