@@ -176,6 +176,18 @@ class JobsController(RecordingController[GroupKey]):
         self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
 
     def _take(self, step: JobStep, managed: ManagedJob) -> None:
+        """Where it may not be let go, as its annotations are full, perhaps, others get the room meanwhile."""
+        try:
+            self._carry_out(step, managed)
+        except (Forbidden, Invalid) as fault:
+            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_UNIT) and managed.job.suspended:
+                why = f"what starts it is refused: {fault.message}"
+                self._ledger.give_up_start(managed.job.group, why)
+                text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
+                self._tell(managed, EventReason.START_GIVEN_UP, text)
+            raise
+
+    def _carry_out(self, step: JobStep, managed: ManagedJob) -> None:
         group = managed.group
         match step:
             case JobStep.MAKE_UNIT:
@@ -304,9 +316,12 @@ class JobsController(RecordingController[GroupKey]):
                 )
         else:
             self._change(job, job_suspension.suspend(obj, row, for_good))
-        for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
-            self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
+        self._tell(managed, reason, f"{job.spoken_name} was suspended: {why}")
         return True
+
+    def _tell(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
+        for about in (of_job(managed.job), *([of_group(managed.group)] if managed.group else [])):
+            self._recorder.record(about, WARNING, reason, text)
 
     def _newest(self, job: JobRecord) -> dict[str, object] | None:
         """As the API server has it now; None if it is gone, or another one has its name."""
@@ -317,8 +332,11 @@ class JobsController(RecordingController[GroupKey]):
         return obj if obj["metadata"]["uid"] == job.uid else None
 
     def _change(self, job: JobRecord, operations: list[Operation]) -> None:
-        """Raises Conflict if it is in another version now."""
+        """Raises Conflict if it is in another version now, of which these are the first to tell."""
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
+            newest = self._newest(job)
+            if newest is not None and operations[:2] == job_suspension.version_tests(newest):
+                raise
             raise Conflict(409, "Conflict", fault.message) from fault

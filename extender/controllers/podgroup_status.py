@@ -55,6 +55,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     start_timeouts: int  # how often in a row its start was undone
     waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
     lost_work: int  # the seconds of its work that evictions have cost it
+    is_full: bool  # its annotations leave no room for marks: it keeps those that it has
 
     @property
     def course(self) -> tuple[object, ...]:
@@ -77,6 +78,9 @@ def report_of(
     group in stays noted after the queue is gone: that is how its groups are found. Lost work stays lost."""
     life = decision.life
     change = why.change.sentence if why and why.change else ""
+    if written.is_full:
+        queue_uid, admitted, undone = written.queue_uid, written.admitted, written.start_timeouts
+        lost_work = written.lost_work
     return ReportedStatus(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
@@ -89,6 +93,7 @@ def report_of(
         start_timeouts=written.start_timeouts if undone is None else undone,
         waiting=waiting_of(decision, why, change) if decision.reason is not None else None,
         lost_work=max(lost_work, written.lost_work),
+        is_full=written.is_full,
     )
 
 
@@ -128,6 +133,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         start_timeouts=marks.noted_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
         lost_work=marks.noted_lost(group.metadata),
+        is_full=marks.leaves_no_room(group.metadata.annotations or {}),
     )
 
 

@@ -17,11 +17,12 @@ from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind
-from extender.kube.errors import Conflict, Forbidden
+from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
@@ -147,6 +148,47 @@ def test_one_that_has_changed_meanwhile_is_read() -> None:
         assert bench.show_unit("train").look() == [("merge job", "train")]
         bench.advance(2.0)
         assert bench.look() == [("job", "train"), ("patch job", "train")]
+
+
+TOO_LONG = "metadata.annotations: Too long: may not be more than 262144 bytes"
+
+
+@pytest.mark.parametrize("fault", [Invalid(422, "Invalid", TOO_LONG), Forbidden(403, "Forbidden", TOO_LONG)])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_job_that_may_not_be_let_go_keeps_no_room_from_others(fault: ApiError, is_read: bool) -> None:
+    """Its author has filled its annotations: it is tried again, ever more rarely, and runs once it may."""
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("full", 4)).look()
+        if is_read:
+            bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('full')}"))
+        bench.show_unit("full")
+        bench.api.fail("patch job" if is_read else "merge job", fault)
+        bench.look()
+        assert bench.settle().reason(unit_name("full")) is Reason.BACKING_OFF
+        assert TOO_LONG in bench.decision(unit_name("full")).detail
+        events = [call[2] for call in bench.api.calls if call[0] == "event"]
+        assert {each["reason"] for each in events} == {"StartGivenUp"}
+        assert {each["involvedObject"]["name"] for each in events} == {"full", unit_name("full")}
+        bench.add(gang("other", 4)).settle()
+        assert len(bench.plan("other")) == 4
+        bench.delete(*(f"other-{n}" for n in range(4))).advance(6.0)
+        assert [verb for verb, _ in bench.look()][-1:] in (["patch job"], ["merge job"])
+
+
+def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server answers a test that fails as it does what is invalid."""
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("train", 2)).look()
+        bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        bench.show_unit("train")
+
+        def changed(*_: Any) -> None:
+            bench.api.jobs["train"]["metadata"]["resourceVersion"] = "2"
+            raise Invalid(422, "Invalid", "the server rejected our request")
+
+        monkeypatch.setattr(bench.api, "patch_job", changed)
+        bench.look()
+        assert bench.settle().decision(unit_name("train")).verdict is Verdict.STARTING
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": {"kept": "yes"}}])

@@ -570,6 +570,31 @@ def test_an_admitted_start_is_noted_until_it_is_whole() -> None:
         assert patch["metadata"]["annotations"][ADMITTED] is None
 
 
+def test_what_its_author_has_filled_gets_no_marks_and_a_status_all_the_same() -> None:
+    """The API server takes 256 KiB of annotations."""
+
+    def fill(name: str) -> None:
+        meta = bench.copies[name].metadata
+        notes = {**(meta.annotations or {}), "note": "x" * (256 * 1024 - 200)}
+        bench.add(replace(bench.copies[name], metadata=replace(meta, annotations=notes))).show(name)
+
+    with desk(node("a", cpu="8"), gang("waits", 2), gang("runs", 2)) as bench:
+        fill("waits")
+        bench.start("runs")
+        assert len(bench.settle().look()) == 2
+        fill("runs")
+        bench.finish("runs-0", "runs-1")
+        bench.advance(PAUSE)
+        (patch,) = bench.settle().look()
+        assert (patch["status"]["phase"], "annotations" in patch["metadata"]) == ("Completed", False)
+        assert status_of({"status": msgspec.to_builtins(bench.copies["waits"].status)}) == (
+            "Pending",
+            {SCHEDULED: ("False", "InvalidSpec")},
+        )
+        bench.advance(PAUSE)
+        assert bench.settle().look() == []
+
+
 # ---- groups of other kinds
 
 

@@ -117,6 +117,16 @@ def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() 
     assert world.verdict("a") is Verdict.STARTING
 
 
+def test_a_group_whose_annotations_leave_no_room_for_marks_waits() -> None:
+    world = World(node("n0"), gang("b", 1))
+    world.add(group("a", 1, annotations={"note": "x" * (256 * 1024 - 900)}), pod("a-0", "a")).settle()
+    assert world.reason("a") is Reason.INVALID_SPEC
+    assert world.detail("a").startswith("metadata.annotations: more than 261120 bytes")
+    assert world.verdict("b") is Verdict.STARTING
+    world.add(group("a", 1, annotations={"note": "x" * (255 * 1024 - 500)})).settle()
+    assert world.verdict("a") is Verdict.STARTING
+
+
 def test_a_resource_that_no_node_offers_never_fits() -> None:
     world = World(node("n0"), gang("a", 1, more={"x.io/gpu": "1"})).settle()
     assert world.reason("a") is Reason.NEVER_FITS

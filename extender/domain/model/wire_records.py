@@ -34,8 +34,8 @@ from extender.domain.model.shapes import Shapes
 # may write into its status too: marks count only where the API server lets only Muster write them
 # (manifests/marks.yaml).
 
-_MOST_NOTES = 256 * 1024 - 1024  # bytes of a pod's annotations; the API server takes 256 KiB
-_TOO_MANY_NOTES = f"annotations of more than {_MOST_NOTES} bytes, to which Muster can add none"
+_MOST_NOTES = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
+_TOO_MANY_NOTES = f"more than {_MOST_NOTES} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
 
@@ -130,8 +130,8 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
     )
     shape = shapes.of(counted_spec(pod), meta.namespace)
-    if not spec.node_name and _leaves_no_room(annotations):
-        shape = shapes.beyond(shape, _TOO_MANY_NOTES)
+    if not spec.node_name and leaves_no_room(annotations):
+        shape = shapes.beyond(shape, f"annotations of {_TOO_MANY_NOTES}")
     return PodRecord(
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
@@ -173,9 +173,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     )
 
 
-def _leaves_no_room(annotations: Mapping[str, str]) -> bool:
-    """For what its Binding adds, which the API server does not measure there: any later change of such a pod
-    would be refused, its eviction, too."""
+def leaves_no_room(annotations: Mapping[str, str]) -> bool:
+    """For marks, and what a Binding adds, which the API server does not measure there: any later change of
+    such a pod would be refused, its eviction, too."""
     return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
 
 
@@ -276,6 +276,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
+    if leaves_no_room(annotations):
+        fault = f"metadata.annotations: {_TOO_MANY_NOTES}"
     counts = {"minMember": spec.min_member} | {
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }

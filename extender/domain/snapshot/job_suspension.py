@@ -253,7 +253,7 @@ def unsuspend(
     """It is suspended no more, and its pods will name their group, by these of their annotations.
     `reduced_to`: with how many pods it starts; None: with as many as its author asks for."""
     return [
-        *_tests(obj),
+        *version_tests(obj),
         *([{"op": "replace", "path": pointer(row.suspend), "value": False}] if row.suspend else []),
         *_with_count(obj, row, reduced_to),
         _noted(obj, ("metadata",), keys.STARTED, at_time),
@@ -287,18 +287,18 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:
     """These fields of its spec, as they are to be."""
-    return [*_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
+    return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
     """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user.
     One that has no field for it is taken back by an empty note; only a Command stops it for good."""
     if row.commanded is not None:
-        return [*_tests(obj), _noted(obj, ("metadata",), keys.STARTED, "")]
+        return [*version_tests(obj), _noted(obj, ("metadata",), keys.STARTED, "")]
     started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [
-        *_tests(obj),
+        *version_tests(obj),
         added(row.suspend, True),
         *_with_count(obj, row, None),
         *([{"op": "remove", "path": note}] if started else []),
@@ -321,7 +321,7 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     return changes
 
 
-def _tests(obj: Json) -> list[Operation]:
+def version_tests(obj: Json) -> list[Operation]:
     """It is still this very object, in this version."""
     return [
         {"op": "test", "path": f"/metadata/{name}", "value": obj["metadata"][name]}
