@@ -25,6 +25,7 @@ from extender.controllers.objects import ObjectStore
 from extender.controllers.volcano_commands import asked_of, of_volcano_job
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
 from extender.controllers.volcano_objects import JobObjects, difference
+from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, NotFound, Refused
@@ -225,6 +226,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._write_status(uid, job, notes, changes, found.remarks, request)
         self._has_obeyed(job, notes, request)
         self._say(job, notes, found.remarks)
+        for remark in found.remarks:
+            if remark.reason is EventReason.CLAIM_MISSING:  # others may have its room until there is one
+                self._ledger.note_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
             notes.counts_at = notes.counts_at or now + notes.pace

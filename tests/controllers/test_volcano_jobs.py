@@ -13,17 +13,20 @@ from extender.api.keys import LAST_COMMAND, STARTED
 from extender.api.objects.base import Meta, OwnerReference, merged
 from extender.api.objects.queues import Command
 from extender.api.objects.volcano import VolcanoJob
+from extender.api.workloads.shape import VOLCANO_JOB
 from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
 from extender.controllers.volcano_commands import VolcanoCommandsController
 from extender.controllers.volcano_jobs import VolcanoJobsController
-from extender.domain.snapshot.jobs import AnyJob
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, Refused
 from extender.kube.reflector import Removed
 from extender.kube.resources import Resource
 from extender.volcano.plugins import whole_pod
 from tests.controllers.api import Api
 from tests.controllers.bench import Bench
+from tests.domain.builders import SCHEDULER, queue
 
 Json = dict[str, Any]
 ROUNDS = 30
@@ -392,6 +395,25 @@ def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) ->
     bench.api.claims["shared"] = set()
     bench.work(shows=False)
     assert creations(bench) == ["pods"]
+
+
+def test_the_room_of_one_whose_claim_is_missing_goes_back_to_its_queue(bench: VolcanoBench) -> None:
+    bench.ledger.intake.set_queue(queue("q"))
+    bench.api.submit(
+        {**task("a", 1), "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        queue="q",
+        schedulerName=SCHEDULER,
+        volumes=[{"mountPath": "/data", "volumeClaimName": "shared"}],
+    )
+    bench.ledger.intake.leave_jobs(())
+    obj = msgspec.convert(bench.api.volcano_job, AnyJob)
+    bench.ledger.intake.set_job(JobKind(*VOLCANO_JOB), obj)
+    bench.settle()
+    bench.work()
+    managed = bench.ledger.managed_job(GroupKey("ns/job-uid-job"))
+    assert managed is not None
+    assert managed.has_failed(bench.now)
+    assert managed.failure == "its pods are refused: there is no claim shared for its volume /data"
 
 
 def test_of_thousands_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:

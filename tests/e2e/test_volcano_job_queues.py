@@ -8,10 +8,12 @@ import pytest
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import EVENTS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, task
+from tests.e2e.harness.volumes import Provisioner
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
@@ -70,6 +72,23 @@ def test_one_that_runs_longer_than_its_queue_allows_is_stopped_until_it_is_resum
     jobs.finish("next")
     Shell(stage.cluster, ADMIN, stage.namespace).output("job", "resume", "vcjob/long")
     jobs.wait_pods("long", 2, "Running")
+
+
+def test_one_whose_claim_is_missing_leaves_its_room_to_others_until_there_is_one(
+    stage: Stage, jobs: VolcanoJobs
+) -> None:
+    def given_up() -> str:
+        events = stage.api.items(EVENTS, stage.namespace)
+        return next((each["message"] for each in events if each["reason"] == "StartGivenUp"), "")
+
+    jobs.create("first", task("all", 4), volumes=[{"mountPath": "/data", "volumeClaimName": "data"}])
+    wait_for(given_up, what="first goes back to its queue")
+    assert "its pods are refused: there is no claim data for its volume /data" in given_up()
+    jobs.create("second", task("all", 4))
+    jobs.wait_pods("second", 4, "Running")
+    jobs.finish("second")
+    Provisioner(stage).late("data")
+    jobs.wait_pods("first", 4)
 
 
 def test_it_is_held_explained_stopped_and_resumed_by_commands(stage: Stage, jobs: VolcanoJobs) -> None:
