@@ -61,7 +61,7 @@ def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
 
 def _write(folder: Path, pair: "Pair") -> None:
     """The key is for its owner's eyes."""
-    from extender.host.tls import AUTHORITY, CERTIFICATE, KEY
+    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY
 
     folder.mkdir(parents=True, mode=0o700)
     for name, data in ((CERTIFICATE, pair.certificate), (AUTHORITY, pair.authority), (KEY, pair.key)):

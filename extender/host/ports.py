@@ -1,5 +1,5 @@
 """Assembles what is behind the ports that may be off: the scheduler's view with its kubeconfig, and the
-webhooks.
+webhooks; and what TLS the ports speak.
 
 The kubeconfig's server is plain HTTP behind a proxy, the view. Without `proxy-url` client-go falls back to a
 transport that dials anew for most Events. Over plain HTTP it reads no credential; what lets it in is the
@@ -11,7 +11,8 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -22,21 +23,25 @@ from extender.api.setting_kinds import Address
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.host.tls import CERTIFICATE, KEY, CertificateFiles
 from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
+from extender.telemetry.logs import logger
 from extender.view.pods import PodReader, PodRequests, readers_text
 from extender.view.server import Handlers, StatusPatches, ViewServer
 from extender.view.upstream import Upstream
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer
+from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY
 from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules, access_reviews
 
+log = logger(__name__)
+
+_PERIOD = 1.0  # seconds between two looks at files of certificates
 _SERVER = "http://kube-apiserver.muster/"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -190,3 +195,63 @@ class Webhooks:
     def checks(self) -> dict[str, Check]:
         """Checks for /readyz."""
         return {"webhook-certificate": self._identity.missing}
+
+
+# ---- TLS from files that another program renews, such as cert-manager, and the verbs' port with it. They are
+# read again when they change; until certificate and key match, the old ones are served.
+
+class CertificateFiles(Poller):
+    """`serve` gets the files `names`; it raises ValueError or OSError if it cannot serve them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        serve: Callable[..., None],
+        names: Sequence[str] = (CERTIFICATE, KEY),
+        whose: str = "webhooks",
+    ) -> None:
+        self._folder = folder
+        self._serve = serve
+        self._names = names
+        self._whose = whose
+        self._seen: list[bytes] | None = None
+        self._logged = ""  # the fault that was logged last
+        super().__init__("certificate", _PERIOD, self.look)
+
+    def look(self) -> None:
+        try:
+            found = [(self._folder / name).read_bytes() for name in self._names]
+            if found != self._seen:
+                self._serve(*found)
+                log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
+            self._seen, self._logged = found, ""
+        except (OSError, ValueError) as fault:
+            if str(fault) != self._logged:  # each fault once in a row
+                self._logged, where = str(fault), str(self._folder)
+                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=str(fault))
+
+
+class MutualTls:
+    """Without a `folder`, the port is plain HTTP."""
+
+    def __init__(self, folder: str) -> None:
+        self.wanted = bool(folder)
+        self._identity = Identity("verbs")
+        self._files = CertificateFiles(
+            Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
+        )
+
+    def start(self) -> None:
+        if self.wanted:
+            self._files.start()
+
+    def stop(self) -> None:
+        self._files.stop()
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context made of the newest files; None before they could be read."""
+        return self._identity.context
+
+    def checks(self) -> dict[str, Check]:
+        """Checks for /readyz."""
+        return {"tls-certificate": self._identity.missing} if self.wanted else {}

@@ -22,8 +22,20 @@ from extender.volcano.admission import job_warnings, judge_new, with_defaults
 from extender.volcano.creations import Creations, PodToCreate, lacking
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
-from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, Kill, led_to, phase_of
-from extender.volcano.status import begun, counted, moved
+from extender.volcano.states import (
+    ACTIVE,
+    ENDED,
+    TABLE,
+    TARGETED,
+    Action,
+    JobPhase,
+    Kill,
+    begun,
+    counted,
+    led_to,
+    moved,
+    phase_of,
+)
 
 _MOST = 100  # pods that one look creates, and as many that it deletes
 _MOST_SAID = 3  # faults of a job

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.host.tls import CertificateFiles
+from extender.host.ports import CertificateFiles
 
 
 @pytest.fixture

@@ -148,8 +148,7 @@ def _judged(site: Installation, name: str, host: str) -> Finding:
 
 def _fault(secret: Json, now: float, host: str) -> str:
     """Empty where nothing is wrong. Raises ValueError."""
-    from extender.host.tls import AUTHORITY, CERTIFICATE, KEY
-    from extender.webhooks.certificates import fits, names
+    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY, fits, names
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]
     if missing:
@@ -166,7 +165,7 @@ def _fault(secret: Json, now: float, host: str) -> str:
 
 def _left(secret: Json, now: float) -> float:
     """Seconds until the first of its certificates ends."""
-    from extender.host.tls import AUTHORITY, CERTIFICATE
+    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE
 
     files = (part_of(secret, name) for name in (CERTIFICATE, AUTHORITY))
     return min(expiry for pem in files for expiry in expiries(pem)) - now
