@@ -103,6 +103,25 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     ]
 
 
+def complete_supposition(
+    context: click.Context, _: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    """A field of a term; behind it a queue, a node or a group."""
+    from extender.domain.explain.what_if import ALLOWED
+    from extender.kube.resources import NODES, POD_GROUPS, QUEUES
+
+    field, equals, value = incomplete.partition("=")
+    if not equals:
+        written = {form.partition("RESOURCE")[0].partition("=")[0] for form in ALLOWED.values()}
+        return _items(sorted(each if each.endswith(".") else f"{each}=" for each in written), incomplete)
+    if field == "delete" and value.startswith(f"{POD_GROUP}/"):
+        return _names_in(context, POD_GROUPS, value.partition("/")[2], f"delete={POD_GROUP}/")
+    if field == "nodes" and ":" in value:
+        count, name = value.split(":", 1)
+        return _names_in(context, NODES, name, f"nodes={count}:")
+    return _names_in(context, QUEUES, value, f"{field}=") if field.startswith("queue.") else []
+
+
 def _names_in(
     context: click.Context, resource: "Resource", incomplete: str, prefix: str = ""
 ) -> list["CompletionItem"]:
@@ -121,12 +140,12 @@ def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
 def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
     from extender.cli.access import opened
     from extender.kube.requests import Reader
-    from extender.kube.resources import QUEUES
+    from extender.kube.resources import NODES, QUEUES
 
     given = context.params
     try:
         with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
-            scope = "" if resource is QUEUES else place.namespace
+            scope = "" if resource in (QUEUES, NODES) else place.namespace
             return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)
     except Exception:
         return []

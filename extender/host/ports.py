@@ -200,6 +200,7 @@ class Webhooks:
 # ---- TLS from files that another program renews, such as cert-manager, and the verbs' port with it. They are
 # read again when they change; until certificate and key match, the old ones are served.
 
+
 class CertificateFiles(Poller):
     """`serve` gets the files `names`; it raises ValueError or OSError if it cannot serve them."""
 

@@ -58,6 +58,22 @@ def test_names_are_those_of_the_cluster(town: Desk, typed: tuple[str, ...], foun
     assert offered(town, *typed) == found
 
 
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("p", ["priority="]),
+        ("queue.we", ["queue.weight="]),
+        ("queue.d", ["queue.deserved."]),
+        ("queue.weight=re", ["queue.weight=reports", "queue.weight=research"]),
+        ("delete=podgroup/", ["delete=podgroup/sweep"]),
+        ("minMember=", []),
+    ],
+)
+def test_terms_are_offered(town: Desk, typed: str, found: list[str]) -> None:
+    line = ["why", "--kubeconfig", str(town.kubeconfig), "sweep", "--what-if", typed]
+    assert list(completions(main, line)) == [*found, ":4"]
+
+
 def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
     front.workload("batch/v1", "Job", "test")

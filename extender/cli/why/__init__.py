@@ -6,16 +6,25 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.completion import complete_target
+from extender.cli.completion import complete_supposition, complete_target
 from extender.cli.kinds import Target, config_option, parsed
 from extender.cli.output import echo, output_flag, show_document
 
 
 @click.command()
 @click.argument("target", callback=parsed, metavar="NAME|KIND/NAME", shell_complete=complete_target)
+@click.option(
+    "--what-if",
+    "terms",
+    multiple=True,
+    metavar="TERM",
+    shell_complete=complete_supposition,
+    help="Say instead what would be decided if this held, such as nodes=+2, queue.weight=research:4,"
+    " minMember=3 or delete=podgroup/x; may be given several times. Nothing is written.",
+)
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
-def why(target: Target, output: str, **flags: Any) -> None:
+def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> None:
     """Say why something waits, and what would help.
 
     NAME is looked for among pods, groups, queues and workloads. KIND is pod, podgroup, queue, or a kind of
@@ -23,8 +32,12 @@ def why(target: Target, output: str, **flags: Any) -> None:
     them; the answer is then about the groups that its pods are in.
 
     It needs the permissions of a submitter: to read pods and podgroups of the namespace, and, for shares
-    and limits, queues.
+    and limits, queues. --what-if reads the pods, groups and nodes of the whole cluster.
     """
+    if terms:
+        from extender.cli.why.supposed import show_what_if
+
+        return show_what_if(Flags(**flags), target, terms, output)
     with opened(Flags(**flags)) as place:
         from extender.cli.why.subjects import answers
 

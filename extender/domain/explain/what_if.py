@@ -241,7 +241,7 @@ _FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapsho
 # ---- whose decisions differ
 
 
-class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
+class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How a group stands by one decision."""
 
     verdict: Verdict
@@ -251,7 +251,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     evicted: int = 0  # how many of its pods have to give their room to others
 
 
-class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A group, and how it stands with what is supposed and without."""
 
     group: GroupKey
@@ -305,7 +305,7 @@ def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
     return Outlook(decision.verdict, reason, message, decision.position, evicted)
 
 
-class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True):
+class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What would be decided at once if what is supposed held. `group`: what was asked about, also where
     nothing differs for it; None: nothing was. `others`: whose decisions differ."""
 

@@ -1,0 +1,188 @@
+"""The live cluster as decisions see it, by objects of the API server alone, read with their reader's rights:
+what a Muster would decide that has just read them, and, on a clock that is put forward, what once that ends
+which runs now. Nothing is written.
+
+What only a running Muster remembers is missing: how long groups ran that have ended, and failed starts."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration
+from extender.api.objects import cluster, queues
+from extender.api.objects.cluster import QuotaKind
+from extender.api.objects.pods import Pod
+from extender.api.workloads.runtimes import RuntimeName, runtime_kinds
+from extender.api.workloads.table import WORKLOADS
+from extender.cli.access import ClusterAccess
+from extender.cli.check.findings import Installation
+from extender.cli.settings import GivenSetting, resolve
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.queues.quotas import Quotas, plan_of
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, unit_of
+from extender.domain.snapshot.snapshot import Limits
+from extender.kube import resources
+from extender.kube.calls import MARKS_POLICY, ApiClient
+from extender.kube.errors import ApiError, Forbidden, NotFound
+from extender.kube.resources import Resource, resource_of
+
+T = TypeVar("T")
+_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
+_GROUPS_OF_OTHERS = (
+    (resources.PLUGINS_POD_GROUPS, queues.PluginsPodGroup),
+    (resources.NATIVE_POD_GROUPS, queues.NativePodGroup),
+    (resources.ALPHA_POD_GROUPS, queues.AlphaPodGroup),
+)
+_POLICY = (
+    "scheduler_names",
+    "volcano_jobs",
+    "auto_groups",
+    "window",
+    "bind_deadline",
+    "manage_jobs",
+    "unmanaged_namespaces",
+    "unmanaged_kinds",
+    "max_queue_depth",
+    "oversell",
+    "reservations",
+    "usage_half_life",
+    "quota_sources",
+)  # settings that decisions depend on
+NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
+
+
+class LiveCluster:
+    """`notes`: what could not be read, and what that may change."""
+
+    def __init__(self, place: ClusterAccess) -> None:
+        self._place, self.notes = place, list[str]()
+        self.settings = self._settings()
+        self._begun, self._clock = time.time(), 0.0
+        self.ledger = Ledger(
+            Ownership(frozenset(self.settings.scheduler_names), self.settings.auto_groups == "on"),
+            Limits(
+                window=self.settings.window,
+                oversell=self.settings.oversell,
+                reservations=self.settings.reservations,
+                usage_half_life=self.settings.usage_half_life,
+                start_deadline=self.settings.bind_deadline,
+            ),
+            clock=lambda: self._clock,
+            wall_clock=lambda: self._begun + self._clock,
+            jobs=JobRules(
+                self.settings.manage_jobs,
+                frozenset(self.settings.unmanaged_namespaces),
+                frozenset(self.settings.unmanaged_kinds),
+            ),
+        )
+        self._read()
+
+    def decide(self) -> Decisions:
+        """What holds at the moment of the clock."""
+        decisions = decide(self.ledger.snapshot(), self.ledger.decisions)
+        self.ledger.publish(decisions)
+        return decisions
+
+    # ---- reading
+
+    def _settings(self) -> Configuration:
+        """Those of the installation, as far as its workload says them."""
+        site, self._is_installed = Installation(self._place._replace(namespace="")), True
+        try:
+            self._is_installed = bool(site.workloads)
+            serving = site.first
+            given = {
+                row.field: GivenSetting(
+                    row.flag, serving.settings(row.field) if row.repeatable else serving.setting(row.field)
+                )
+                for row in SETTINGS
+                if row.field in _POLICY
+            }
+            return resolve(given)
+        except (ApiError, InvalidConfiguration):
+            self.notes.append(NO_SETTINGS)
+            return Configuration()
+
+    def _read(self) -> None:
+        """Pods last: whether they are ours, and in which queue, depends on all the rest."""
+        intake = self.ledger.intake
+        with suppress(Forbidden):
+            intake.trust_marks(ApiClient(self._place.connection).enforces(MARKS_POLICY))
+        if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` runs them, too
+            intake.leave_jobs(())
+        needed: Sequence[tuple[Resource, type[Any], Any]] = (
+            (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),
+            (resources.PRIORITY_CLASSES, cluster.PriorityClass, intake.set_priority_class),
+            (resources.QUEUES, queues.Queue, intake.set_queue),
+            (resources.NODES, cluster.Node, intake.set_node),
+            (resources.POD_GROUPS, queues.PodGroup, intake.set_group),
+        )
+        optional: Sequence[tuple[Resource, type[Any], Any]] = (
+            (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
+            (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
+            (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
+            *((resource, kind, intake.set_group) for resource, kind in _GROUPS_OF_OTHERS),
+            *((resource, cluster.Workload, intake.set_owner) for resource in _OWNERS),
+        )
+        for resource, kind, put in needed:
+            for obj in self._place.reader.list(resource, "", kind):
+                put(obj)
+        for resource, kind, put in optional:
+            for obj in self._listed(resource, kind):
+                put(obj)
+        self._read_quotas()
+        self._read_jobs()
+        for pod in self._place.reader.list(resources.PODS, "", Pod):
+            self.ledger.pods.set(pod)
+
+    def _read_quotas(self) -> None:
+        found = {
+            name: self._listed(*resources.QUOTAS[name])
+            for name in QuotaKind
+            if name in self.settings.quota_sources
+        }
+        kinds = (QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA, QuotaKind.RESOURCE_QUOTA)
+        plan = plan_of(Quotas(*(found.get(kind, []) for kind in kinds)), self.settings.max_queue_depth)
+        self.ledger.intake.set_quota_namespaces(plan.namespaces)
+
+    def _read_jobs(self) -> None:
+        """A job waits as a whole where Muster has made its group; all say how many pods start together."""
+        intake, served = self.ledger.intake, self._served()
+        rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served]
+        for kind in runtime_kinds(rows):
+            for runtime in self._listed(resource_of(kind), JobRuntime):
+                meta = runtime.metadata
+                intake.set_runtime(RuntimeName(kind.kind, meta.namespace, meta.name), runtime.spec)
+        for row in rows:
+            if not (row.manageable or row.makes_groups):
+                continue
+            name = JobKind(*row.key)
+            for job in self._listed(resource_of(row), AnyJob):
+                unit = self.ledger.registry.groups.get(unit_of(name, job.metadata))
+                is_managed = row.manageable and unit is not None and unit.record is not None
+                known = intake.set_job(name, job) if is_managed else None
+                if row.makes_groups:
+                    intake.set_maker(name, job, known)
+
+    def _served(self) -> set[str]:
+        """The API groups with their versions."""
+        found = self._place.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
+        return {
+            version["groupVersion"]
+            for group in found.get("groups") or ()
+            for version in group.get("versions") or ()
+        }
+
+    def _listed(self, resource: Resource, kind: type[T]) -> list[T]:
+        """None of a kind that the cluster does not serve; what may not be read is noted."""
+        try:
+            return self._place.reader.list(resource, "", kind)
+        except NotFound:
+            return []
+        except Forbidden:
+            self.notes.append(f"You may not list {resource.plural} of all namespaces: they count as absent.")
+            return []

@@ -1,0 +1,144 @@
+"""`muster why --what-if`: what would be decided, by what its user may read; and terms that make no sense."""
+
+import json
+
+import pytest
+
+from extender.api.keys import GATE
+from extender.sim.apiserver.kinds import DEPLOYMENTS, NODES, PODS
+from extender.sim.kubelets import node
+from tests.cli.desk import Desk
+from tests.pages.town import settle
+
+
+def with_node(desk: Desk, name: str, cpu: str = "8") -> None:
+    made = node(name, cpu, "64Gi")
+    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """Of the eight cores of n0, fit has four, and block has all of n1; sweep wants 8, job/train 16."""
+    with_node(settle(desk), "n0")
+    with_node(desk, "n1")
+    desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")
+    for namespace in ("team", "other"):
+        desk.namespace(namespace)
+    return desk
+
+
+def said(answer: str) -> str:
+    return " ".join(answer.split())
+
+
+def test_a_term_that_helps(town: Desk) -> None:
+    assert (
+        town.output("why", "podgroup/sweep", "--what-if", "nodes=+1")
+        == """\
+If nodes=+1, team/sweep would start now. Without that, it waits: NoRoom.
+
+Of others:
+  team/job/train would still wait, at position 1 instead of 2: NoRoom.
+"""
+    )
+
+
+def test_one_that_does_not(town: Desk) -> None:
+    answer = said(town.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
+    assert answer.startswith(
+        "If queue.priority=research:9, team/sweep would still wait: NoRoom. The suitable nodes do not have"
+        " enough room now. cpu: 8 needed, 4 left on suitable nodes;"
+    )
+
+
+def test_whose_room_it_would_be(town: Desk) -> None:
+    answer = said(town.output("why", "sweep", "--what-if", "queue.weight=research:9"))
+    assert "team/sweep would still wait: Reclaiming instead of NoRoom." in answer
+    assert answer.endswith(
+        "Of others: team/block would go on running, and give up the room of 4 of its pods."
+    )
+
+
+def test_terms_together_and_who_pays_for_them(town: Desk) -> None:
+    terms = ("--what-if", "nodes=+1:n0", "--what-if", "delete=podgroup/fit", "--what-if", "priority=9")
+    answer = said(town.output("why", "job/train", *terms))
+    assert answer.startswith(
+        "If nodes=+1:n0 and delete=podgroup/fit and priority=9, team/job/train would start now."
+    )
+    answer = said(town.output("why", "job/train", "--what-if", "priority=9"))
+    assert "team/job/train would still wait, at position 1 instead of 2: NoRoom" in answer
+    assert "Of others: team/sweep would still wait, at position 2 instead of 1" in answer
+
+
+def test_what_programs_read(town: Desk) -> None:
+    found = json.loads(town.output("why", "sweep", "--what-if", "nodes=+1", "-o", "json"))
+    assert found["terms"] == ["nodes=+1"]
+    assert found["group"]["group"] == "team/sweep"
+    assert found["group"]["change"] == "starts"
+    assert found["group"]["before"]["reason"] == "NoRoom"
+    assert found["group"]["after"] == {"verdict": "Starting"}
+
+
+def test_a_pod_without_a_group(town: Desk) -> None:
+    town.pod(
+        "alone", gates=(GATE,), spec={"containers": [{"name": "m", "resources": {"requests": {"cpu": "7"}}}]}
+    )
+    assert "would start now" in town.output("why", "pod/alone", "--what-if", "delete=podgroup/fit")
+
+
+def test_nothing_is_written(town: Desk) -> None:
+    before = town.store.listing(PODS)[1]
+    town.output("why", "sweep", "--what-if", "nodes=+3", "--what-if", "delete=podgroup/fit")
+    assert town.store.listing(PODS)[1] == before
+
+
+@pytest.mark.parametrize(
+    ("target", "term", "says"),
+    [
+        ("sweep", "node=1", "--what-if: 'node=1': allowed is nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
+        (
+            "sweep",
+            "nodes=+many",
+            "--what-if: 'nodes=+many': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a",
+        ),
+        ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': there is no queue lab"),
+        (
+            "queue/research",
+            "nodes=+1",
+            "--what-if: queue/research is no group, and in none; allowed is one group",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_named(town: Desk, target: str, term: str, says: str) -> None:
+    assert f"Error: {says}" in town.refuses("why", target, "--what-if", term, status=2)
+
+
+def test_a_term_is_judged_before_the_cluster_is_asked(desk: Desk) -> None:
+    desk.kubeconfig.write_text("{}")
+    assert "'x': allowed is" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
+
+
+@pytest.mark.parametrize("plural", ["pods", "nodes", "podgroups", "priorityclasses"])
+def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, plural: str) -> None:
+    town.lock((plural, ""))
+    says = town.refuses("why", "podgroup/sweep", "--what-if", "nodes=+1")
+    assert says.startswith("--what-if takes the right to list nodes, namespaces")
+
+
+def test_what_counts_as_absent_is_noted(town: Desk) -> None:
+    town.lock(("localqueues", ""))
+    answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
+    assert answer.endswith("You may not list localqueues of all namespaces: they count as absent.")
+
+
+def test_settings_are_those_of_the_installation(town: Desk) -> None:
+    """A window of three holds less than sweep's four members."""
+    container = {"name": "muster", "image": "i", "args": ["serve", "--window=3"]}
+    meta = {
+        "name": "muster",
+        "namespace": "kube-muster",
+        "labels": {"app.kubernetes.io/part-of": "kube-muster"},
+    }
+    town._put(DEPLOYMENTS, meta, {"spec": {"template": {"spec": {"containers": [container]}}}})
+    answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
+    assert "would still wait: TooLargeForWindow" in answer
