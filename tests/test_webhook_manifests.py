@@ -81,7 +81,7 @@ def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() ->
     groups = {
         (name, "podgroups") for name in ("scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
     }
-    assert jobs | groups | {("", "pods")} <= sent
+    assert jobs | groups | {("", "pods"), ("batch.volcano.sh", "cronjobs")} <= sent
     assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in noted)
 
 

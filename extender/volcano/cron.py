@@ -17,6 +17,7 @@ from extender.api.durations import moment, timestamp_at
 from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
 from extender.api.workloads.operators import VOLCANO_JOB
+from extender.domain.model.queue_of_group import noted_use, use_note
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
 from extender.volcano.states import JobPhase, phase_of
@@ -151,8 +152,10 @@ def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
-    # A right that Muster's account would vouch for is not its author's.
+    # The right of whoever wrote the CronJob is noted on it, not in what anybody may write into its template.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
+    if queue := noted_use(meta, "CronJob"):
+        annotations |= use_note(queue, VOLCANO_JOB.kind)
     owner = {"apiVersion": JOB_VERSION, "kind": "CronJob", "name": meta.name, "uid": meta.uid}
     metadata = {
         "name": f"{meta.name}-{int(at) // 60}",

@@ -26,7 +26,7 @@ from extender.api.admission import (
 from extender.api.keys import DEFAULT_SCHEDULER
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
-from extender.api.objects.volcano import VolcanoJob
+from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
     Subject,
@@ -85,6 +85,7 @@ _MOST = 4096  # answers kept
 _ACCOUNTS = "system:serviceaccount:"
 _OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH = "batch"
+_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # enters a queue by the Jobs that it makes
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
@@ -323,7 +324,9 @@ class AdmissionRules:
         if request.operation == UPDATE:
             return ReviewOutcome(judge_change(read(request.old_object, VolcanoJob), job) if runs else [])
         to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
-        faults = entry.judge(to, self._job_entry(), subject(request.user_info))
+        # Those that Muster makes itself are its CronJobs', and wait where these have no note.
+        is_ours = request.user_info.username.startswith(_OURS)
+        faults = entry.judge(to, self._job_entry(), *([] if is_ours else [subject(request.user_info)]))
         own = judge_new(job) if runs else judge_gang(spec)
         return ReviewOutcome([*own, *faults], warnings=job_warnings(job) if runs else [])
 
@@ -354,12 +357,15 @@ class AdmissionRules:
             queue = read(request.object, NewPodGroup).spec.queue
             to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
         else:
-            version = f"{kind.group}/{kind.version}"
-            named = queue_named_by(JobKind(version, kind.kind), job, self._ledger.intake.jobs.table)
-            to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, named, known))
+            of, made = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
+            if of == _CRON_JOB:
+                template = read(request.object, CronJob).spec.job_template
+                of, made = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
+            named, own = queue_named_by(of, made, self._ledger.intake.jobs.table), made.metadata
+            to = entry.destination(lambda known: destination_of_group(own, meta.namespace, named, known))
             if kind.group == _BATCH:
-                template = _placed(read(request.object, Job).pod, request)
-                users = asked_about_template(template, request.user_info)
+                pod = _placed(read(request.object, Job).pod, request)
+                users = asked_about_template(pod, request.user_info)
         if to is None or not users or not entry.is_restricted(to):
             return ReviewOutcome()
         if faults := entry.judge_use(to, *users):

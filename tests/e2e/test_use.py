@@ -20,9 +20,9 @@ from tests.e2e.harness.jobs import job
 from tests.e2e.harness.jobset import JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
-from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS
+from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, VOLCANO_CRON_JOBS, VOLCANO_JOBS
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed
+from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, task
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("job_rights")
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
+FORGED = "the annotation kube-muster.io/may-use says that its author may use queue vip, which is not so"
 
 
 class Tenants(NamedTuple):
@@ -145,8 +146,7 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
     vouched = ((JOBS, "j", "Job"), (POD_GROUPS, "g", "PodGroup"), (PODS, "plain", "Pod"))
     for resource, name, kind in vouched:
         note = {"metadata": {"annotations": {MAY_USE: f"vip/{kind}"}}}
-        say = "the annotation kube-muster.io/may-use says that its author may use queue vip, which is not so"
-        assert say in refusal(partial(bob.patch, resource, name, note, stage.namespace))
+        assert FORGED in refusal(partial(bob.patch, resource, name, note, stage.namespace))
         alice.patch(resource, name, note, stage.namespace)
     stage.jobs.wait_pods("j", 1, "Running")
     stage.wait_phase(["member", "plain"])
@@ -225,3 +225,33 @@ def test_muster_makes_the_pods_of_volcano_jobs_by_the_rights_of_their_authors(
         bobs.create("bobs", queue="vip")
     alices.create("alices", queue="vip")
     alices.wait_pods("alices", 2, "Running")
+
+
+@pytest.mark.usefixtures("volcano_kinds", "judge")
+def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, tenants: Tenants) -> None:
+    alice, bob = tenants
+    alices, bobs = (VolcanoJobs(each, stage.namespace, stage.kubelet) for each in tenants)
+    alices.create_cron("alices", queue="vip")
+    bobs.create_cron("bobs", queue="vip")
+    alices.wait_pods(alices.made_by_cron("alices"), 2, "Running")
+    waits = bobs.group(bobs.made_by_cron("bobs"))
+    stage.wait_group(waits)
+    stage.wait_reason(waits, "QueueNotAllowed")
+    # Nor may he say so himself, change what Alice's makes, or make it in its name.
+    note = {"metadata": {"annotations": {MAY_USE: "vip/CronJob"}}}
+    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "bobs", note, stage.namespace))
+    changed = {"spec": {"jobTemplate": {"spec": {"maxRetry": 7}}}}
+    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "alices", changed, stage.namespace))
+    alice.patch(VOLCANO_CRON_JOBS, "alices", changed, stage.namespace)
+    cron = alice.get(VOLCANO_CRON_JOBS, "alices", stage.namespace)["metadata"]
+    assert cron["annotations"][MAY_USE] == "vip/CronJob"
+    owner = {"apiVersion": VERSION, "kind": "CronJob", "name": cron["name"], "uid": cron["uid"]}
+    meta: Json = {"name": "forged", "namespace": stage.namespace, "annotations": {MAY_USE: "vip/Job"}}
+    meta |= {"ownerReferences": [{**owner, "controller": True}]}
+    forged = {
+        "apiVersion": VERSION,
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {"queue": "vip", "tasks": [task()]},
+    }
+    assert FORGED in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))

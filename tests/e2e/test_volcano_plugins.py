@@ -6,7 +6,6 @@ The jobs are those of Volcano's guides to its plugins, by names, tasks, flags an
 import json
 from base64 import b64decode
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -228,27 +227,9 @@ def said(stage: Stage, about: str, reason: str = "") -> str:
 
 
 def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs: VolcanoJobs) -> None:
-    """The minute that is due is in the past: its status says that the one before was the last."""
-    template = {"spec": {"schedulerName": "volcano", "tasks": [task()], "minAvailable": 1}}
-    spec = {"schedule": "* * * * *", "successfulJobsHistoryLimit": 0, "jobTemplate": template}
-    meta = {"name": "cron", "namespace": stage.namespace}
-    cron = stage.api.create(
-        VOLCANO_CRON_JOBS,
-        {"apiVersion": VERSION, "kind": "CronJob", "metadata": meta, "spec": {**spec, "suspend": True}},
-    )
-    last = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    stage.api.patch(
-        VOLCANO_CRON_JOBS, "cron", {"status": {"lastScheduleTime": last}}, stage.namespace, sub="status"
-    )
-    stage.api.patch(VOLCANO_CRON_JOBS, "cron", {"spec": {"suspend": False}}, stage.namespace)
-
-    def active() -> list[str]:
-        status = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace).get("status") or {}
-        return [each["name"] for each in status.get("active") or ()]
-
-    wait_for(active, what="a Job")
-    stage.api.patch(VOLCANO_CRON_JOBS, "cron", {"spec": {"suspend": True}}, stage.namespace)
-    job = active()[0]
+    last = jobs.create_cron("cron", task(), minAvailable=1)
+    job = jobs.made_by_cron("cron")
+    cron = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace)
     made = stage.api.get(VOLCANO_JOBS, job, stage.namespace)["metadata"]
     assert made["ownerReferences"][0]["uid"] == cron["metadata"]["uid"]
     jobs.wait_pods(job, 2, "Running")

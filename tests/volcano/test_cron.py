@@ -169,13 +169,20 @@ def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
     assert (after.create, after.due_at) == (None, plan.due_at)
 
 
-def test_the_right_of_its_author_to_a_queue_is_not_vouched_for_by_who_makes_the_job() -> None:
-    noted = JobTemplate(Meta(annotations={MAY_USE: "vip/Job", "own": "1"}), {"queue": "vip"})
-    written = cron(last="2026-01-01T11:55:00Z")
-    written = replace(written, spec=replace(written.spec, job_template=noted))
+@pytest.mark.parametrize(
+    ("noted", "passed_on"),
+    [(None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None)],
+)
+def test_its_jobs_have_the_right_that_is_noted_on_it_and_not_in_its_template(
+    noted: str | None, passed_on: str | None
+) -> None:
+    template = JobTemplate(Meta(annotations={MAY_USE: "any/Job", "own": "1"}), {"queue": "vip"})
+    written = cron(last="2026-01-01T11:55:00Z", job_template=template)
+    notes = {} if noted is None else {MAY_USE: noted}
+    written = replace(written, metadata=replace(written.metadata, annotations=notes))
     made = cron_plan(written, [], at(NOON) + 2).create
     assert made is not None
-    assert MAY_USE not in made["metadata"]["annotations"]
+    assert made["metadata"]["annotations"].get(MAY_USE) == passed_on
     assert made["metadata"]["annotations"]["own"] == "1"
 
 

@@ -16,6 +16,7 @@ PLUGINS = {"group": "scheduling.x-k8s.io", "version": "v1alpha1", "kind": "PodGr
 BATCH = {"group": "batch", "version": "v1", "kind": "Job"}
 JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 VOLCANO = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
+CRON_JOB = {**VOLCANO, "kind": "CronJob"}
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
 
 
@@ -27,6 +28,10 @@ def in_template(value: str) -> Json:
     """A JobSet whose pods name a queue."""
     template = {"spec": {"template": pod(value)}}
     return {"metadata": {"name": "x"}, "spec": {"replicatedJobs": [{"name": "w", "template": template}]}}
+
+
+def cron_job(**template: Json) -> Json:
+    return {"metadata": {"name": "x"}, "spec": {"jobTemplate": template}}
 
 
 @pytest.fixture
@@ -66,6 +71,11 @@ def noted(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more
         (named(value="not-there"), JOB_SET, ""),
         ({"metadata": {"name": "x"}, "spec": {"queue": "vip"}}, VOLCANO, "vip/Job"),
         (named(), VOLCANO, ""),  # whose spec alone names its queue
+        (cron_job(spec={"queue": "vip"}), CRON_JOB, "vip/CronJob"),
+        (cron_job(spec={"queue": "open"}), CRON_JOB, ""),
+        (cron_job(metadata={"labels": {LOCAL_QUEUE: "lq"}}), CRON_JOB, "vip/CronJob"),
+        (cron_job(metadata={"annotations": {QUEUE: "vip"}}), CRON_JOB, ""),
+        ({**cron_job(), **named(LOCAL_QUEUE, "lq", "labels")}, CRON_JOB, ""),  # its Jobs do not name it
     ],
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -88,6 +98,15 @@ def test_neither_muster_nor_controllers_lend_their_own_rights(desk: Desk) -> Non
     assert noted(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
     assert noted(desk, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
     assert noted(desk, pod_group("vip"), GROUP) == ""
+
+
+def test_a_job_that_muster_makes_for_a_cron_job_is_not_judged_by_its_own_right(desk: Desk) -> None:
+    """It waits where its CronJob has no note."""
+    muster = {"username": "system:serviceaccount:kube-muster:muster"}
+    made = {"metadata": {"name": "x"}, "spec": {"queue": "vip", "tasks": [{"replicas": 1}]}}
+    assert desk.faults("/jobs/validate", made, kind=VOLCANO, userInfo=muster) == []
+    desk.roles.granted = set()
+    assert desk.faults("/jobs/validate", made, kind=VOLCANO) == ["UseNotGranted"]
 
 
 def test_a_note_that_is_there_already_stays(desk: Desk) -> None:

@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.resources import COMMANDS, LEASES, POD_GROUPS, PODS, VOLCANO_JOBS
+from tests.e2e.harness.resources import COMMANDS, LEASES, POD_GROUPS, PODS, VOLCANO_CRON_JOBS, VOLCANO_JOBS
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 
 Json = dict[str, Any]
@@ -68,6 +68,42 @@ class VolcanoJobs:
             "spec": {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec},
         }
         return self.client.create(VOLCANO_JOBS, written)
+
+    def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
+        """A CronJob with one that is due: `spec` is of the Job. Returns when it was scheduled last, which its
+        status says: some minutes ago."""
+        job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
+        written = {
+            "apiVersion": VERSION,
+            "kind": "CronJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "schedule": "* * * * *",
+                "successfulJobsHistoryLimit": 0,
+                "jobTemplate": {"spec": job},
+                "suspend": True,
+            },
+        }
+        self.client.create(VOLCANO_CRON_JOBS, written)
+        last = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = {"status": {"lastScheduleTime": last}}
+        self.client.patch(VOLCANO_CRON_JOBS, name, status, self.namespace, sub="status")
+        self._suspend_cron(name, False)
+        return last
+
+    def made_by_cron(self, name: str) -> str:
+        """The name of its Job; it makes no more."""
+
+        def active() -> list[str]:
+            status = self.client.get(VOLCANO_CRON_JOBS, name, self.namespace).get("status") or {}
+            return [each["name"] for each in status.get("active") or ()]
+
+        wait_for(active, what=f"a Job of CronJob {name}")
+        self._suspend_cron(name, True)
+        return active()[0]
+
+    def _suspend_cron(self, name: str, suspend: bool) -> None:
+        self.client.patch(VOLCANO_CRON_JOBS, name, {"spec": {"suspend": suspend}}, self.namespace)
 
     def get(self, name: str) -> Json:
         return self.client.get(VOLCANO_JOBS, name, self.namespace)
