@@ -3,7 +3,8 @@
 A pod that was created counts from the API server's answer on, and one that was deleted as being deleted: so
 a watch that lags has nothing made or deleted twice. Pods are told by the UID of their owner, whatever their
 names; they may be seen before it, and stay until they have gone. Anybody can write any UID into a pod of
-their own, so those of other namespaces are none of its.
+their own, so those of other namespaces are none of its, nor those with another name than their task and
+index give: of a job that has all its pods nobody else can make one.
 """
 
 import threading
@@ -21,7 +22,7 @@ from extender.domain.model.ownership import controller_of
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.reflector import Removed
-from extender.volcano.pods import JobPod, pod_of
+from extender.volcano.pods import JobPod, pod_name, pod_of
 
 _SHOWN = 60.0  # seconds after which the watch must have shown a pod that was created: it came and went unseen
 
@@ -191,8 +192,10 @@ class VolcanoCopies:
                 self._tidy(uid)
 
     def _is_of(self, uid: Uid, pod: JobPod) -> bool:
-        job = self._jobs.get(uid)
-        return job is None or job.metadata.namespace == pod.namespace
+        if (job := self._jobs.get(uid)) is None:
+            return True
+        meta = job.metadata
+        return (pod.namespace, pod.name) == (meta.namespace, pod_name(meta.name, pod.task, pod.index))
 
     def _tidy(self, uid: Uid) -> None:
         if self._pods[uid].empty:

@@ -111,7 +111,8 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
         if not pod.deleting:
             by_task[pod.task].append(pod)
     for task in job.spec.tasks:
-        yield from _of_task(task, by_task[task.name], job.status.version)
+        wanted = [pod for pod in by_task[task.name] if pod.index < task.replicas]
+        yield from _of_task(task, wanted, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
     # The group may still say so of pods that are gone, while what takes their place is on its way to a node.

@@ -165,15 +165,17 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """As it is, in phase Pending if it has none that is known, with what follows from its spec.
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
-    done by it. Or somebody has reset it: then it is as it was."""
+    done by it. Or somebody has reset it: then it is as it was. Those that it does not want say nothing."""
+    replicas = {task.name: task.replicas for task in job.spec.tasks}
+    wanted = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
     resources = notes_of(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     status = replace(
         job.status,
         min_available=job.spec.min_available or 0,
         controlled_resources=resources or None,
-        version=max(job.status.version, *(pod.version for pod in pods), 0),
-        retry_count=max(job.status.retry_count, *(pod.retry for pod in pods), 0),
+        version=max(job.status.version, *(pod.version for pod in wanted), 0),
+        retry_count=max(job.status.retry_count, *(pod.retry for pod in wanted), 0),
     )
     phase = phase_of(status.state.phase)
     return status if phase == status.state.phase else moved(status, phase, now)

@@ -130,13 +130,18 @@ def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> No
     assert copies.kept() == 0
 
 
-def test_pods_of_other_namespaces_are_none_of_its_whoever_they_say_their_owner_is() -> None:
+@pytest.mark.parametrize(
+    ("name", "namespace"), [("job-work-0", "elsewhere"), ("job-work-1", "ns"), ("other-work-0", "ns")]
+)
+def test_pods_that_are_not_where_or_called_as_its_own_are_none_of_its_whoever_their_owner_is(
+    name: str, namespace: str
+) -> None:
     copies = Told()
-    copies.upsert(pod("forged", phase="Succeeded", namespace="elsewhere"))
+    copies.upsert(pod(name, uid="forged", phase="Succeeded", namespace=namespace))
     copies.put(VolcanoJob(Meta("job", "ns", JOB)))
-    copies.upsert(pod("a"))
-    assert copies.names() == ["a"]
-    copies.remove(gone("forged"))
+    copies.upsert(pod("job-work-0"))
+    assert [found.uid for found in copies.pods_of(JOB)] == ["uid-job-work-0"]
+    copies.remove(Removed(namespace, name, "forged"))
     assert copies.losses == []
 
 

@@ -8,6 +8,7 @@ from extender.api.durations import timestamp_at
 from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolumeSpec
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Plan
+from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest
 from extender.volcano.states import Action
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
@@ -217,6 +218,14 @@ def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
     assert names(look(given, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
     outdated = job(status=in_phase("Restarting", "RestartTask", "w: it failed", retry_count=1))
     assert names(look(outdated, pod(0), pod(1, retry=1)).deletes) == ["j-w-0"]
+
+
+@pytest.mark.parametrize("forged", [pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9)])
+def test_what_a_pod_says_that_the_job_does_not_want_counts_for_nothing(forged: JobPod) -> None:
+    given = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
+    found = look(given, pod(0), pod(1), forged)
+    assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Running", 0, 0)
+    assert names(found.deletes) in ([], [forged.name])
 
 
 def test_resume_keeps_what_has_ended() -> None:
