@@ -17,7 +17,7 @@ from extender.api.durations import as_seconds
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
-from extender.api.workloads.operators import MOST_TASKS
+from extender.api.workloads.operators import excesses
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of
 from extender.volcano.pods import pod_name
@@ -87,9 +87,16 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 def judge_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "got none; allowed is at least one task")]
-    if (count := len(job.spec.tasks)) > MOST_TASKS:
-        return [Fault(Code.JOB_NOT_VALID, "spec.tasks", f"got {count}; allowed are {MOST_TASKS}")]
-    return list(islice(_faults(_named(job)), _MOST))
+    too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
+    return too_much[:_MOST] or list(islice(_faults(_named(job)), _MOST))
+
+
+def is_too_large(job: VolcanoJob) -> bool:
+    return any(_excesses(job))
+
+
+def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
+    return excesses([task.template for task in job.spec.tasks], job.spec.volumes or ())
 
 
 def judge_gang(spec: VolcanoJobSpec) -> list[Fault]:

@@ -23,6 +23,15 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import owned
 
+_MOST_TOLD = 100_000  # hosts in all containers of a pod: with more the API server does not take it
+
+
+def _told_too_much(job: VolcanoJob) -> Iterator[str]:
+    """Where each container would be told all hosts."""
+    containers_of = [items_at(task.template, "spec", "containers") for task in job.spec.tasks]
+    if (told := job.spec.members * max(map(len, containers_of), default=0)) > _MOST_TOLD:
+        yield f"left out, as the containers of a pod would be told {told} hosts; allowed are {_MOST_TOLD}"
+
 
 class Framework(Plugin, frozen=True):
     """A plugin that has a task lead the others."""
@@ -83,9 +92,12 @@ class TensorFlow(Plugin, frozen=True):
     evaluator: str = "evaluator"
     port: Port = 2222
 
+    def faults(self, job: VolcanoJob) -> Iterator[str]:
+        return _told_too_much(job)
+
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         """A single process needs none."""
-        if job.spec.members <= 1:
+        if job.spec.members <= 1 or any(_told_too_much(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
         cluster = {
@@ -112,12 +124,16 @@ class Mpi(Framework, frozen=True):
     def leader(self) -> str:
         return self.worker
 
+    def faults(self, job: VolcanoJob) -> Iterator[str]:
+        yield from (*super().faults(job), *_told_too_much(job))
+
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        workers = job.spec.task(self.worker)
+        workers = job.spec.task(self.worker) if task.name == self.master else None
+        told = ",".join(hosts(job, workers)) if workers is not None and not any(_told_too_much(job)) else None
         for container in containers(pod):
             open_port(container, self.port, "mpijob-port")
-            if task.name == self.master and workers is not None:
-                put_env(container, {"name": "MPI_HOST", "value": ",".join(hosts(job, workers))})
+            if told is not None:
+                put_env(container, {"name": "MPI_HOST", "value": told})
 
 
 class Ray(Framework, frozen=True, rename="camel"):

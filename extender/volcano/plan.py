@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
-from extender.api.workloads.operators import MOST_TASKS
 from extender.domain.model.reasons import EventReason
-from extender.volcano.admission import job_warnings, judge_new, with_defaults
+from extender.volcano.admission import is_too_large, job_warnings, judge_new, with_defaults
 from extender.volcano.creations import Creations, PodToCreate, lacking
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
@@ -193,7 +192,7 @@ def _lacking(view: JobView, status: JobStatus) -> Creations:
     """Nothing while it restarts: its pods from before that are still to go."""
     if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
-    if len(view.job.spec.tasks) > MOST_TASKS:
+    if is_too_large(view.job):
         return Creations()
     return lacking(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 

@@ -73,9 +73,10 @@ class Svc(Plugin, frozen=True):
         spec["subdomain"] = spec.get("subdomain") or job.metadata.name
         mount(pod, {"name": told, "configMap": {"name": told}}, mountPath=_HOSTS_PATH)
         if self.inject_hosts_env:
-            names = [name for task in job.spec.tasks for name in _variables(task)]
+            names = (name for task in job.spec.tasks for name in _variables(task))
+            variables = [_from_config_map(name, told) for name in names]
             for container in containers(pod):
-                put_env(container, *(_from_config_map(name, told) for name in names))
+                put_env(container, *variables)
 
     @staticmethod
     def _lists(job: VolcanoJob) -> dict[str, str]:

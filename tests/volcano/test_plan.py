@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from extender.api.durations import timestamp_at
-from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolumeSpec
+from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolcanoJob, VolumeSpec
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Plan
 from extender.volcano.pods import JobPod
@@ -22,6 +23,9 @@ def asked(action: Action, **more: Any) -> JobRequest:
     return JobRequest(action, message="somebody asked", **more)
 
 
+WIDE = {"containers": [{}] * 60, "initContainers": [{}] * 5}
+
+
 # ---- it begins
 
 
@@ -32,11 +36,26 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
     assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
 
 
-def test_one_of_too_many_tasks_that_came_past_admission_gets_no_pods() -> None:
-    """Each look at it would go through them all."""
-    found = look(job(*(task(f"t{n}", 1) for n in range(257))))
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),
+        (
+            job(replace(task("w", 1), template={"spec": WIDE})),
+            "spec.tasks[0].template.spec.containers: got 65; allowed are 64",
+        ),
+        (
+            job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
+            "spec.volumes: got 257; allowed are 256",
+        ),
+    ],
+    ids=["tasks", "containers", "volumes"],
+)
+def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(given: VolcanoJob, told: str) -> None:
+    """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
+    found = look(given, claims={"claim": False})
     assert found.creates == ()
-    assert "spec.tasks: got 257; allowed are 256" in found.remarks[0].message
+    assert told in found.remarks[0].message
 
 
 def test_a_phase_that_nobody_knows_becomes_pending() -> None:

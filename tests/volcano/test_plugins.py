@@ -398,3 +398,11 @@ def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
     msgspec.json.encode([made, *objects_of(asked), ssh_secret(asked, lambda: KEYS)])
     names = [(each["kind"], each["metadata"]["name"]) for each in objects_of(asked)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "mpi"])
+def test_containers_that_would_be_told_too_many_hosts_are_told_none(name: str) -> None:
+    wide = job({name: []}, {"worker": 2000, "master": 1}, containers=[{"name": f"c{n}"} for n in range(60)])
+    text = "left out, as the containers of a pod would be told 120060 hosts; allowed are 100000"
+    assert plugins_of(wide).faults == (f"plugin {name}: {text}",)
+    assert not env(wide, "master", 0).keys() & {"TF_CONFIG", "MPI_HOST"}

@@ -9,6 +9,7 @@ memory, and above that a tenth of it for the JVM or two fifths for Python and R,
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from extender.api.keys import DEFAULT_QUEUE, STARTED
@@ -48,15 +49,27 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
     return {**given, "metadata": {**meta, "annotations": named, "labels": labelled}, "spec": spec}
 
 
-MOST_TASKS = 256  # of a Volcano Job: each look at it goes through them all
+_MOST_TASKS, _MOST_VOLUMES, _MOST_CONTAINERS = 256, 256, 64
+
+
+def excesses(templates: Sequence[Any], volumes: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """What a Volcano Job has too many of: the field, and how many. Each look at it goes through its tasks;
+    each container of its pods gets all volumes and, from plugins, variables for each task."""
+    counts = [("spec.tasks", len(templates), _MOST_TASKS), ("spec.volumes", len(volumes), _MOST_VOLUMES)]
+    for place, template in enumerate(templates[:_MOST_TASKS]):
+        kinds = ("containers", "initContainers")
+        containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
+        counts.append((f"spec.tasks[{place}].template.spec.containers", containers, _MOST_CONTAINERS))
+    return ((field, f"got {n}; allowed are {most}") for field, n, most in counts if n > most)
 
 
 def volcano_tasks(job: Json) -> Json:
     """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority.
     Raises ValueError if there are too many, or a number is none."""
     spec, tasks = job.get("spec") or {}, []
-    if (count := len(shape.items_at(job, "spec", "tasks"))) > MOST_TASKS:
-        raise ValueError(f"spec.tasks: got {count}; allowed are {MOST_TASKS}")
+    templates = [task.get("template") for task in shape.items_at(job, "spec", "tasks")]
+    for field, excess in excesses(templates, shape.items_at(job, "spec", "volumes")):
+        raise ValueError(f"{field}: {excess}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
         inherited["priorityClassName"] = spec["priorityClassName"]
