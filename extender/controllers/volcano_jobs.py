@@ -35,6 +35,7 @@ from extender.telemetry.logs import logger
 from extender.volcano.admission import with_defaults
 from extender.volcano.creations import PodToCreate
 from extender.volcano.plan import JobView, Plan, Remark, plan
+from extender.volcano.plugins import SECRET_NOTE, secret_name
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, made_up_for, request_of
 from extender.volcano.states import ACTIVE, phase_of
@@ -68,6 +69,7 @@ class _Notes:
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
         self.kept: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
+        self.secret = ""  # the name of the one that was made for it
         self.pause: _Pause | None = None
 
 
@@ -242,7 +244,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._delete(uid, job, found.deletes)
         if found.claims:
             return self._write_first(uid, notes, partial(self._make_claims, job, notes, found.claims))
-        if (found.creates or found.deletes) and job.spec.plugins and job.spec != notes.kept:
+        is_kept = job.spec == notes.kept and notes.secret in ("", secret_name(job))
+        if (found.creates or found.deletes) and job.spec.plugins and not is_kept:
             return self._write_first(uid, notes, partial(self._keep, job, notes))
         if found.creates:
             self._create_all(uid, job, notes, found.creates)
@@ -302,7 +305,15 @@ class VolcanoJobsController(RecordingController[Uid]):
             notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
-        self._objects.keep(with_defaults(job))
+        """The Secret counts once the status names it: pods are made with that name."""
+        whole, meta = with_defaults(job), job.metadata
+        self._objects.keep(whole)
+        notes.secret = notes.secret or self._objects.make_secret(whole)
+        if notes.secret not in ("", secret_name(job)):
+            guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            noted = {"controlledResources": {SECRET_NOTE: notes.secret}}
+            patch = {"metadata": guard, "status": noted}
+            self.copies.follow(job, self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch))
         notes.kept = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:

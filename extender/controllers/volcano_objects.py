@@ -2,11 +2,12 @@
 
 All of it belongs to the job and goes with it, and is there before any of its pods is created. An object of
 that name that belongs to another is left alone, and then the job has no pods; only of a claim it is as good
-as one that the job names. Secrets cannot be read: one that is there already was made before.
+as one that the job names. Secrets cannot be read, so nobody can know the name of one before it is there.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from secrets import token_hex
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,7 +23,7 @@ from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
 from extender.volcano.creations import MOST_NAMED
-from extender.volcano.plugins import SshKeys, objects_of, ssh_secret
+from extender.volcano.plugins import SshKeys, objects_of, secret_name, ssh_secret
 from extender.volcano.pods import group_name, owned
 
 _KINDS = {
@@ -58,8 +59,16 @@ class JobObjects:
                     guard = {"uid": found["metadata"]["uid"]}
                     patch = {"metadata": guard, "data": changes}
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
-            if (secret := ssh_secret(job, new_keys)) is not None:
-                self._cluster.create_secret(meta.namespace, secret)
+
+    def make_secret(self, job: VolcanoJob) -> str:
+        """The Secret of its plugin ssh, unless it has one. Returns its name; empty: none was made."""
+        name = f"{job.metadata.name}-ssh-{token_hex(8)}"
+        secret = ssh_secret(job, name, new_keys) if not secret_name(job) else None
+        if secret is None:
+            return ""
+        with self._refusals_told(job, "Secret"):
+            self._cluster.create_secret(job.metadata.namespace, secret)
+        return name
 
     def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
         """Whether it belongs to the job then."""

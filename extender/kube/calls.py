@@ -5,7 +5,6 @@ Most answers to writes are not decoded: the watch brings the results.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 import msgspec
 
@@ -304,9 +303,8 @@ class ApiClient(Requests):
         self._delete(path, uid, propagationPolicy="Background")
 
     def create_secret(self, namespace: str, secret: Json) -> None:
-        """Does nothing if one of this name exists already: its owner cannot be read."""
-        with suppress(Conflict):
-            self._post(resources.SECRETS.path(namespace), secret)
+        """Raises Conflict if one of this name exists already."""
+        self._post(resources.SECRETS.path(namespace), secret)
 
     def claim_owners(self, namespace: str, name: str) -> set[str]:
         """The UIDs of what a PersistentVolumeClaim belongs to. Raises NotFound if there is none."""

@@ -30,6 +30,7 @@ _MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds 
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
+SECRET_NOTE = "plugin-ssh"  # in status.controlledResources
 _OF_ROOT, _READABLE = 0o600, 0o644  # a user who is not root has to be able to read it
 
 
@@ -185,7 +186,7 @@ def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index:
     return pod
 
 
-def ssh_secret(job: VolcanoJob, make: Callable[[], SshKeys]) -> Json | None:
+def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
     """To be created once, since pods that run would not see another key; None for a job without ssh. `make`
     makes new keys, for a job that does not bring its own."""
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
@@ -193,17 +194,16 @@ def ssh_secret(job: VolcanoJob, make: Callable[[], SshKeys]) -> Json | None:
         return None
     keys = SshKeys(ssh.ssh_private_key, ssh.ssh_public_key) if ssh.ssh_private_key else make()
     files = {_PRIVATE: keys.private, _PUBLIC: keys.public, _AUTHORIZED: keys.public, _CONFIG: ssh.config(job)}
-    return owned(job, "v1", "Secret", secret_name(job), type="Opaque", stringData=files)
+    return owned(job, "v1", "Secret", name, type="Opaque", stringData=files)
 
 
 def notes_of(job: VolcanoJob) -> dict[str, str]:
-    """What its status says of its plugins."""
-    names = job.spec.plugins or ()
-    return {f"plugin-{name}": secret_name(job) if name == Ssh.name else name for name in names}
+    """What its status says of its plugins from the beginning."""
+    return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 
 def secret_name(job: VolcanoJob) -> str:
-    """By its UID: whose a Secret is cannot be read, and that of an older job of this name may be about to go.
-    The one that Volcano made, of which the status has the mere name of the plugin, is the job's as well."""
-    meta, noted = job.metadata, (job.status.controlled_resources or {}).get("plugin-ssh")
-    return f"{meta.name}-ssh" if noted == Ssh.name else f"{meta.name}-{meta.uid}-ssh"
+    """As its status says once it was made; empty: it was not. Of the one that Volcano made, that has the mere
+    name of the plugin."""
+    noted = (job.status.controlled_resources or {}).get(SECRET_NOTE, "")
+    return f"{job.metadata.name}-ssh" if noted == Ssh.name else noted

@@ -1,6 +1,7 @@
 """The controller of Volcano Jobs over an API server of a few lines, in virtual time: what it writes, how
 often, and what becomes of a job whose Muster is killed before any of these writes."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -44,6 +45,7 @@ class VolcanoApi(Api):
         self.refused: set[str] = set()  # names of pods
         self.refusal: ApiError = Forbidden(403, "Forbidden", "exceeded quota")
         self.claims: dict[str, set[str]] = {}  # by name, their owners
+        self.secrets: list[str] = []
         self.writes_left = FOR_EVER
 
     def _note(self, verb: str, name: str, *more: Any) -> None:
@@ -110,6 +112,7 @@ class VolcanoApi(Api):
 
     def create_secret(self, namespace: str, secret: Json) -> None:
         self._note("create secrets", secret["metadata"]["name"])
+        self.secrets.append(secret["metadata"]["name"])
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
         self._note("delete job", name)
@@ -370,6 +373,23 @@ def test_what_plugins_ask_for_is_there_before_any_pod(
     assert creations(bench) == [*before, "pods"]
 
 
+def test_the_secret_of_a_job_is_one_that_nobody_else_can_have_made(bench: VolcanoBench) -> None:
+    """Its name is in the status before any pod has it, and stays, also for a Muster that begins anew."""
+    bench.api.submit(task("a", 1), plugins={"ssh": []})
+    bench.work()
+    (made,) = bench.api.secrets
+    assert re.fullmatch("job-ssh-[0-9a-f]{16}", made)
+    assert bench.api.volcano_job["status"]["controlledResources"] == {"plugin-ssh": made}
+    bench.born()
+    bench.api.volcano_job["spec"]["tasks"] = [task("a", 2)]
+    bench.api.turn()
+    bench.work()
+    assert bench.api.secrets == [made]
+    pods = [each for each in bench.api.objects.values() if each["kind"] == "Pod"]
+    mounted = [volume["secret"]["secretName"] for pod in pods for volume in pod["spec"]["volumes"]]
+    assert mounted == [made, made]
+
+
 def test_lists_of_hosts_follow_a_job_that_grows_and_shrinks(bench: VolcanoBench) -> None:
     bench.api.submit(task("a", 2), plugins={"svc": []}, minAvailable=1)
     bench.work()
@@ -416,8 +436,8 @@ def test_the_room_of_one_whose_claim_is_missing_goes_back_to_its_queue(bench: Vo
     assert managed.failure == "its pods are refused: there is no claim shared for its volume /data"
 
 
-def test_of_thousands_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:
-    volumes = [{"mountPath": f"/{each}", "volumeClaimName": f"claim-{each}"} for each in range(2000)]
+def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:
+    volumes = [{"mountPath": f"/{each}", "volumeClaimName": f"claim-{each}"} for each in range(200)]
     bench.api.claims["claim-1"] = set()
     bench.api.submit(task("a", 1), volumes=volumes)
     bench.work(12)

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import build
-from tests.e2e.harness import jobset, manifests, volcano_installed
+from tests.e2e.harness import jobset, manifests, objects, volcano_installed
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.kubelet import Kubelet
@@ -23,9 +24,10 @@ from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.objects import namespace
 from tests.e2e.harness.observer import GANG_DEADLINE, Observer
 from tests.e2e.harness.process import STARTED
-from tests.e2e.harness.resources import NAMESPACES
+from tests.e2e.harness.resources import NAMESPACES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import VIEW, Stage
+from tests.e2e.harness.waiting import wait_for
 
 KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
 LONGEST_TEST = 300
@@ -180,3 +182,25 @@ def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
     manifests.remove(cluster.admin, schedulers)
     yield
     manifests.install(cluster.admin, schedulers)
+
+
+@pytest.fixture
+def tenant(stage: Stage) -> Iterator[Client]:
+    """Somebody who may do everything in the namespace of the test, and nothing elsewhere."""
+    kind = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "all", "namespace": stage.namespace},
+    }
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"}
+    mallory = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}
+    written = [
+        {**kind, "kind": "Role", "rules": [everything]},
+        {**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [mallory]},
+    ]
+    for each in written:
+        manifests.apply_one(stage.api, each)
+    shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
+    with stage.api.acting_as("mallory") as client:
+        wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, shown)), what="RBAC in force")
+        yield client

@@ -29,27 +29,7 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 NO_QUEUE = "00000000-0000-0000-0000-000000000000"
-RBAC = "rbac.authorization.k8s.io"
 Move = Callable[[Stage, Client], None]
-
-
-@pytest.fixture
-def tenant(stage: Stage) -> Iterator[Client]:
-    """Somebody who may do everything in the namespace of the test, and nothing elsewhere."""
-    kind = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "all", "namespace": stage.namespace}}
-    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    reference = {"apiGroup": RBAC, "kind": "Role", "name": "all"}
-    mallory = {"apiGroup": RBAC, "kind": "User", "name": "mallory"}
-    written = [
-        {**kind, "kind": "Role", "rules": [everything]},
-        {**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [mallory]},
-    ]
-    for each in written:
-        manifests.apply_one(stage.api, each)
-    shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
-    with stage.api.acting_as("mallory") as client:
-        wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, shown)), what="RBAC in force")
-        yield client
 
 
 @pytest.fixture

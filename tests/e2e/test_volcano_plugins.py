@@ -62,7 +62,7 @@ def own(stage: Stage, jobs: VolcanoJobs, job: str, kind: Resource, name: str) ->
 
 
 def secret_name(jobs: VolcanoJobs, job: str) -> str:
-    return f"{jobs.group(job)}-ssh"
+    return str(jobs.status(job)["controlledResources"]["plugin-ssh"])
 
 
 def env(stage: Stage, pod: str) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ def asked(action: Action, **more: Any) -> JobRequest:
     return JobRequest(action, message="somebody asked", **more)
 
 
-WIDE = {"containers": [{}] * 60, "initContainers": [{}] * 5}
+WIDE: dict[str, Any] = {"containers": [{}] * 60, "initContainers": [{}] * 5}
 
 
 # ---- it begins

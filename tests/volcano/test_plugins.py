@@ -55,7 +55,7 @@ def by_kind(of: VolcanoJob) -> dict[str, Json]:
 def test_without_plugins_nothing_is_added() -> None:
     plain = job(None, {"worker": 2})
     assert objects_of(plain) == ()
-    assert ssh_secret(plain, lambda: KEYS) is None
+    assert ssh_secret(plain, "secret", lambda: KEYS) is None
     assert pod(plain, "worker", 0)["spec"] == plain.spec.tasks[0].template["spec"]
 
 
@@ -145,9 +145,9 @@ def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells:
 
 
 def test_ssh_has_one_key_for_all_pods_and_names_for_all() -> None:
-    secret = ssh_secret(job({"ssh": []}, {"master": 1, "worker": 1}), lambda: KEYS)
+    secret = ssh_secret(job({"ssh": []}, {"master": 1, "worker": 1}), "secret", lambda: KEYS)
     assert secret is not None
-    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "train-u1-ssh")
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "secret")
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u1"
     files = secret["stringData"]
     assert (files["id_rsa"], files["id_rsa.pub"], files["authorized_keys"]) == (
@@ -168,7 +168,7 @@ def test_ssh_has_one_key_for_all_pods_and_names_for_all() -> None:
 
 def test_a_job_may_bring_its_keys_and_its_port() -> None:
     flags = ["--ssh-private-key=own", "--ssh-public-key=shown", "--ssh-port", "2222"]
-    secret = ssh_secret(job({"ssh": flags}, {"worker": 1}), pytest.fail)
+    secret = ssh_secret(job({"ssh": flags}, {"worker": 1}), "secret", pytest.fail)
     assert secret is not None
     assert (secret["stringData"]["id_rsa"], secret["stringData"]["authorized_keys"]) == ("own", "shown")
     assert "  Port 2222" in secret["stringData"]["config"]
@@ -184,35 +184,24 @@ def test_a_job_may_bring_its_keys_and_its_port() -> None:
 )
 def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mode: int) -> None:
     two = [{"name": "main"}, {"name": "side"}]
-    spec = pod(job({"ssh": flags}, {"w": 1}, containers=two, initContainers=[{"name": "i"}]), "w", 0)["spec"]
+    given = job({"ssh": flags}, {"w": 1}, containers=two, initContainers=[{"name": "i"}])
+    given = replace(given, status=JobStatus(controlled_resources={"plugin-ssh": "train-ssh-9f"}))
+    spec = pod(given, "w", 0)["spec"]
     mounts = [found["volumeMounts"] for found in spec["containers"] + spec["initContainers"]]
     assert mounts == [[{"name": "train-ssh", "mountPath": path, "subPath": ".ssh"}]] * 3
     secret = spec["volumes"][0]["secret"]
-    assert (secret["secretName"], secret["defaultMode"]) == ("train-u1-ssh", mode)
+    assert (secret["secretName"], secret["defaultMode"]) == ("train-ssh-9f", mode)
     files = [item["path"] for item in secret["items"]]
     assert files == [".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"]
 
 
-def test_the_secret_of_an_older_job_of_the_name_is_not_taken_for_its_own() -> None:
-    older = job({"ssh": []}, {"w": 1})
-    newer = replace(older, metadata=replace(older.metadata, uid="u2"))
-    assert len({secret_of(older), secret_of(newer)}) == 2
-    noted = JobStatus(controlled_resources=notes_of(newer))
-    assert secret_of(replace(newer, status=noted)) == secret_of(newer)
-
-
-def test_a_job_that_volcano_ran_keeps_its_secret() -> None:
-    noted = JobStatus(controlled_resources={"plugin-ssh": "ssh", "plugin-svc": "svc"})
-    assert secret_of(replace(job({"ssh": [], "svc": []}, {"w": 1}), status=noted)) == "train-ssh"
-
-
-def secret_of(given: VolcanoJob) -> str:
-    """The name of the one that is created, which is the one that is mounted."""
-    made = ssh_secret(given, lambda: KEYS)
-    mounted = pod(given, "w", 0)["spec"]["volumes"][-1]["secret"]["secretName"]
-    assert made is not None
-    assert made["metadata"]["name"] == mounted
-    return str(mounted)
+@pytest.mark.parametrize(("noted", "name"), [("train-ssh-9f", "train-ssh-9f"), ("ssh", "train-ssh")])
+def test_the_secret_is_the_one_that_the_status_names(noted: str, name: str) -> None:
+    """Volcano notes the mere name of the plugin."""
+    status = JobStatus(controlled_resources={"plugin-ssh": noted, "plugin-svc": "svc"})
+    given = replace(job({"ssh": [], "svc": []}, {"w": 1}), status=status)
+    assert pod(given, "w", 0)["spec"]["volumes"][-1]["secret"]["secretName"] == name
+    assert notes_of(given) == {"plugin-svc": "svc"}
 
 
 # ---- frameworks
@@ -353,7 +342,7 @@ def test_a_flag_that_is_wrong_costs_only_itself() -> None:
 def test_a_job_whose_names_no_config_map_holds_does_without() -> None:
     large = job({"env": [], "mpi": []}, {"master": 1, "worker": 10**9})
     assert objects_of(large) == ()
-    assert ssh_secret(large, lambda: KEYS) is None
+    assert ssh_secret(large, "secret", lambda: KEYS) is None
     assert [fault.partition(":")[0] for fault in plugins_of(large).faults] == [
         "plugin svc",
         "plugin ssh",
@@ -395,7 +384,7 @@ def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
     assert made["spec"]["containers"][0]["name"] == "main"
     assert asked.spec.tasks[0].template == before
     assert made == pod(asked, task, many)
-    msgspec.json.encode([made, *objects_of(asked), ssh_secret(asked, lambda: KEYS)])
+    msgspec.json.encode([made, *objects_of(asked), ssh_secret(asked, "secret", lambda: KEYS)])
     names = [(each["kind"], each["metadata"]["name"]) for each in objects_of(asked)]
     assert len(set(names)) == len(names)
 
