@@ -6,6 +6,7 @@ from extender import __version__
 from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
+from extender.cli.dump import dump, replay
 from extender.cli.job import job
 from extender.cli.migrate import migrate
 from extender.cli.podgroup import hold, pg, podgroup, resume
@@ -31,5 +32,7 @@ def version() -> None:
 main.add_command(run)
 main.add_command(serve)
 main.add_command(simulate)
+main.add_command(dump)
+main.add_command(replay)
 for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):
     main.add_command(command)

@@ -1,14 +1,18 @@
 """The debug pages: the ledger and its decisions, for administrators."""
 
+import gzip
 import time
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
+from werkzeug.exceptions import ServiceUnavailable
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
+from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
@@ -18,7 +22,9 @@ from extender.domain.queues.flavors import Flavor
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
-from extender.web.debug import View
+from extender.web.debug import View, version
+
+_ONE_DUMP = Lock()
 
 
 class Views(NamedTuple):
@@ -47,6 +53,7 @@ class Views(NamedTuple):
             "watches": self.watches,
             "bad-objects": self.bad_objects,
             "config": lambda: as_document(self.configuration),
+            "dump": self.dump,
         }
 
     def queues(self) -> list[dict[str, Any]]:
@@ -109,6 +116,18 @@ class Views(NamedTuple):
     def why(self, namespace: str, name: str) -> WhyGroup | None:
         """Worked out on what the newest decisions were made on, by the caller's thread."""
         return explain_group(self.ledger.decisions, GroupKey(f"{namespace}/{name}"))
+
+    def dump(self) -> bytes:
+        """Raises ServiceUnavailable while another one is made: each takes much time and memory."""
+        if not _ONE_DUMP.acquire(blocking=False):
+            raise ServiceUnavailable("Another dump is being made; try again")
+        try:
+            made = dump(self.ledger.decisions, version(), as_document(self.configuration))
+            if made is None:
+                raise ServiceUnavailable("Nothing is decided yet; try again")
+            return gzip.compress(made, compresslevel=1)
+        finally:
+            _ONE_DUMP.release()
 
     def nodes(self) -> list[dict[str, Any]]:
         return [

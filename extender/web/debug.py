@@ -1,5 +1,6 @@
 """What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own. Each
-view returns data that msgspec can encode, or None for something that does not exist."""
+view returns data that msgspec can encode, a compressed file as bytes, or None for something that does not
+exist."""
 
 import re
 import sys
@@ -53,6 +54,7 @@ view: who reads through the scheduler's view, since when, and how many pods it i
 bad-objects: objects that could not be read, and why
 version: the version of Muster and of what it runs on
 config: the configuration in effect
+dump: what `muster dump` writes, compressed: one at a time
 threads: the stack of each thread; equal stacks are counted together
 """
 ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts(_PAGES).items())
@@ -87,6 +89,8 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
         data = view(**names, **limits)
         if data is None:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
+        if isinstance(data, bytes):
+            return Response(data, mimetype="application/gzip")
         return Response(readable(data), mimetype="application/json")
 
     return answer

@@ -1,14 +1,22 @@
 """The debug pages: everything that the ledger and the barrier know, in a form that can be sent."""
 
+import gzip
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import msgspec
 import pytest
+from werkzeug.exceptions import ServiceUnavailable
 
-from extender.api.configuration import Configuration
+from extender import __version__
+from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
+from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.model.reasons import Reason
+from extender.domain.snapshot.decisions import Decisions
+from extender.host import debug_pages
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import node, pod, queue, stranger
@@ -44,7 +52,8 @@ class Screen:
 
     def show(self, name: str, *arguments: Any) -> Any:
         """A page as its reader gets it."""
-        return msgspec.json.decode(msgspec.json.encode(self.table[name](*arguments)))
+        page = self.table[name](*arguments)
+        return page if isinstance(page, bytes) else msgspec.json.decode(msgspec.json.encode(page))
 
 
 @pytest.fixture
@@ -154,3 +163,37 @@ def test_kinds_that_the_cluster_does_not_have_are_shown(screen: Callable[..., Sc
     watches = screen().show("watches")
     assert watches["/apis/bus.volcano.sh/v1alpha1/commands"]["known"] is False
     assert watches["/api/v1/pods"]["known"] is True
+
+
+def test_a_dump_is_that_of_the_newest_decisions(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9))
+    found = read_dump(gzip.decompress(shown.show("dump")), __version__)
+    assert as_bytes(found.decisions) == as_bytes(shown.stage.decisions)
+    assert found.file.configuration == as_document(Configuration())
+
+
+def test_one_dump_is_made_at_a_time(screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(node("a"), gang("g", 2))
+    begun, may_end = Event(), Event()
+
+    def slowly(decisions: Decisions, *known: Any) -> bytes | None:
+        begun.set()
+        assert may_end.wait(10.0)
+        return dump(decisions, *known)
+
+    monkeypatch.setattr(debug_pages, "dump", slowly)
+    with ThreadPoolExecutor() as others:
+        first = others.submit(shown.show, "dump")
+        assert begun.wait(10.0)
+        with pytest.raises(ServiceUnavailable, match="Another dump"):
+            shown.show("dump")
+        may_end.set()
+        assert first.result()
+    assert shown.show("dump")
+
+
+def test_nothing_is_dumped_before_anything_is_decided(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"))
+    shown.stage.ledger.decisions = Decisions()
+    with pytest.raises(ServiceUnavailable, match="Nothing is decided"):
+        shown.show("dump")

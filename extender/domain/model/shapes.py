@@ -391,6 +391,9 @@ class TermIndex:
     def __len__(self) -> int:
         return len(self._places)
 
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self._places)
+
     def add(self, term: Term) -> None:
         selector = term.label_selector
         places: list[_Place] = []

@@ -1,0 +1,136 @@
+"""`muster dump` and `muster replay`: the state on which a running Muster decided, and deciding on it anew."""
+
+import gzip
+import http.client
+import sys
+import urllib.error
+import urllib.request
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from extender.api.configuration import Configuration
+from extender.api.setting_kinds import ADDRESS, Address
+from extender.cli.output import checked, echo, output_flag
+
+if TYPE_CHECKING:
+    from extender.domain.explain.dump import Dump, Replay
+    from extender.domain.snapshot.decisions import GroupDecision
+
+_LARGEST = 2**30  # bytes of JSON: some millions of pods
+_PATIENCE = 60.0  # seconds; it is made in a few
+_GZIP = b"\x1f\x8b"
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--debug-address",
+    default=str(Configuration().debug_listen),
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=checked(ADDRESS),
+    help="The debug port of the running Muster.",
+)
+def dump(file: Path, debug_address: Address) -> None:
+    """Write the state on which Muster decided last, and the decisions, to FILE (- for standard output).
+
+    It is JSON, compressed if FILE ends in .gz, and has the names and labels of the whole cluster, but no
+    secret and no environment. It is read from the debug port: kubectl port-forward makes that reachable.
+    """
+    packed = _fetched(debug_address)
+    raw = packed if file.suffix == ".gz" else gzip.decompress(packed)
+    if str(file) == "-":
+        sys.stdout.buffer.write(raw)
+        return
+    try:
+        file.write_bytes(raw)
+    except OSError as fault:
+        raise click.UsageError(f"{file}: cannot be written: {fault.strerror}") from fault
+    click.echo(f"{file} written, {len(raw):,} bytes", err=True)
+
+
+def _fetched(address: Address) -> bytes:
+    """Compressed, as the debug port sends it."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"http://{address}/debug/dump", timeout=_PATIENCE) as answer:
+            found: bytes = answer.read(_LARGEST)
+    except urllib.error.HTTPError as fault:
+        said = fault.read(4096).decode(errors="replace").strip()
+        raise click.ClickException(f"the debug port {address} answered {fault.code}: {said}") from fault
+    except (OSError, http.client.HTTPException) as fault:
+        why = getattr(fault, "reason", fault)
+        help_ = "kubectl -n kube-muster port-forward deployment/muster 8283 makes it reachable"
+        raise click.ClickException(f"no debug port at {address}: {why}\n{help_}") from fault
+    if not found.startswith(_GZIP):
+        raise click.ClickException(f"what answers at {address} is not Muster's debug port")
+    return found
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@output_flag(("text", "json"), "text")
+def replay(file: Path, output: str) -> None:
+    """Decide again on the state in FILE, which muster dump wrote, and compare.
+
+    It is decided from nothing, and once more from what that remembers. The exit status is 0 if both are what
+    Muster decided, byte for byte, 1 if not, and 2 if FILE is none of this version's dumps.
+    """
+    from extender.domain.explain.dump import replayed
+
+    found = read(file)
+    result = replayed(found.snapshot, found.decisions)
+    if output == "json":
+        import msgspec
+
+        shown = {
+            "muster": found.file.muster,
+            "taken": found.file.taken,
+            "groups": len(found.snapshot.groups),
+            "same": result.same,
+            "differences": result.differences,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+    else:
+        echo(_told(found, result))
+    sys.exit(0 if result.same else 1)
+
+
+def read(file: Path) -> "Dump":
+    from extender import __version__
+    from extender.domain.explain.dump import InvalidDump, read_dump
+
+    try:
+        with file.open("rb") as opened:
+            is_packed = opened.peek(2).startswith(_GZIP)
+            raw = (gzip.GzipFile(fileobj=opened) if is_packed else opened).read(_LARGEST)
+        return read_dump(raw, __version__)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+        raise click.UsageError(f"{file}: it was cut off, or is damaged: {fault}") from fault
+    except OSError as fault:
+        raise click.UsageError(f"{file}: cannot be read: {fault.strerror}") from fault
+    except InvalidDump as fault:
+        raise click.UsageError(f"{file}: {fault}") from fault
+
+
+def _told(found: "Dump", result: "Replay") -> str:
+    groups, nodes = found.snapshot.groups, found.snapshot.nodes
+    what = f"{len(groups)} groups on {len(nodes.row)} nodes at {found.file.taken}"
+    if result.same:
+        verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        return f"{what}: the same is decided{counts and f' ({counts})'}"
+    if not result.differences:
+        return f"{what}: the same is decided on groups, but not on queues, evictions or moments"
+    lines = [f"  {it.group}: {_course(it.before)} -> {_course(it.now)}" for it in result.differences]
+    return "\n".join([f"{what}: something else is decided on {len(lines)}", *lines])
+
+
+def _course(decision: "GroupDecision | None") -> str:
+    if decision is None:
+        return "nothing"
+    return f"{decision.verdict}{(decision.reason and f' ({decision.reason})') or ''}"

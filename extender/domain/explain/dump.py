@@ -1,0 +1,120 @@
+"""A dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.durations import timestamp_at
+from extender.domain.explain.forms import Forms, Misread
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.snapshot import Snapshot
+
+KIND = "MusterDump"
+
+
+class InvalidDump(ValueError):
+    """For people."""
+
+
+class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written: JSON. The last three are as `Forms` has them."""
+
+    kind: str = KIND
+    muster: str  # the version that wrote it, which alone reads it
+    python: str
+    taken: str  # the moment of the snapshot, as a timestamp
+    slept: int  # how many groups' decisions were taken over from the round before
+    configuration: Mapping[str, Any]
+    shapes: Sequence[Any]
+    decisions: Mapping[str, Any]
+    snapshot: Mapping[str, Any]
+
+
+class Dump(msgspec.Struct, frozen=True):
+    file: DumpFile
+    snapshot: Snapshot
+    decisions: Decisions
+
+
+def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mapping[str, Any]) -> bytes | None:
+    """Of decisions that decide() has just made; None where nothing is decided yet. Takes a second for 10,000
+    groups, and no lock: what it reads never changes. `versions`: of `muster` and `python`."""
+    if (notes := notes_of(decisions)) is None:
+        return None
+    forms, snapshot = Forms(), notes.snapshot
+    written = DumpFile(
+        muster=versions["muster"],
+        python=versions["python"],
+        taken=timestamp_at(snapshot.epoch + snapshot.now),
+        slept=len(snapshot.groups) - len(notes.judged.round_.decided),
+        configuration=configuration,
+        decisions=forms.write(Decisions, _said(decisions)),
+        snapshot=forms.write(Snapshot, snapshot),
+        shapes=forms.write_shapes(),
+    )
+    return msgspec.json.encode(written)
+
+
+def read_dump(raw: bytes, version: str) -> Dump:
+    """Raises InvalidDump."""
+    try:
+        written = msgspec.json.decode(raw)
+    except msgspec.DecodeError as fault:
+        raise InvalidDump(f"it is no JSON, or was cut off: {fault}") from fault
+    if not isinstance(written, dict) or written.get("kind") != KIND:
+        raise InvalidDump(f"its kind is not {KIND}")
+    if written.get("muster") != version:
+        raise InvalidDump(f"muster {written.get('muster')} wrote it, and this is muster {version}")
+    forms = Forms()
+    try:
+        file = msgspec.convert(written, DumpFile)
+        forms.read_shapes(file.shapes)
+        return Dump(file, forms.read(Snapshot, file.snapshot), forms.read(Decisions, file.decisions))
+    except (msgspec.ValidationError, Misread) as fault:
+        raise InvalidDump(f"it is not as muster wrote it: {fault}") from fault
+
+
+# ---- deciding again
+
+
+class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of one group; None: there is no decision on it."""
+
+    group: GroupKey
+    before: GroupDecision | None = None
+    now: GroupDecision | None = None
+
+
+class Replay(msgspec.Struct, frozen=True):
+    same: bool  # byte for byte: what is decided on groups, queues, evictions and moments
+    differences: tuple[ChangedDecision, ...]  # by group
+    decisions: Decisions
+
+
+def replayed(snapshot: Snapshot, before: Decisions) -> Replay:
+    """Decided from nothing, and from what is remembered of that: both must be the same."""
+    now = decide(snapshot)
+    again = decide(replace(snapshot, version=snapshot.version + 1, touched=snapshot.groups.keys()), now)
+    same = as_bytes(before) == as_bytes(now) == as_bytes(replace(again, version=now.version))
+    return Replay(same, differences(before, now), now)
+
+
+def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...]:
+    keys = sorted(before.groups.keys() | now.groups.keys())
+    pairs = (ChangedDecision(key, before.groups.get(key), now.groups.get(key)) for key in keys)
+    return tuple(pair for pair in pairs if pair.before != pair.now)
+
+
+def as_bytes(decisions: Decisions) -> bytes:
+    """What is decided, equal for decisions that are."""
+    return msgspec.json.encode(Forms(sorts=True).write(Decisions, _said(decisions)), order="sorted")
+
+
+def _said(decisions: Decisions) -> Decisions:
+    """Without how it came about."""
+    return replace(decisions, serial=0, turned=(), memory=None)

@@ -1,0 +1,146 @@
+"""muster dump, from a debug port, and muster replay."""
+
+import gzip
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender import __version__
+from extender.api.setting_kinds import Address
+from extender.cli import main
+from extender.domain.explain.dump import dump
+from extender.web.debug import create_debug_app, version
+from extender.web.listen import listen
+from extender.web.side import SideServer, pages
+from tests.domain.builders import node, queue
+from tests.domain.world import World, gang, nodes
+
+Made = Callable[[], bytes | None]
+
+
+def world() -> World:
+    return World(
+        nodes("a", "b"), queue("q"), gang("runs", 2, queue="q"), gang("waits", 9, queue="q")
+    ).settle()
+
+
+def made(of: World) -> bytes:
+    written = dump(of.ledger.decisions, version(), {"window": 1000})
+    assert written is not None
+    return written
+
+
+@pytest.fixture
+def port() -> Iterator[Callable[[Made], str]]:
+    """A debug port whose dump is what is given."""
+    servers: list[SideServer] = []
+
+    def serve(view: Made) -> str:
+        app = pages(create_debug_app({"dump": view}))
+        servers.append(SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app))
+        return str(servers[-1].address)
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+def muster(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
+
+
+def complaint(*arguments: object, status: int) -> str:
+    result = muster(*arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    return result.stderr.partition("Error: ")[2]
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.json.gz"])
+def test_a_dump_is_written_and_replayed(port: Callable[[Made], str], tmp_path: Path, name: str) -> None:
+    file, address = tmp_path / name, port(lambda: gzip.compress(made(world())))
+    assert muster("dump", file, "--debug-address", address).exit_code == 0
+    raw = file.read_bytes()
+    assert (gzip.decompress(raw) if name.endswith(".gz") else raw) == made(world())
+    result = muster("replay", file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "2 groups on 2 nodes at 2026-01-01T00:16:40Z: the same is decided (1 Starting, 1 Waiting)\n"
+    )
+
+
+def test_a_dump_goes_to_standard_output(port: Callable[[Made], str]) -> None:
+    address = port(lambda: gzip.compress(made(world())))
+    result = muster("dump", "-", "--debug-address", address)
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, made(world()), "")
+
+
+def test_where_something_else_is_decided_the_groups_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    state, later = made(world()), made(world().add(node("c", cpu="64")).settle())
+    document = json.loads(state)
+    document["decisions"] = json.loads(later)["decisions"]
+    file.write_text(json.dumps(document))
+    result = muster("replay", file)
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "2 groups on 2 nodes at 2026-01-01T00:16:40Z: something else is decided on 1\n"
+        "  team/waits: Starting -> Waiting (NeverFits)\n"
+    )
+    shown = json.loads(muster("replay", file, "-o", "json").stdout)
+    assert (shown["same"], shown["groups"], shown["muster"]) == (False, 2, __version__)
+    (one,) = shown["differences"]
+    assert one["group"] == "team/waits"
+    assert (one["before"]["verdict"], one["now"]["reason"]) == ("Starting", "NeverFits")
+
+
+def test_a_port_that_has_none_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nowhere = f"127.0.0.1:{free.getsockname()[1]}"
+    said = complaint("dump", file, "--debug-address", nowhere, status=1)
+    assert said.startswith(f"no debug port at {nowhere}: ")
+    assert "port-forward deployment/muster 8283" in said
+    undecided = port(lambda: None)
+    said = complaint("dump", file, "--debug-address", undecided, status=1)
+    assert said.startswith(f"the debug port {undecided} answered 404")
+    other = port(lambda: b"hello")
+    said = complaint("dump", file, "--debug-address", other, status=1)
+    assert said == f"what answers at {other} is not Muster's debug port\n"
+    assert not file.exists()
+    assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
+
+
+def test_a_file_that_cannot_be_written_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
+    address = port(lambda: gzip.compress(made(world())))
+    file = tmp_path / "nowhere" / "state.json"
+    said = complaint("dump", file, "--debug-address", address, status=2)
+    assert said == f"{file}: cannot be written: No such file or directory\n"
+
+
+WHOLE = gzip.compress(made(world()))
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"", "it is no JSON, or was cut off"),
+        (WHOLE[:100], "it was cut off, or is damaged: Compressed file ended"),
+        (WHOLE[:-1], "it was cut off, or is damaged: Compressed file ended"),
+        (WHOLE[:200] + b"\0" * 50 + WHOLE[250:], "it was cut off, or is damaged: "),
+        (made(world())[:-100], "it is no JSON, or was cut off: "),
+        (
+            b'{"kind": "MusterDump", "muster": "0.0.1"}',
+            f"muster 0.0.1 wrote it, and this is muster {__version__}",
+        ),
+    ],
+)
+def test_what_is_no_dump_is_refused(tmp_path: Path, raw: bytes | None, why: str) -> None:
+    file = tmp_path / "state.json.gz"
+    if raw is not None:
+        file.write_bytes(raw)
+    assert complaint("replay", file, status=2).startswith(f"{file}: {why}")

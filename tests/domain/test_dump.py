@@ -1,0 +1,166 @@
+"""A dump has all that decisions depend on: read elsewhere, the same is decided, byte for byte."""
+
+import gzip
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import invariant
+
+from extender.domain.explain.dump import InvalidDump, as_bytes, differences, dump, read_dump, replayed
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions
+from tests.domain.builders import apart, node, on_flavor, queue, stranger
+from tests.domain.sleeping import FLAVORS, crowd, divided_cluster, full_cluster
+from tests.domain.test_stateful_sharing import Sharing
+from tests.domain.test_stateful_sleepers import Waiting
+from tests.domain.world import World, gang, key
+from tests.property_examples import examples
+
+VERSIONS = {"muster": "1.2.3", "python": "3.11"}
+KNOWN = {"window": 1000}
+WORLDS = {"crowd": crowd, "full": full_cluster, "divided": divided_cluster}
+few = settings(
+    max_examples=examples(2),
+    stateful_step_count=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+
+def dumped(decisions: Decisions) -> bytes:
+    written = dump(decisions, VERSIONS, KNOWN)
+    assert written is not None
+    return written
+
+
+def is_replayed(decisions: Decisions) -> bool:
+    found = read_dump(dumped(decisions), "1.2.3")
+    assert as_bytes(found.decisions) == as_bytes(decisions)
+    return replayed(found.snapshot, found.decisions).same
+
+
+class Dumped:
+    """Of a machine with a world: what would be decided at each step, with what is remembered."""
+
+    @invariant()
+    def the_same_is_decided_elsewhere(self: Any) -> None:
+        ledger = self.world.ledger
+        assert is_replayed(decide(ledger.snapshot(), ledger.decisions))
+
+
+class DumpedShares(Dumped, Sharing):
+    pass
+
+
+class DumpedCrowds(Dumped, Waiting):
+    pass
+
+
+TestDumpedShares = DumpedShares.TestCase
+TestDumpedShares.settings = few
+TestDumpedCrowds = DumpedCrowds.TestCase
+TestDumpedCrowds.settings = few
+
+
+def test_other_processes_decide_the_same(tmp_path: Path) -> None:
+    """Texts are hashed otherwise in each process, so that what depends on the order of a set would differ."""
+    for name, world in WORLDS.items():
+        (tmp_path / name).write_bytes(dumped(world().ledger.decisions))
+    program = (
+        "import sys; from pathlib import Path; from extender.domain.explain.dump import *\n"
+        "for name in sys.argv[1:]:\n"
+        "    found = read_dump(Path(name).read_bytes(), '1.2.3')\n"
+        "    assert replayed(found.snapshot, found.decisions).same, name"
+    )
+    for seed in ("1", "2"):
+        files = [str(tmp_path / name) for name in WORLDS]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", program, *files], env=environment, check=True)
+
+
+def test_a_dump_says_when_and_how_it_was_decided() -> None:
+    world = full_cluster()
+    file = read_dump(dumped(world.ledger.decisions), "1.2.3").file
+    assert (file.muster, file.python, file.configuration) == ("1.2.3", "3.11", KNOWN)
+    assert file.taken == "2026-01-01T00:16:40Z"
+    assert file.slept == 1  # that which has all it needs: its decision was taken over
+
+
+def test_flavors_terms_and_refusals_are_kept() -> None:
+    world = World(queue("q", flavors=FLAVORS), stranger("s", labels={"app": "x"}, on="spot"))
+    world.add(*(node(kind, labels=on_flavor(kind)) for kind in ("spot", "ondemand")))
+    world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=apart(app="x"))).settle()
+    world.answer("g-0")
+    world.refuse("g-0")
+    for _ in range(4):
+        assert is_replayed(world.settle().advance(1.0).ledger.decisions)
+    file = read_dump(dumped(world.ledger.decisions), "1.2.3").file
+    assert file.snapshot["occupancy"]["selected"]
+
+
+def test_nothing_is_dumped_before_anything_is_decided() -> None:
+    assert dump(Decisions(), VERSIONS, KNOWN) is None
+
+
+def test_another_state_is_decided_otherwise_and_it_says_which_groups() -> None:
+    before = full_cluster().ledger.decisions
+    found = read_dump(dumped(before), "1.2.3")
+    now = full_cluster().add(node("n9", cpu="8")).settle().ledger.decisions
+    result = replayed(found.snapshot, now)
+    assert not result.same
+    changed = [each.group for each in differences(before, now)]
+    assert [each.group for each in result.differences] == changed
+    assert key("one") in changed
+    assert key("done") not in changed
+
+
+def edited(**parts: Any) -> bytes:
+    return msgspec.json.encode({**msgspec.json.decode(dumped(full_cluster().ledger.decisions)), **parts})
+
+
+WHOLE = edited()
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", "it is no JSON, or was cut off"),
+        (WHOLE[:-1], "it is no JSON, or was cut off"),
+        (WHOLE[: len(WHOLE) // 2], "it is no JSON, or was cut off"),
+        (gzip.compress(WHOLE), "it is no JSON, or was cut off"),
+        (b"[]", "its kind is not MusterDump"),
+        (b'{"kind": "List"}', "its kind is not MusterDump"),
+        (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
+        (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
+        (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),
+        (edited(shapes=[]), "Snapshot.groups: GroupView.placed: PodRecord.shape: IndexError"),
+        (
+            edited(snapshot={}),
+            "it is not as muster wrote it: Snapshot: TypeError: Missing required argument 'version'",
+        ),
+        (edited(snapshot={"nows": 1}), "it is not as muster wrote it: Snapshot.nows"),
+        (
+            edited(decisions={"queues": {"q": {"weight": "4"}}}),
+            "QueueDecision.weight: got '4', which is no int",
+        ),
+        (edited(decisions={"groups": [1]}), "Decisions.groups: got '[1]', which is no dict"),
+    ],
+)
+def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
+    with pytest.raises(InvalidDump) as refused:
+        read_dump(raw, "1.2.3")
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("place", range(0, len(WHOLE), max(len(WHOLE) // 40, 1)))
+def test_a_dump_with_a_fault_anywhere_is_read_or_refused(place: int) -> None:
+    damaged = WHOLE[:place] + b"9" + WHOLE[place + 1 :]
+    with suppress(InvalidDump):
+        read_dump(damaged, "1.2.3")
