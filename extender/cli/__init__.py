@@ -13,7 +13,7 @@ from extender.cli.podgroup import hold, pg, podgroup, resume
 from extender.cli.queue import q, queue
 from extender.cli.run import run
 from extender.cli.settings import serve
-from extender.cli.simulate import simulate
+from extender.cli.simulate import plan, simulate
 from extender.cli.why import why
 
 
@@ -34,5 +34,6 @@ main.add_command(serve)
 main.add_command(simulate)
 main.add_command(dump)
 main.add_command(replay)
+main.add_command(plan)
 for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):
     main.add_command(command)

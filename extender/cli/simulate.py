@@ -1,4 +1,5 @@
-"""`muster simulate`: policy in virtual time. What it does is in extender.sim.virtual."""
+"""`muster simulate`: policy in virtual time, in a cluster of files (extender.sim.virtual); and `muster plan`:
+when what files hold would start in the real one."""
 
 import shutil
 import sys
@@ -9,7 +10,8 @@ from typing import Any
 import click
 
 from extender.api.setting_kinds import Kind, kept, within
-from extender.cli.output import WholeNumber, checked
+from extender.cli.access import Flags, access_flags
+from extender.cli.output import WholeNumber, checked, output_flag
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
 _CHART = Kind("an SVG file, such as chart.svg", kept(lambda name: Path(name).suffix.lower() in ("", ".svg")))
@@ -117,3 +119,21 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
         except OSError as fault:
             raise click.UsageError(f"--gantt: {gantt}: cannot be written: {fault.strerror}") from fault
     return NEVER_STARTED if report.never_started or not report.groups else 0
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@output_flag(("text", "json", "yaml"), "text")
+@access_flags
+def plan(files: tuple[Path, ...], output: str, **flags: Any) -> None:
+    """Say whether and when what files hold would start in the cluster as it is now: jobs, pods, groups.
+
+    Nothing is written. FILE is a file or folder of objects, in YAML or JSON, or - for the standard input. It
+    reads the pods, groups and nodes of the whole cluster.
+
+    Exit status: 0 when everything would start, as far as is known, 3 when something never would, 2 for
+    mistakes in flags and files.
+    """
+    supposed = import_module("extender.cli.supposed")
+    if not supposed.show_plan(Flags(**flags), files, output):
+        sys.exit(NEVER_STARTED)

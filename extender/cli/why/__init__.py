@@ -35,7 +35,7 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
     and limits, queues. --what-if reads the pods, groups and nodes of the whole cluster.
     """
     if terms:
-        from extender.cli.why.supposed import show_what_if
+        from extender.cli.supposed import show_what_if
 
         return show_what_if(Flags(**flags), target, terms, output)
     with opened(Flags(**flags)) as place:

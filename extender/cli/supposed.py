@@ -1,0 +1,374 @@
+"""What would be: decisions if something were different (`muster why --what-if`), and starts of objects that
+nobody has submitted yet (`muster plan`). Worked out here on what the API server has; nothing is written."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.durations import rounded, timestamp_at
+from extender.api.keys import RUN_TIME
+from extender.api.objects.base import Wire
+from extender.api.texts import and_more, listed
+from extender.cli.access import ClusterAccess, Flags, opened
+from extender.cli.kinds import Target
+from extender.cli.live import LiveCluster, Played
+from extender.cli.output import Json, echo, folded, show_document
+from extender.cli.why.explanation import Explanation
+from extender.cli.why.rendering import joined
+from extender.cli.why.subjects import answers
+from extender.domain.explain.explain import explain_group
+from extender.domain.explain.what_if import (
+    STARTS,
+    BadTerm,
+    ChangedGroup,
+    Outlook,
+    WhatIf,
+    changed_groups,
+    suppositions,
+    what_if,
+)
+from extender.domain.model.ownership import spoken_group_name
+from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, sentence
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.scheduling.decide import decide
+from extender.kube import resources
+from extender.kube.errors import Forbidden, NotFound
+from extender.kube.requests import Reader
+from extender.kube.resources import Resource
+from extender.sim.apiserver.admission import FIRST_OBJECTS
+from extender.sim.apiserver.kinds import (
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_FLAVORS,
+    ResourceKind,
+)
+from extender.sim.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
+from extender.sim.files.unasked import Unasked
+from extender.sim.virtual.manifest_workload import from_manifests
+from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
+from extender.terminal.text import many
+
+_INDENT = "  "
+_GOES_ON = {
+    Verdict.STARTING: "would be starting, as it is now",
+    Verdict.RUNNING: "would go on running",
+    Verdict.ENDED: "has ended",
+}
+
+
+def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str) -> None:
+    try:
+        terms = suppositions(texts)
+        with opened(flags) as place:
+            asked = answers(place, target)
+            live = live_cluster(place, "--what-if")
+            snapshot = live.ledger.snapshot()
+            about = _group_of(live, target, asked)
+            if about not in snapshot.groups:
+                raise click.ClickException(f"Muster knows no group {about}")
+            found = what_if(snapshot, terms, about)
+    except BadTerm as fault:
+        raise click.UsageError(f"--what-if: {fault}") from fault
+    if output == "text":
+        echo(joined(*_paragraphs(found), "\n".join(folded(note) for note in live.notes)))
+    else:
+        show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
+
+
+def live_cluster(place: ClusterAccess, what: str) -> LiveCluster:
+    """Ends the command where what all decisions depend on may not be read."""
+    try:
+        return LiveCluster(place)
+    except Forbidden as fault:
+        needed = "the right to list nodes, namespaces, priorityclasses, queues, podgroups and pods everywhere"
+        raise click.ClickException(f"not allowed: {fault.message}\n{what} takes {needed}.") from fault
+
+
+def _group_of(live: LiveCluster, target: Target, found: Sequence[Explanation]) -> GroupKey:
+    keys = list(dict.fromkeys(key for answer in found if (key := _key_of(live, answer))))
+    if len(keys) == 1:
+        return keys[0]
+    named = f"{target.kind}/{target.name}" if target.kind else target.name
+    what = f"means several groups: {listed(keys)}" if keys else "is no group, and in none"
+    raise click.UsageError(f"--what-if: {named} {what}; allowed is one group, or a pod or workload of it")
+
+
+def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
+    """Empty for what is no group, and in none."""
+    if answer.kind == "PodGroup" or answer.group:
+        return GroupKey(f"{answer.namespace}/{answer.group or answer.name}")
+    pod = live.ledger.pods.find(answer.namespace, answer.name) if answer.kind == "Pod" else None
+    return pod.group if pod else GroupKey("")
+
+
+def _paragraphs(found: WhatIf) -> Iterator[str]:
+    if found.group is not None:
+        yield folded(f"If {' and '.join(found.terms)}, {found.group.called} {_future(found.group)}")
+        yield "\n".join(_said(found.group.after))
+    others = [
+        folded(f"{it.called} {_future(it)}", _INDENT, hanging=_INDENT) for it in found.others
+    ] + and_more(found.more_others)
+    yield (
+        "\n".join([click.style("Of others:", dim=True), *others]) if others else "Of others, nothing changes."
+    )
+
+
+def _future(group: ChangedGroup) -> str:
+    """`would start now; without that, it waits: NoRoom.`"""
+    before, after = group.before, group.after
+    if group.change == STARTS:
+        return f"would start now. Without that, it waits: {before.reason}."
+    if after.verdict is not Verdict.WAITING:
+        lost = f", and give up the room of {after.evicted} of its pods" if after.evicted else ""
+        return f"{_GOES_ON[after.verdict]}{lost}."
+    if before.verdict is not Verdict.WAITING:
+        return f"would not start now, as it does without that: {after.reason}."
+    where = (
+        f", at position {after.position} instead of {before.position}"
+        if before.position and after.position and before.position != after.position
+        else ""
+    )
+    instead = f" instead of {before.reason}" if after.reason != before.reason else ""
+    return f"would still wait{where}: {after.reason}{instead}."
+
+
+def _said(outlook: Outlook) -> Iterator[str]:
+    """Of a group that would wait, what that means, and the numbers."""
+    if outlook.verdict is Verdict.WAITING:
+        yield folded(sentence(outlook.reason), _INDENT)
+        yield folded(outlook.message, _INDENT)
+
+
+# ---- objects that nobody has submitted yet
+
+
+NOW, LATER, UNKNOWN, NEVER = "Now", "Later", "Unknown", "Never"
+METHOD = "decided in virtual time over the ends that are declared for what runs and starts before it"
+
+
+class PlannedStart(Wire, frozen=True):
+    """Whether and when a group would start. `after`: seconds; `method`: what that goes by."""
+
+    name: str
+    group: str
+    queue: str
+    pods: int
+    start: str
+    after: float | None = None
+    at: str = ""
+    method: str = ""
+    reason: str = ""
+    detail: str = ""
+    endless: list[str] = []  # what holds what it lacks, and nobody knows for how long
+    remedy: str = ""
+
+
+_FOR_OTHERS = (
+    *LACKS_ROOM,
+    Reason.QUEUE_CEILING,
+    Reason.QUEUE_SHARE,
+    Reason.BEHIND_OTHERS,
+    Reason.RESERVED,
+    Reason.RECLAIMING,
+    Reason.WINDOW_FULL,
+    Reason.REFUSED_BY_SCHEDULER,
+    Reason.BACKING_OFF,
+)  # what may be over once others have ended, or started
+COSTS = ("no longer starts", "gives up room")
+_REFERRED_TO = (
+    (resources.NAMESPACES, NAMESPACES),
+    (resources.PRIORITY_CLASSES, PRIORITY_CLASSES),
+    (resources.QUEUES, QUEUES),
+    (resources.LOCAL_QUEUES, LOCAL_QUEUES),
+)
+_Name = tuple[ResourceKind | None, str, str]  # kind, namespace, name
+
+
+def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
+    """Whether each of them would start at some time, as far as is known."""
+    try:
+        manifests = load(files, create_namespaces=True)
+        with opened(flags) as place:
+            live = live_cluster(place, "muster plan")
+            made = from_manifests(_in_cluster(place, manifests), seed=0)
+            given = {_name_of(each) for each in manifests.objects}
+    except (InvalidManifests, InvalidWorkload) as fault:
+        raise click.UsageError(str(fault)) from fault
+    before = decide(live.ledger.snapshot())
+    titles = _submit(live, made, given)
+    snapshot = live.ledger.snapshot()
+    others = [it for it in changed_groups(snapshot, before, decide(snapshot)) if it.change in COSTS]
+    unasked = [each for each in made.unasked if each.suspended]
+    found = [*_planned(live, titles), *map(_not_asked, unasked)]
+    told = [each.note for each in unasked]
+    notes = [*(note for note in made.notes if note not in told), *live.notes]
+    if output == "text":
+        costs = [folded(f"{it.called} {_future(it)}", _INDENT, hanging=_INDENT) for it in others]
+        lost = "\n".join([click.style("For that, of others:", dim=True), *costs]) if costs else ""
+        echo(joined(*map(_start_text, found), lost, "\n".join(map(folded, notes))))
+    else:
+        starts, lost_by = (msgspec.to_builtins(each) for each in (found, others))
+        show_document({"starts": starts, "others": lost_by, "notes": notes}, output)
+    return all(it.start != NEVER for it in found)
+
+
+def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
+    """With what the cluster has that files refer to: namespaces, priority classes, and what leads into
+    queues. Raises InvalidManifests."""
+    there = [
+        Manifest(kind, _outline(obj, kind), "the cluster")
+        for resource, kind in _REFERRED_TO
+        for obj in _listed(place.reader, resource)
+    ]
+    own = [each._replace(object=_placed(each, place.namespace)) for each in manifests.objects]
+    wheres = {each.where for each in own if each.kind is not NAMESPACES}
+    own = [each for each in own if not (each.kind is NAMESPACES and each.where in wheres)]  # made by `load`
+    known = {each.name for each in (*there, *own) if each.kind is NAMESPACES}
+    named = {name: each.where for each in reversed(own) if (name := namespace_of(each.object))}
+    if missing := [
+        f'{where}: namespaces "{name}" not found' for name, where in named.items() if name not in known
+    ]:
+        raise InvalidManifests("\n".join(missing))
+    first = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
+    given = {_name_of(each) for each in own}
+    left = [each for each in there if _name_of(each) not in given and (each.kind, each.name) not in first]
+    return manifests._replace(objects=[*left, *own])
+
+
+def _name_of(manifest: Manifest) -> _Name:
+    return manifest.kind, namespace_of(manifest.object), manifest.name
+
+
+def _listed(reader: Reader, resource: Resource) -> list[Json]:
+    try:
+        return reader.list(resource, "", Json)
+    except (NotFound, Forbidden):  # of which a note tells
+        return []
+
+
+def _outline(obj: Json, kind: ResourceKind) -> Json:
+    """What matters of it for what refers to it."""
+    kept = ("name", "namespace", "annotations")
+    meta = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
+    parts = ("value", "globalDefault", "preemptionPolicy") + ("spec",) * (kind is LOCAL_QUEUES)
+    head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
+    return {**head, **{name: obj[name] for name in parts if name in obj}}
+
+
+def _placed(manifest: Manifest, namespace: str) -> Json:
+    """In the namespace of the command, where it names none and is of a kind that has one."""
+    obj, meta = manifest.object, manifest.object["metadata"]
+    if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):
+        return obj
+    return {**obj, "metadata": {**meta, "namespace": namespace or "default"}}
+
+
+def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict[GroupKey, str]:
+    """Its groups that are Muster's to start, with what people know each by. `given`: what files hold, not the
+    cluster. Raises UsageError for groups that the cluster has already."""
+    intake = live.ledger.intake
+    taken = {group.called for group in live.ledger.snapshot().groups.values()}
+    _surround(live, made, given)
+    units = [*made.groups, *(job.unit for job in made.jobs)]
+    for number, unit in enumerate(units):  # a second each, so that they queue in their order
+        meta = replace(unit.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
+        intake.set_group(replace(unit.group, metadata=meta))
+    for job in made.jobs:
+        if job.runtime is not None:
+            intake.set_runtime(*job.runtime)
+        intake.set_job(job.kind, job.waiting)
+    titles = {unit.key: "" for unit in units}
+    for each in made.members:
+        meta = replace(each.pod.metadata, creation_timestamp=live.timestamp)
+        live.add(replace(each.pod, metadata=meta))
+        record = live.ledger.pods.get(Uid(meta.uid))
+        if record is not None and record.group:
+            titles.setdefault(record.group, f"{meta.namespace}/{spoken_group_name(each.pod)}")
+    groups = live.ledger.snapshot().groups
+    titles = {key: title or groups[key].called for key, title in titles.items() if key in groups}
+    if there := sorted(taken.intersection(titles.values())):
+        what = f"{listed(there)} {'is' if len(there) == 1 else 'are'} in the cluster already"
+        raise click.UsageError(f"{what}; about what waits there, ask muster why")
+    return titles
+
+
+def _surround(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> None:
+    """All that is no group and no pod."""
+    intake = live.ledger.intake
+    for node in made.nodes:
+        intake.set_node(node)
+    kinds: Sequence[tuple[ResourceKind, Iterable[Any], Callable[[Any], object]]] = (
+        (NAMESPACES, made.namespaces, intake.set_namespace),
+        (PRIORITY_CLASSES, made.priority_classes, intake.set_priority_class),
+        (RESOURCE_FLAVORS, made.flavors, intake.set_flavor),
+        (QUEUES, made.queues, intake.set_queue),
+        (LOCAL_QUEUES, made.local_queues, intake.set_local_queue),
+    )
+    for kind, objects, put in kinds:
+        for obj in objects:
+            if (kind, obj.metadata.namespace, obj.metadata.name) in given:
+                put(obj)
+    for owner in made.owners:
+        intake.set_owner(owner)
+    for name, maker in made.makers:
+        intake.set_maker(name, maker)
+
+
+def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
+    groups = live.ledger.snapshot().groups
+    now = [
+        PlannedStart(title, key, groups[key].queue, len(groups[key].waiting), NOW)
+        for key, title in titles.items()
+    ]
+    played = live.play(titles.keys())
+    return [_start_of(live, played, start, titles) for start in now]
+
+
+def _start_of(
+    live: LiveCluster, played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]
+) -> PlannedStart:
+    key = GroupKey(start.group)
+    if (after := played.starts.get(key)) is not None:
+        at = timestamp_at(live.begun + after)
+        return replace(start, start=LATER, after=round(after), at=at, method=METHOD) if after else start
+    why = explain_group(live.ledger.decisions, key)
+    if why is None:
+        return replace(start, start=UNKNOWN)
+    may_end = why.reason in _FOR_OTHERS and (played.is_cut or bool(played.endless))
+    holders = [it for it in why.holders if may_end and it.group in played.endless]
+    return replace(
+        start,
+        start=UNKNOWN if may_end else NEVER,
+        reason=why.reason,
+        detail=why.message,
+        endless=[titles.get(it.group, it.called) for it in holders],
+        remedy=why.change.sentence if why.change else "",
+    )
+
+
+def _not_asked(thing: Unasked) -> PlannedStart:
+    return PlannedStart(thing.title, "", "", 0, NEVER, reason="NotAsked", detail=thing.sentence)
+
+
+def _start_text(start: PlannedStart) -> str:
+    where = f" ({many(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
+    says = {
+        NOW: "would start now.",
+        LATER: f"would start in about {rounded(int(start.after or 0))}, at {start.at}: {start.method}.",
+        UNKNOWN: f"would wait, and it is not known for how long: {start.reason}.",
+        NEVER: f"would never start as things are: {start.reason}.",
+    }
+    lines = [folded(f"{start.name}{where} {says[start.start]}")]
+    told = [sentence(start.reason) if start.reason != "NotAsked" else "", start.detail]
+    if start.endless:
+        whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
+        told.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
+    if start.remedy:
+        told.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
+    return "\n".join([*lines, *(folded(text, _INDENT) for text in told if text)])

@@ -1,0 +1,192 @@
+"""`muster plan`: whether and when what files hold would start in the cluster that there is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
+from extender.cli.output import Json
+from extender.sim.apiserver.kinds import NODES, PRIORITY_CLASSES
+from extender.sim.kubelets import node
+from tests.cli.desk import Desk, ago
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """Eight of the sixteen cores are used: four for another hour, four for nobody knows how long."""
+    for name in ("n0", "n1"):
+        made = node(name, "8", "64Gi")
+        desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
+    for namespace in ("team", "other"):
+        desk.namespace(namespace)
+    desk.queue("q", {"preemption": {"withinQueue": "Never", "unmanaged": "Never"}}, state="Open")
+    timed = {"annotations": {RUN_TIME: "2h"}}
+    since: Json = {"startTime": ago(hours=1)}
+    desk.group("timed", "Running", "Running", queue="q", more_metadata=timed)
+    desk.group("endless", "Running", "Running", queue="q")
+    for number in range(2):
+        desk.pod(f"timed-{number}", "timed", node="n0", status=since)
+        desk.pod(f"endless-{number}", "endless", node="n1", status=since)
+    return desk
+
+
+def job(name: str, pods: int, cpu: str, queue: str = "q", **more: str) -> Json:
+    """One that waits as a job."""
+    container = {"name": "m", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    pod = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
+    template = {"metadata": {"labels": {"job": name}}, "spec": pod}
+    numbers = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
+    meta = {"name": name, "annotations": {QUEUE: queue, **more}}
+    spec = {"suspend": True, **numbers, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def pods(name: str, count: int, queue: str, priority: str = "") -> list[Json]:
+    """A gang with its PodGroup, of two cores each."""
+    ranked = {"priorityClassName": priority} if priority else {}
+    container = {"name": "m", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
+    spec = {"schedulerName": "muster", "containers": [container], **ranked}
+    notes = {"annotations": {GROUP_ANNOTATION: name}}
+    head = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    members = [{**head, "metadata": {"name": f"{name}-{number}", **notes}} for number in range(count)]
+    return [{**group, "spec": {"minMember": count, "queue": queue, **ranked}}, *members]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def written(*objects: Json) -> str:
+        path = tmp_path / "objects.yaml"
+        path.write_text(yaml.safe_dump_all(objects))
+        return str(path)
+
+    return written
+
+
+def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
+    """By name."""
+    result = town.muster("plan", path, "-o", "json")
+    assert (result.exit_code, result.stderr) == (status, "")
+    return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
+
+
+def test_what_would_start_now_later_or_nobody_knows_when_and_what_never(town: Desk, write: Any) -> None:
+    path = write(job("now", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
+    found = starts(town, path, status=3)
+    assert {name: each["start"] for name, each in found.items()} == {
+        "team/job/now": "Now",
+        "team/job/later": "Later",
+        "team/job/stuck": "Unknown",
+        "team/job/huge": "Never",
+    }
+    later = found["team/job/later"]
+    assert 3500 < later["after"] <= 3600
+    assert later["method"].startswith("decided in virtual time over the ends that are declared")
+    assert (found["team/job/huge"]["reason"], found["team/job/stuck"]["reason"]) == ("NeverFits", "NoRoom")
+    assert "team/endless" in found["team/job/stuck"]["endless"]
+
+
+def test_as_people_read_it(town: Desk, write: Any) -> None:
+    answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
+    assert answer.exit_code == 3
+    assert (
+        answer.stdout
+        == """\
+team/job/now (2 pods, queue q) would start now.
+
+team/job/huge (1 pod, queue q) would never start as things are: NeverFits.
+  The group is too large for this cluster or its queue.
+  no node can hold cpu 9 (suitable nodes: 2)
+  With requests of at most cpu 8 per member instead of 9 it would wait for
+  Fragmented.
+"""
+    )
+
+
+def test_nothing_is_written(town: Desk, write: Any) -> None:
+    before = town.store.changed_at
+    starts(town, write(job("now", 2, "2")))
+    assert town.store.changed_at == before
+
+
+def test_one_after_the_other(town: Desk, write: Any) -> None:
+    """The second waits for the first, which says how long it runs."""
+    path = write(job("first", 2, "4", **{RUN_TIME: "10m"}), job("second", 2, "4"))
+    found = starts(town, path)
+    assert found["team/job/first"]["start"] == "Now"
+    assert found["team/job/second"]["start"] == "Later"
+    assert 590 < found["team/job/second"]["after"] < 620
+
+
+def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Any) -> None:
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "new"}}
+    gang = pods("gang", 2, queue="new")
+    found = starts(town, write({**queue, "spec": {"capability": {"cpu": "3"}}}, *gang), status=3)["team/gang"]
+    assert (found["start"], found["reason"], found["queue"], found["pods"]) == (
+        "Never",
+        "NeverFits",
+        "new",
+        2,
+    )
+    found = starts(town, write({**queue, "spec": {"capability": {"cpu": "4"}}}, *gang))
+    assert found["team/gang"]["start"] == "Now"
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (job("x", 1, "1", queue="lost"), "QueueNotFound"),
+        ({**job("x", 1, "1"), "metadata": {"name": "x"}}, "NotAsked"),
+    ],
+)
+def test_what_stands_in_its_own_way(town: Desk, write: Any, made: Json, reason: str) -> None:
+    found = starts(town, write(made), status=3)["team/job/x"]
+    assert (found["start"], found["reason"]) == ("Never", reason)
+
+
+def test_who_would_wait_for_it(town: Desk, write: Any) -> None:
+    """What is in the cluster and starts at this moment is overtaken by what has a higher class."""
+    classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
+    town.gang("next", 4, queue="q")
+    answer = town.muster("plan", write(*pods("first", 4, "q", "high")))
+    assert "team/first (4 pods, queue q) would start now." in answer.stdout
+    assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
+
+
+def test_a_namespace_that_there_is_not(town: Desk, write: Any) -> None:
+    path = write(job("x", 1, "1"), job("y", 1, "1"))
+    assert town.refuses("plan", path, "-n", "nope", status=2) == (
+        f'Error: {path}:1: namespaces "nope" not found'
+    )
+
+
+def test_what_is_there_already_is_not_planned(town: Desk, write: Any) -> None:
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "timed"}}
+    says = town.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
+    assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: b", "apiVersion: missing; every object has an apiVersion and a kind"),
+        ("{", "bad.yaml:1: not YAML"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers"),
+    ],
+)
+def test_files_that_make_no_sense(town: Desk, tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    result = town.muster("plan", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, write: Any) -> None:
+    town.lock(("pods", ""))
+    says = town.refuses("plan", write(job("now", 2, "2")))
+    assert says.startswith("muster plan takes the right to list nodes, namespaces")
