@@ -1,18 +1,12 @@
 """Settings that all tests share."""
 
-import os
-import sys
-from collections.abc import Iterable
+import gc
+from collections.abc import Generator, Iterable
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.property_examples import TIMES, examples
-
-# What one program has compiled, the hundreds after it read: a start takes half the time. So do tests, whose
-# assertions are long to compile, from run to run.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 # Repeatable: a red property test is red again in the next run, on any machine.
 settings.register_profile(
@@ -25,6 +19,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("muster")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All tests and what they import are there until the end: the collector need not look through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
