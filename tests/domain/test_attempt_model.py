@@ -64,6 +64,7 @@ class Model:
         ]
         shared += [
             old.claims.capacity.table(),
+            old.pods.others(),
             *old._views._views.values(),
             *self._api.values(),
             LIMITS,
