@@ -48,7 +48,8 @@ unmanaged_namespaces: The namespaces whose jobs are left alone.
 unmanaged_kinds: The kinds of jobs that are left alone.
 leader_elect: follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.
 lease: The scheduler's Lease.
-writers: The number of threads that remove gates, nominate nodes and evict. Statuses have four more.
+writers: The number of threads that remove gates, nominate nodes and evict. Statuses have four more, pods of
+  Volcano Jobs eight.
 binders: The number of threads that post bindings.
 webhook_certificates: The webhooks' certificate. files: from two files. self-signed: Muster creates and renews
   it. off: no webhooks.

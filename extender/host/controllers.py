@@ -41,6 +41,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
+VOLCANO_WRITERS = 8  # likewise: one that restarts all the time writes hundreds of pods, again and again
 
 
 class VolcanoJobControllers:
@@ -77,7 +78,7 @@ class VolcanoJobControllers:
 
 
 class Controllers:
-    """Controllers that move pods write through `writers`, the others through separate, patient ones; both
+    """Controllers that move pods write through `writers`, the others through separate, patient ones; all
     only while this replica `leads`. `conditions`: what waiting pods say. `job_table`: all kinds of jobs
     known."""
 
@@ -94,7 +95,7 @@ class Controllers:
         runs_volcano_jobs: bool = False,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
-        self.all_writers = (writers, patient_writers)
+        self.all_writers: tuple[Writers, ...] = (writers, patient_writers)
         urgent = ControllerContext(ledger, cluster, writers, leads)
         patient = urgent._replace(writers=patient_writers)
         recorder = EventRecorder(cluster, patient_writers, leads)
@@ -116,8 +117,11 @@ class Controllers:
         self.volcano_jobs: VolcanoJobControllers | None = None
         if runs_volcano_jobs:
             groups = self.objects.podgroups
+            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", fence=leads)
+            self.all_writers = (*self.all_writers, volcano_writers)
+            context = urgent._replace(writers=volcano_writers)
             self.volcano_jobs = VolcanoJobControllers(
-                urgent, recorder, groups, volcano_namespace, self.volcano.scheduler
+                context, recorder, groups, volcano_namespace, self.volcano.scheduler
             )
         volcano_jobs = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)

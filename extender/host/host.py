@@ -21,7 +21,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
-from extender.host.controllers import PATIENT_WRITERS, Controllers
+from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
@@ -54,7 +54,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     share_heaps()
-    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
+    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + VOLCANO_WRITERS + _READERS
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
         connection = Connection.load(kubeconfig, context, connections)

@@ -21,6 +21,8 @@ again?) and `settled` (is it certain that the request had no effect?).
 
 import msgspec
 
+_LONGEST = 2048  # characters of a message: it may quote a value of a megabyte that it does not like
+
 
 class NoConfiguration(Exception):
     """There is no usable kubeconfig and this is not a pod."""
@@ -145,4 +147,4 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     advised = float(retry_after) if retry_after.isdecimal() else 0.0
     seconds = advised or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, answer.reason, answer.message, seconds, fields, body)
+    return kind(code, answer.reason, answer.message[:_LONGEST], seconds, fields, body)

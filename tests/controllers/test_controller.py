@@ -17,6 +17,7 @@ from extender.controllers.events import GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.quota_queues import QuotaObjects
 from extender.controllers.scheduling_gates import Releaser
+from extender.domain.model.records import Uid
 from extender.domain.snapshot import decisions as transitions
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -178,9 +179,9 @@ def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> N
     assert "reconcile" in vars(controller) or controller.__subclasses__()
 
 
-def controllers_of(bench: Bench) -> Controllers:
+def controllers_of(bench: Bench, runs_volcano_jobs: bool = False) -> Controllers:
     work = (bench.ledger, bench.api, bench.writers, bench.leads)
-    return Controllers(*work, "volcano-system", ConditionPolicy(), {}, 5)
+    return Controllers(*work, "volcano-system", ConditionPolicy(), {}, 5, runs_volcano_jobs)
 
 
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
@@ -231,6 +232,14 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
                 look(bench.decisions)
     gates, statuses = made.all_writers
     assert (gates.depth, statuses.depth) == (0, 2)
+
+
+def test_the_pods_of_volcano_jobs_never_keep_a_gate_waiting() -> None:
+    """A tenant's job that restarts all the time writes hundreds of them, again and again."""
+    made = controllers_of(Bench(), runs_volcano_jobs=True)
+    assert made.volcano_jobs is not None
+    made.volcano_jobs.jobs.write(Uid("job"), lambda: None)
+    assert [writers.depth for writers in made.all_writers] == [0, 0, 1]
 
 
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
-from extender.kube.errors import ApiError, Forbidden, TooManyRequests, Unreachable
+from extender.kube.errors import ApiError, Forbidden, Invalid, ServerFault, TooManyRequests, Unreachable
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, preemption, queue, stranger
 from tests.domain.world import gang, timestamp
@@ -81,16 +81,26 @@ def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: Ap
         assert len([call for call in bench.look() if call[0] == "evict"]) == evicted
 
 
-def test_a_refused_victim_is_spared_for_another() -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        TooManyRequests(429, "TooManyRequests", "a disruption budget says no"),
+        ServerFault(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
+        Invalid(422, "Invalid", "metadata.annotations: Too long"),
+        Forbidden(403, "Forbidden", "a policy says no"),
+    ],
+)
+def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
+    """At once, whether or not it will be refused for ever."""
     bench = Reclaiming()
     with bench.writing():
-        bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
+        bench.api.fail("evict", fault)
         first = [call[1] for call in bench.look() if call[0] == "evict"]
         bench.settle()
         assert bench.reason("x") is Reason.RECLAIMING
         second = [call[1] for call in bench.look() if call[0] == "evict"]
-    assert len(first) == len(second) == 1
-    assert first != second
+        assert len(first) == len(second) == 1
+        assert first != second
 
 
 def test_a_pod_of_others_is_told_as_well() -> None:

@@ -391,6 +391,13 @@ def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> 
         assert bench.look() == []
 
 
+def test_of_an_event_of_a_megabyte_a_page_is_known() -> None:
+    with started(failed_create("x" * 1_000_000)) as bench:
+        managed = bench.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        assert managed is not None
+        assert 2000 < len(managed.failure) < 2200
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [

@@ -109,6 +109,13 @@ def test_a_refusal_has_a_kind_and_the_servers_words(
     assert (fault.transient, fault.settled) == (transient, settled)
 
 
+def test_of_a_refusal_that_quotes_a_megabyte_a_page_is_kept(server: Server, connection: Connection) -> None:
+    server.script.append(status(422, "Invalid", "x" * 1_000_000))
+    with pytest.raises(Invalid) as caught:
+        connection.request("GET", "/x")
+    assert caught.value.message == "x" * 2048
+
+
 def test_advice_may_also_come_in_the_status(server: Server, connection: Connection) -> None:
     server.script.append(Reply(429, b'{"details": {"retryAfterSeconds": 10}}'))
     with pytest.raises(TooManyRequests) as caught:

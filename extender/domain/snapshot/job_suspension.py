@@ -59,6 +59,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 
 KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
+_LONGEST = 2048  # characters of what is said of pods
 
 
 class JobStep(Enum):
@@ -81,8 +82,9 @@ _OF_ONE_POD = re.compile(
 
 
 def refusal_of_pods(message: str) -> str:
-    """What the API server says of all pods of a maker, of what an Event says of one."""
-    return _OF_ONE_POD.sub("", message)
+    """What the API server says of all pods of a maker, of what an Event says of one. Anybody may write Events
+    in their namespace, as long as they like."""
+    return _OF_ONE_POD.sub("", message[:_LONGEST])
 
 
 class ComingPods(msgspec.Struct, frozen=True):
