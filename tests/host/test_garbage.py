@@ -13,10 +13,12 @@ from extender.host.memory import FreedMemory, collect_less_often, long_lived
 
 @pytest.fixture(autouse=True)
 def collection() -> Iterator[None]:
+    """As a program has it at first. The tests and what they import are left out before and after."""
     before = gc.get_threshold()
+    gc.unfreeze()
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
+    gc.freeze()
 
 
 def test_nothing_is_left_out_before_the_watches_have_read_everything() -> None:
