@@ -32,6 +32,8 @@ Members = Mapping[str, int]  # of each role; a job that may start with fewer has
 # These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which others may have taken some since
+
 
 class Admission:
     """Gangs judged one after the other. A judgement is a decision on one group; None where it is above its
@@ -47,8 +49,8 @@ class Admission:
         self._strategies = strategies
         self.lines: Mapping[str, Sequence[GroupView]] = {}  # by queue all groups to be judged, in their order
         self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
-        # In this pass: why members of a signature find no room, and what was read to say so.
-        self._unplaceable: dict[Signature | None, tuple[Why, Read]] = {}
+        # In this pass: why members of a signature find no room, after how many takings, and what was read.
+        self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
         self._equals: dict[Equals, GroupDecision | None] = {}  # what was said of such groups in this turn
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -72,7 +74,7 @@ class Admission:
                         self._round.settle(decision)
                         continue
                     above_share.append(group)
-                    if strategies.of(group).lets_none_pass(group):
+                    if self._holds_up_others(group):
                         above_share += line
                         line.clear()
         return above_share
@@ -106,13 +108,24 @@ class Admission:
         """Note a group that waits and lets none pass: it holds up all of its queue or, at the limit of a user
         or a namespace, only these."""
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
-        if waits_in_line and self._strategies.of(group).lets_none_pass(group):
+        if waits_in_line and self._holds_up_others(group):
             scope = Scope(group.queue)
             if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
                 excess = self._budget.running.excess(group, len(missing(group).members))
                 scope = excess.scope if excess is not None else scope
             self._heads.setdefault(scope, group.key)
         return decision
+
+    def _holds_up_others(self, group: GroupView) -> bool:
+        """Whether it lets none pass: never one that could not start even if nothing ran, for whatever reason
+        it waits now."""
+        if not self._strategies.of(group).lets_none_pass(group):
+            return False
+        wanted, budget = missing(group), self._budget
+        if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
+            return False
+        may_stand = group.once(may_choose) or self._round.could_stand_alone(wanted)
+        return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
         """The start with the most members that can start, for a job that says with how few it may run, and
@@ -241,10 +254,12 @@ class Admission:
         return self._no_placement(group, wanted, signature)
 
     def _known_unplaceable(self, signature: Signature | None) -> Why | None:
-        """Why members of a signature find no room, if that was said in this pass."""
+        """Why members of a signature find no room, if that was said in this pass and is true by now."""
         if signature not in self._unplaceable:
             return None
-        why, read = self._unplaceable[signature]
+        why, takings, read = self._unplaceable[signature]
+        if why[0] in _WITH_SOME_LEFT and takings < self._budget.takings:
+            return None
         self._round.reads.also(read)
         return why
 
@@ -256,7 +271,7 @@ class Admission:
         else:
             why = explain(self._round, unclaimed or planner, group, wanted)
         if signature is not None:
-            self._unplaceable[signature] = why, self._round.reads.now or {}
+            self._unplaceable[signature] = why, self._budget.takings, self._round.reads.now or {}
         return why
 
 

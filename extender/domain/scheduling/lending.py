@@ -12,12 +12,12 @@ guarantee.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Loss, Taking
 from extender.domain.queues.share_tree import EPSILON
@@ -39,11 +39,8 @@ class Lending:
         self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
         self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
-        self.unclaimed: Planner | None = None  # the room before claims were kept; None while nothing is lent
-
-    @property
-    def has_begun(self) -> bool:
-        return self.unclaimed is not None
+        self.has_begun = False
+        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # and what was known of the room then
 
     def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
         """Whether a group within its share that waits for `reason`, and misses `wanted`, keeps room now;
@@ -70,8 +67,7 @@ class Lending:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""
         if self.has_begun:
             return
-        planner = self._round.budget.planner
-        self.unclaimed = planner.clone()
+        self.has_begun, planner = True, self._round.budget.planner
         for group, wanted in self._claimants:
             with Guard(self._round, group):
                 has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
@@ -94,8 +90,7 @@ class Lending:
         for _, wanted, plan in self._kept:
             self._round.budget.planner.give_back(wanted.members, plan)
         self.give_back_headroom()
-        self._kept, self._headroom = [], {}
-        self.unclaimed = None
+        self._kept, self._headroom, self.has_begun = [], {}, False
 
     def kept_for(self, group: GroupView) -> dict[Uid, str]:
         """The nodes on which room is kept for members of a group."""
@@ -129,17 +124,22 @@ class Lending:
         return f"groups in {queues} have a claim on what the ceiling leaves" if has_some else ""
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
-        """Whether a pod that found none would have room if nothing were kept. To be asked when no group takes
-        anything any more."""
-        return bool(self._kept) and self._given_back.could_place([pod], Counter({pod.shape: 1}))
+        """Whether a pod that found none would have room if nothing were kept."""
+        unclaimed = self.unclaimed
+        return unclaimed is not None and unclaimed.could_place([pod], Counter({pod.shape: 1}))
 
-    @cached_property
-    def _given_back(self) -> Planner:
-        """The room that is left, and what is kept of it."""
-        planner = self._round.budget.planner.clone()
-        for _, wanted, plan in self._kept:
-            planner.give_back(wanted.members, plan)
-        return planner
+    @property
+    def unclaimed(self) -> Planner | None:
+        """The room that is left by now, and what is kept of it for claimants; None where nothing is."""
+        if not self._kept:
+            return None
+        planner = self._round.budget.planner
+        now = planner.capacity.known
+        if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
+            self._unclaimed = now, planner.clone()
+            for _, wanted, plan in self._kept:
+                self._unclaimed[1].give_back(wanted.members, plan)
+        return self._unclaimed[1]
 
 
 class VictimShares:

@@ -1,0 +1,59 @@
+"""What the oracle has found: decisions that were not what docs/ say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import World, gang, nodes
+
+STARTS = Verdict.STARTING
+
+
+def waiting(name: str, members: int, cpu: str, **more: Any) -> list[Any]:
+    """Of queue q, where nothing else is said; in the order of the names' last letters."""
+    return gang(name, members, cpu=cpu, created=f"2026-01-01T00:00:0{name[-1]}Z", **{"queue": "q", **more})
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        pytest.param(
+            [
+                [nodes("n", "m"), queue("q"), queue("r"), waiting("r1", 3, "4", queue="r")],
+                [waiting(f"q{n}", 1, "4") for n in (2, 3, 4)],
+            ],
+            {"r1": Reason.NEVER_FITS, "q2": STARTS, "q3": STARTS, "q4": Reason.NO_ROOM},
+            id="room that was lent to others is not there",
+        ),
+        pytest.param(
+            [
+                [node("n", cpu="2"), node("m", cpu="1"), node("k", cpu="3"), stranger("s", on="k", cpu="3")],
+                [queue("q"), waiting("q1", 1, "3"), waiting("q2", 2, "1"), waiting("q3", 1, "3")],
+            ],
+            {"q1": Reason.FRAGMENTED, "q2": STARTS, "q3": Reason.NO_ROOM},
+            id="what was true of an earlier group is said again only while it is true",
+        ),
+        pytest.param(
+            [
+                [node("n"), queue("q", strategy="fifo", capability={"cpu": "3"}), queue("a", parent="q")],
+                [waiting("a1", 1, "2", queue="a"), waiting("q2", 1, "2", more={"x.io/gpu": "1"})],
+                waiting("q3", 1, "1"),
+            ],
+            {"a1": STARTS, "q2": Reason.QUEUE_CEILING, "q3": STARTS},
+            id="who can never start holds up nobody, whatever it waits for as yet",
+        ),
+    ],
+)
+def test_reasons_are_true(objects: list[Any], expected: Mapping[str, Reason | Verdict]) -> None:
+    world = World(*objects)
+    world.take_over(world.decide())
+    assert {name: world.reason(name) or world.verdict(name) for name in expected} == expected
+
+
+def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
+    world = World(node("n"), queue("q"), queue("r"), waiting("q1", 1, "1"), waiting("r1", 1, "4", queue="r"))
+    world.add(pod("lost", "nowhere", cpu="4", queue="q")).settle()
+    assert {name: world.queue(name).deserved["cpu"] for name in "qr"} == {"q": 1000, "r": 3000}
