@@ -1,0 +1,331 @@
+"""Who may start, judged group by group as docs/concepts.md and docs/queues.md say: in the order of shares,
+first those within what their queue deserves, then those that are lent room. Where a group starts, its nodes
+are those that decide() chose: any others would have been as right."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.resources import PODS
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from tests.domain.world import key
+from tests.oracle.placement import Amounts, Pod, Room, in_sum, left, some_fit
+from tests.oracle.shares import ROOT, ZERO, Part, Queues
+from tests.oracle.states import GONE, Group, State
+
+SLACK = Fraction(1, 10)  # of a unit: smaller differences of shares do not count
+
+
+class Shares:
+    """What queues hold, against what they deserve and may hold. `kept`: headroom for groups with a claim."""
+
+    def __init__(self, state: State) -> None:
+        self.total = state.offers
+        self.queues = Queues(state.demands())
+        self.parts: Mapping[str, Mapping[str, Part]] = {
+            it: self.queues.divide(it, n) for it, n in self.total.items()
+        }
+        self.held: dict[str, Counter[str]] = {}
+        self.kept = Counter[tuple[str, str]]()  # by node of the tree and resource
+        for group in state.groups:
+            if group.nodes:
+                self.take(group.queue, group.asks)
+
+    def take(self, queue: str, asks: Amounts) -> None:
+        self.held.setdefault(self.queues.own(queue), Counter()).update(asks)
+
+    def there(self, asks: Amounts) -> Amounts:
+        return {it: n for it, n in asks.items() if n and it in self.total}
+
+    def held_at(self, name: str, it: str) -> int:
+        children = self.queues.children(name)
+        if children:
+            return sum(self.held_at(child, it) for child in children)
+        return self.held.get(name, Counter())[it]
+
+    def filled_at(self, name: str, it: str) -> Fraction:
+        """The same, with what is kept for queues below it, whether they hold it or not."""
+        children = self.queues.children(name)
+        if not children:
+            return Fraction(self.held_at(name, it))
+        return sum((max(self.filled_at(c, it), self.queues.kept(c, it)) for c in children), ZERO)
+
+    def of(self, name: str) -> Fraction:
+        """Its share: what it holds of what it deserves, in the resource where that is largest."""
+        due = {it: parts[name].deserved for it, parts in self.parts.items()}
+        ratios = [self.held_at(name, it) / n for it, n in due.items() if n >= SLACK]
+        holds_any = any(self.held_at(name, it) for it in self.total)
+        return max(ratios, default=Fraction(holds_any))
+
+    def is_above_share(self, queue: str, asks: Amounts) -> bool:
+        own = self.queues.own(queue)
+        return any(
+            self.held_at(own, it) + n > self.parts[it][own].deserved + SLACK
+            for it, n in self.there(asks).items()
+            if it != PODS
+        )
+
+    def limit(self, name: str, it: str) -> Fraction | float:
+        """Its ceiling; where that is all there is, what it says itself: the rest is a question of room."""
+        if name == ROOT:
+            is_any_kept = self.filled_at(ROOT, it) > self.held_at(ROOT, it)
+            return Fraction(self.total[it]) if is_any_kept else self.queues.limit(ROOT, it)
+        ceiling = self.parts[it][name].ceiling
+        return ceiling if ceiling < self.total[it] else self.queues.limit(name, it)
+
+    def added(self, queue: str, asks: Amounts) -> Iterator[tuple[str, str, Fraction]]:
+        """On the way up to root by how much more each counts there, with what is asked."""
+        for it, n in self.there(asks).items():
+            more = Fraction(n)
+            for name in self.queues.path(queue):
+                yield name, it, more
+                filled, kept = self.filled_at(name, it), self.queues.kept(name, it)
+                more = max(filled + more, kept) - max(filled, kept)
+
+    def is_above_ceiling(self, queue: str, asks: Amounts) -> bool:
+        for name, it, more in self.added(queue, asks):
+            limit = self.limit(name, it) + SLACK
+            if more and self.filled_at(name, it) + self.kept[name, it] + more > limit:
+                return True
+            if name != ROOT and self.held_at(name, it) + asks[it] > limit:
+                return True  # others hold what is kept for it
+        return False
+
+    def is_never_below_ceiling(self, queue: str, asks: Amounts) -> bool:
+        own = self.queues.own(queue)
+        return any(n > self.parts[it][own].potential + SLACK for it, n in self.there(asks).items())
+
+    def keep(self, queue: str, asks: Amounts) -> None:
+        """What ceilings on the way up to root leave of what is asked is kept for a group."""
+        for name, it, more in list(self.added(queue, asks)):
+            limit = self.limit(name, it)
+            if name != ROOT and limit < inf:
+                rest = int(limit - self.filled_at(name, it) - self.kept[name, it])
+                self.kept[name, it] += min(int(more), max(rest, 0))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One group when its turn came: what is true then."""
+
+    group: Group
+    decision: GroupDecision
+    state: State
+    shares: Shares
+    room: Room
+    is_lent: bool
+    starting: int  # members that start before it
+    places: int  # in the window
+    behind: str  # the group that goes first in its queue; empty: none does
+    claimants: tuple[Group, ...]  # within their share, and without room
+    kept_below: bool  # it has no headroom only since others have a claim on it
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return self.group.pods
+
+    @cached_property
+    def has_room(self) -> bool:
+        return some_fit(self.pods, self.group.needed, self.room)
+
+    @cached_property
+    def has_sums(self) -> bool:
+        return in_sum(self.pods[: self.group.needed], self.room)
+
+    @cached_property
+    def could_stand_alone(self) -> bool:
+        return some_fit(self.pods, self.group.needed, left(self.state.nodes, ()))
+
+    @cached_property
+    def can_never_start(self) -> bool:
+        """Even if nothing else ran, and no other group of any queue: it is too large."""
+        group = self.group
+        is_too_large = not self.could_stand_alone or group.needed > self.state.window
+        return is_too_large or self.shares.is_never_below_ceiling(group.queue, group.asks)
+
+    @property
+    def running(self) -> int:
+        """Groups of its queue that run or start."""
+        return sum(1 for group in self.state.groups if group.queue == self.group.queue and group.nodes)
+
+    @property
+    def is_at_limit(self) -> bool:
+        queue = self.state.queue(self.group.queue)
+        return queue is not None and queue.groups is not None and self.running >= queue.groups
+
+    @property
+    def is_above_ceiling(self) -> bool:
+        return self.shares.is_above_ceiling(self.group.queue, self.group.asks)
+
+    @property
+    def is_above_share(self) -> bool:
+        return self.shares.is_above_share(self.group.queue, self.group.asks)
+
+    @property
+    def is_within_limits(self) -> bool:
+        return not (self.is_at_limit or self.is_above_ceiling or self.group.needed > self.state.window)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Above its share, it is looked at again once room is lent."""
+        return self.is_within_limits and self.is_above_share and not self.is_lent
+
+    @property
+    def may_start(self) -> bool:
+        is_stopped = self.behind or not self.is_within_limits or self.is_deferred
+        return not is_stopped and self.has_room and self.group.needed <= self.places
+
+
+def obstacle(state: State, group: Group) -> frozenset[Reason]:
+    """What keeps a group from having a turn at all; all of it is true."""
+    queue = state.queue(group.queue)
+    found = set[Reason]()
+    if not group.exists:
+        found.add(Reason.GROUP_NOT_FOUND)
+    if group.queue == GONE:
+        found.add(Reason.QUEUE_NOT_FOUND)
+    if queue is not None and queue.is_closed:
+        found.add(Reason.QUEUE_NOT_OPEN)
+    if queue is not None and queue.is_stopped:
+        found.add(Reason.QUEUE_STOPPED)
+    if group.is_held:
+        found.add(Reason.HELD)
+    if len(group.pods) < group.needed:
+        found.add(Reason.NOT_ENOUGH_MEMBERS)
+    return frozenset(found)
+
+
+class Replay:
+    """The turns of all groups that wait, in their order."""
+
+    def __init__(self, state: State, decisions: Decisions) -> None:
+        self.state, self.decisions = state, decisions
+        self.shares = Shares(state)
+        self.started: dict[str, int] = {}  # by queue the members that start
+        self.held_up: set[str] = set()  # queues of which a group lacks only places in the window
+        self.heads: dict[str, str] = {}
+        self.claimants: list[Group] = []
+        self.at_ceiling: list[Group] = []
+
+    def __iter__(self) -> Iterator[Turn]:
+        waiting = [
+            group for group in self.state.groups if not group.nodes and not obstacle(self.state, group)
+        ]
+        above_share = list[Group]()
+        yield from self._pass(waiting, above_share)
+        for group in self.at_ceiling:
+            self.shares.keep(group.queue, group.asks)
+        yield from self._pass(above_share, None)
+
+    def decision(self, group: Group) -> GroupDecision:
+        return self.decisions.groups[key(group.name)]
+
+    def _pass(self, groups: list[Group], deferred: list[Group] | None) -> Iterator[Turn]:
+        lines: dict[str, list[Group]] = {}
+        for group in sorted(groups, key=lambda it: it.order):
+            lines.setdefault(group.queue, []).append(group)
+        while (queue := self._next(lines)) is not None:
+            line = lines[queue]
+            while line:
+                group = line.pop(0)
+                turn = self._turn(group, is_lent=deferred is None)
+                if turn.is_deferred and not turn.behind and deferred is not None:
+                    deferred.append(group)
+                    if self._lets_none_pass(turn):
+                        deferred += line
+                        line.clear()
+                    continue
+                yield turn
+                self._note(turn)
+                if turn.decision.verdict is Verdict.STARTING:
+                    break
+
+    def _lets_none_pass(self, turn: Turn) -> bool:
+        """In a queue that is first in, first out; those that can never start hold up nobody."""
+        said = self.state.queue(turn.group.queue)
+        return said is not None and said.strategy == "fifo" and not turn.can_never_start
+
+    def _turn(self, group: Group, is_lent: bool) -> Turn:
+        kept_below = False
+        if self.shares.is_above_ceiling(group.queue, group.asks) and self.shares.kept:
+            kept, self.shares.kept = self.shares.kept, Counter()
+            kept_below = not self.shares.is_above_ceiling(group.queue, group.asks)
+            self.shares.kept = kept
+        return Turn(
+            group,
+            self.decision(group),
+            self.state,
+            self.shares,
+            left(self.state.nodes, self.state.standing),
+            is_lent,
+            sum(self.started.values()),
+            self._places(group.queue),
+            self.heads.get(group.queue, ""),
+            tuple(self.claimants),
+            kept_below,
+        )
+
+    def _note(self, turn: Turn) -> None:
+        group, decision, queue = turn.group, turn.decision, turn.group.queue
+        if decision.verdict is Verdict.STARTING:
+            nodes = tuple(decision.plan[f"uid-{group.name}-{n}"] for n in range(group.needed))  # type: ignore[index]
+            self.state = self.state.with_group(group._replace(nodes=nodes))
+            self.shares.take(queue, group.asks)
+            self.started[queue] = self.started.get(queue, 0) + group.needed
+            return
+        if self._lets_none_pass(turn):
+            self.heads.setdefault(queue, group.name)
+        if turn.behind or turn.is_lent or turn.can_never_start or turn.is_at_limit or turn.is_above_share:
+            return
+        if turn.is_above_ceiling:
+            self.at_ceiling.append(group)
+        elif not turn.has_room:
+            self.claimants.append(group)
+        elif group.needed > turn.places:
+            self.held_up.add(queue)
+
+    # ---- whose turn it is
+
+    def _next(self, lines: Mapping[str, list[Group]]) -> str | None:
+        """From root down the child of the highest priority, then the smallest share, then the first name."""
+        waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
+        name = ROOT
+        while children := [child for child in self.shares.queues.children(name) if child in waiting]:
+            name = min(children, key=self._rank)
+        return None if name == ROOT else name.removesuffix("/")
+
+    def _rank(self, name: str) -> tuple[int, Fraction, str]:
+        said = self.state.queue(name)
+        return -said.priority if said else 0, self.shares.of(name), name.removesuffix("/")
+
+    # ---- the window
+
+    def _places(self, queue: str) -> int:
+        """Where nothing of its queue starts, all that is left; else what is left of the queue's part, and of
+        what is nobody's."""
+        size, taken = self.state.window, sum(self.started.values())
+        if queue in self.held_up:
+            return 0
+        if not self.started.get(queue):
+            return size - taken
+        beyond = sum(max(n - self._part(name), 0) for name, n in self.started.items())
+        parts = sum(map(self._part, self.shares.queues.demands))
+        own = max(self._part(queue) - self.started[queue], 0)
+        return max(min(own + max(size - parts - beyond, 0), size - taken), 0)
+
+    def _part(self, queue: str) -> int:
+        """Half of the window, divided by weight from root down."""
+        part, way = Fraction(self.state.window, 2), self.shares.queues.path(queue)[::-1]
+        for parent, child in pairwise(way):
+            weights = [self._weight(name) for name in self.shares.queues.children(parent)]
+            part *= Fraction(self._weight(child), max(sum(weights), 1))
+        return int(part)
+
+    def _weight(self, name: str) -> int:
+        said = self.state.queue(name)
+        return said.weight if said else int(name != f"{ROOT}/")  # `default`, and the own groups of a queue

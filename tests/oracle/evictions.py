@@ -1,0 +1,95 @@
+"""Whose room is taken back, as docs/concepts.md says: only if it suffices, from whom it may be taken, and no
+more than is needed."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extender.domain.model.evictions import EvictionCause, Reclaim
+from extender.domain.snapshot.decisions import Decisions
+from tests.domain.world import key
+from tests.oracle.admission import Replay, Shares
+from tests.oracle.placement import Pod, fit, left
+from tests.oracle.states import Group, State
+
+
+class Taking(NamedTuple):
+    """What one group takes: from groups as a whole, since all members of each are needed, and from pods of
+    others."""
+
+    group: Group
+    reclaim: Reclaim
+    victims: tuple[str, ...]
+
+    @property
+    def causes(self) -> dict[str, EvictionCause]:
+        return {name_of(victim.group or victim.name): victim.cause for victim in self.reclaim.victims}
+
+    @property
+    def plan(self) -> list[tuple[Pod, str]]:
+        pods = {f"uid-{self.group.name}-{n}": pod for n, pod in enumerate(self.group.pods)}
+        return [(pods[uid], node) for uid, node in self.reclaim.plan.items()]
+
+
+def name_of(victim: str) -> str:
+    return victim.partition("/")[2] or victim
+
+
+def takings(state: State, decisions: Decisions) -> list[Taking]:
+    found = list[Taking]()
+    for group in state.groups:
+        if (reclaim := decisions.groups[key(group.name)].reclaim) is not None:
+            victims = dict.fromkeys(name_of(victim.group or victim.name) for victim in reclaim.victims)
+            found.append(Taking(group, reclaim, tuple(victims)))
+    return found
+
+
+def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
+    """The sentences that are not true of the room that is taken back, once all turns are over."""
+    state, shares, found = replay.state, replay.shares, takings(replay.state, decisions)
+    gone = state.without(victim for taking in found for victim in taking.victims)
+    room = left(state.nodes, [*gone.standing, *(place for taking in found for place in taking.plan)])
+    if found and any(n < 0 for amounts in room.values() for n in amounts.values()):
+        yield "the whole group fits with its victims gone"
+    for taking in found:
+        pods = {victim.uid for victim in taking.reclaim.victims}
+        for victim in taking.victims:
+            group = next((it for it in state.groups if it.name == victim), None)
+            if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
+                yield f"a gang goes whole: {victim}"
+            if not may_go(state, shares, taking, group, taking.causes[victim]):
+                yield f"{victim} may be evicted for {taking.group.name}"
+    if len(found) == 1:
+        yield from _needless(state, shares, found[0])
+
+
+def may_go(state: State, shares: Shares, taking: Taking, group: Group | None, cause: EvictionCause) -> bool:
+    claimant = taking.group
+    if group is None:
+        return claimant.priority > 0  # theirs is 0
+    if cause is EvictionCause.PREEMPT:
+        return group.priority < claimant.priority
+    above = set(shares.queues.path(claimant.queue))
+    for name in shares.queues.path(group.queue):
+        if name in above:
+            return True
+        due = {it: parts[name].deserved for it, parts in shares.parts.items()}
+        if not any(shares.held_at(name, it) > due[it] for it in shares.there(group.asks)):
+            return False
+    return True
+
+
+def _needless(state: State, shares: Shares, taking: Taking) -> Iterator[str]:
+    """Each victim without which it would do."""
+    from_others = any(cause is EvictionCause.RECLAIM for cause in taking.causes.values())
+    for spared in taking.victims:
+        gone = [state.group(it) for it in taking.victims if it != spared and not it.startswith("other-")]
+        for group in gone:
+            shares.take(group.queue, {it: -n for it, n in group.asks.items()})
+        queue, asks = taking.group.queue, taking.group.asks
+        is_open = not shares.is_above_ceiling(queue, asks)
+        is_open = is_open and not (from_others and shares.is_above_share(queue, asks))
+        for group in gone:
+            shares.take(group.queue, group.asks)
+        rest = state.without(it for it in taking.victims if it != spared)
+        if is_open and fit(taking.group.pods[: taking.group.needed], left(state.nodes, rest.standing)):
+            yield f"nobody is evicted for {taking.group.name} who need not go: {spared}"

@@ -1,0 +1,101 @@
+"""Exhaustive placement: whether pods find room on nodes, all at once, by trying every way."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+Amounts = Mapping[str, int]
+
+
+class Node(NamedTuple):
+    name: str
+    offers: tuple[tuple[str, int], ...]
+    kind: str = ""  # the value of its label
+    is_tainted: bool = False
+
+
+class Pod(NamedTuple):
+    """What counts of a pod for its place. Pods that are equal may stand for each other."""
+
+    asks: tuple[tuple[str, int], ...]
+    kind: str = ""  # the label that its node must have; empty: any
+    tolerates: bool = False
+
+    def suits(self, node: Node) -> bool:
+        return self.kind in ("", node.kind) and (self.tolerates or not node.is_tainted)
+
+
+Room = Mapping[Node, Amounts]
+
+
+def left(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
+    """What nodes have left beside pods that stand on them by name."""
+    room = {node: dict(node.offers) for node in nodes}
+    by_name = {node.name: node for node in room}
+    for pod, name in standing:
+        for resource, amount in pod.asks:
+            room[by_name[name]][resource] = room[by_name[name]].get(resource, 0) - amount
+    return room
+
+
+def total(pods: Iterable[Pod]) -> Counter[str]:
+    sums = Counter[str]()
+    for pod in pods:
+        sums.update(dict(pod.asks))
+    return sums
+
+
+def fit(pods: Sequence[Pod], room: Room) -> bool:
+    """Whether all find a node. The largest first, on every node in turn; what has failed once is not tried
+    again, and of nodes that are alike by now one is tried."""
+    ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
+    names = sorted({name for pod in pods for name, _ in pod.asks})
+    failed: set[Hashable] = set()
+
+    def search(number: int, rows: list[tuple[Node, tuple[int, ...]]]) -> bool:
+        if number == len(ordered):
+            return True
+        state = number, tuple(sorted((*node[2:], amounts) for node, amounts in rows))
+        if state in failed:
+            return False
+        pod, tried = ordered[number], set[Hashable]()
+        asked = tuple(dict(pod.asks).get(name, 0) for name in names)
+        for at, (node, amounts) in enumerate(rows):
+            kind = (*node[2:], amounts)
+            has_room = all(n <= there for n, there in zip(asked, amounts, strict=True) if n)
+            if kind in tried or not has_room or not pod.suits(node):
+                continue
+            tried.add(kind)
+            less = tuple(there - n for n, there in zip(asked, amounts, strict=True))
+            if search(number + 1, [*rows[:at], (node, less), *rows[at + 1 :]]):
+                return True
+        failed.add(state)
+        return False
+
+    rows = [(node, tuple(there.get(name, 0) for name in names)) for node, there in room.items()]
+    return search(0, rows)
+
+
+def some_fit(pods: Sequence[Pod], number: int, room: Room) -> bool:
+    """Whether any so many of the pods do."""
+    return any(fit(some, room) for some in sorted(set(combinations(sorted(pods), number))))
+
+
+def most_that_fit(pods: Sequence[Pod], room: Room) -> int:
+    """How many of the pods find a node at the same time."""
+    return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, room))
+
+
+def in_sum(pods: Sequence[Pod], room: Room) -> bool:
+    """Whether the nodes that suit them have as much left, together, as they ask for: pods of each kind alone,
+    and all of them."""
+    parts = [[pod] * n for pod, n in Counter(pods).items()]
+    for part in (*parts, list(pods)):
+        there = Counter[str]()
+        for node, amounts in room.items():
+            if any(pod.suits(node) for pod in part):
+                there.update({name: max(n, 0) for name, n in amounts.items()})
+        if any(there[name] < n for name, n in total(part).items()):
+            return False
+    return True

@@ -1,0 +1,65 @@
+"""What each reason claims, by its meaning in extender/domain/model/reasons.py and its definition in docs/. A
+claim is true or not of a group when its turn comes, whatever decide() went through to find it."""
+
+from collections.abc import Callable, Mapping
+
+from extender.domain.model.reasons import Reason
+from tests.oracle.admission import Turn
+
+Claim = Callable[[Turn], bool]
+
+
+def never_fits(turn: Turn) -> bool:
+    return turn.can_never_start
+
+
+def queue_ceiling(turn: Turn) -> bool:
+    return (turn.is_at_limit or turn.is_above_ceiling) and not turn.kept_below
+
+
+def queue_share(turn: Turn) -> bool:
+    """There is room for it, or headroom, that it would have if nobody within his share had a claim on it."""
+    if turn.kept_below:
+        return turn.is_above_share
+    return turn.is_above_share and turn.is_lent and turn.has_room and bool(turn.claimants)
+
+
+def behind_others(turn: Turn) -> bool:
+    return turn.behind != ""
+
+
+def no_room(turn: Turn) -> bool:
+    """No placement exists, and the nodes that suit have less left than it asks for."""
+    return not turn.has_room and not turn.has_sums
+
+
+def fragmented(turn: Turn) -> bool:
+    """No placement exists, although the nodes that suit have as much left as it asks for."""
+    return not turn.has_room and turn.has_sums
+
+
+def reclaiming(turn: Turn) -> bool:
+    """It would wait, for room, for its share or for a ceiling. From whom room may be taken back, evictions.py
+    says."""
+    return not (turn.behind or turn.can_never_start) and not (turn.may_start and not turn.claimants)
+
+
+def window_full(turn: Turn) -> bool:
+    return turn.has_room and turn.group.needed > turn.places and turn.group.needed <= turn.state.window
+
+
+def too_large_for_window(turn: Turn) -> bool:
+    return turn.group.needed > turn.state.window
+
+
+CLAIMS: Mapping[Reason, Claim] = {
+    Reason.NEVER_FITS: never_fits,
+    Reason.QUEUE_CEILING: queue_ceiling,
+    Reason.QUEUE_SHARE: queue_share,
+    Reason.BEHIND_OTHERS: behind_others,
+    Reason.NO_ROOM: no_room,
+    Reason.FRAGMENTED: fragmented,
+    Reason.RECLAIMING: reclaiming,
+    Reason.WINDOW_FULL: window_full,
+    Reason.TOO_LARGE_FOR_WINDOW: too_large_for_window,
+}

@@ -1,0 +1,211 @@
+"""States of small clusters: what is there, in a few plain records, and the same as objects of the API."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from extender.api import keys
+from extender.api.keys import DEFAULT_QUEUE
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import Toleration
+from extender.api.objects.queues import QueueLimits
+from extender.domain.model.resources import CPU, MEMORY, PODS
+from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.snapshot.snapshot import Limits
+from tests.domain import builders
+from tests.domain.world import World, timestamp
+from tests.oracle.placement import Amounts, Node, Pod, total
+
+GPU, KIND = "x.io/gpu", "kind"
+NOW = 1000.0  # the clock of a new world
+GONE = "gone"  # the name of a queue that does not exist
+TAINT = Taint("lent", "NoSchedule")
+
+
+class Queue(NamedTuple):
+    name: str
+    weight: int = 1
+    parent: str = ""
+    priority: int = 0
+    strategy: str = ""
+    capability: tuple[tuple[str, int], ...] = ()
+    guarantee: tuple[tuple[str, int], ...] = ()
+    deserved: tuple[tuple[str, int], ...] = ()
+    borrowing: tuple[tuple[str, int], ...] = ()
+    lending: tuple[tuple[str, int], ...] = ()
+    is_closed: bool = False
+    is_stopped: bool = False
+    groups: int | None = None  # so many may run
+    takes_back: bool = False  # it evicts at once
+
+
+class Group(NamedTuple):
+    name: str
+    queue: str
+    needed: int
+    pods: tuple[Pod, ...]
+    nodes: tuple[str, ...] = ()  # where they run; empty: they wait
+    age: float = 0.0  # seconds since it was created
+    priority: int = 0
+    is_held: bool = False
+    exists: bool = True
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        return -self.priority, -self.age, self.name
+
+    @property
+    def asks(self) -> Amounts:
+        """What those that it needs ask for: they are the first ones."""
+        return total(self.pods[: self.needed])
+
+
+class State(NamedTuple):
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    groups: tuple[Group, ...]
+    others: tuple[tuple[Pod, str], ...] = ()  # pods that Muster does not manage, by node
+    window: int = 1000
+
+    def group(self, name: str) -> Group:
+        return next(group for group in self.groups if group.name == name)
+
+    def queue(self, name: str) -> Queue | None:
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    @property
+    def standing(self) -> list[tuple[Pod, str]]:
+        """All pods on nodes."""
+        running = [place for group in self.groups for place in zip(group.pods, group.nodes, strict=False)]
+        return [*running, *self.others]
+
+    @property
+    def offers(self) -> Mapping[str, int]:
+        return total(Pod(node.offers) for node in self.nodes)
+
+    def with_queue(self, queue: Queue) -> "State":
+        return self._replace(queues=tuple(queue if it.name == queue.name else it for it in self.queues))
+
+    def with_group(self, group: Group) -> "State":
+        return self._replace(groups=tuple(group if it.name == group.name else it for it in self.groups))
+
+    def without(self, names: Iterable[str]) -> "State":
+        """What is named, groups and pods of others, has ended."""
+        gone = set(names)
+        others = (place for n, place in enumerate(self.others) if f"other-{n}" not in gone)
+        return self._replace(
+            groups=tuple(group for group in self.groups if group.name not in gone),
+            others=tuple(place for place in others),
+        )
+
+    def demands(self) -> list[QueueDemand]:
+        """What queues say, hold and wait for: only what nodes offer, and not for groups that came too late or
+        are held."""
+        return [self._demand(queue) for queue in (*self.queues, Queue(DEFAULT_QUEUE))]
+
+    def _demand(self, queue: Queue) -> QueueDemand:
+        groups = [group for group in self.groups if group.queue == queue.name and group.exists]
+        asking = [
+            group
+            for group in groups
+            if group.nodes or not (queue.is_closed or queue.is_stopped or group.is_held)
+        ]
+        sums = total(pod for group in asking for pod in group.pods)
+        return QueueDemand(
+            queue.name,
+            queue.weight,
+            {name: n for name, n in sums.items() if name in self.offers},
+            dict(queue.capability) or None,
+            dict(queue.guarantee),
+            bool(groups),
+            queue.parent,
+            dict(queue.deserved) or None,
+            dict(queue.borrowing) or None,
+            dict(queue.lending) or None,
+        )
+
+    def world(self) -> World:
+        world = World(limits=Limits(window=self.window))
+        for node in self.nodes:
+            world.add(_node(node))
+        for queue in self.queues:
+            world.add(_queue(queue))
+        for group in self.groups:
+            world.add(_group(group))
+        for n, (pod, on) in enumerate(self.others):
+            world.add(builders.stranger(f"other-{n}", on=on, **_asks(pod)))
+        return world
+
+
+# ---- as objects of the API
+
+
+def _written(amounts: Iterable[tuple[str, int]]) -> dict[str, str]:
+    return {name: f"{n}m" if name == CPU else str(n) for name, n in amounts}
+
+
+def _node(node: Node) -> Any:
+    offers = _written(node.offers)
+    return builders.node(
+        node.name,
+        offers.pop(CPU),
+        offers.pop(MEMORY),
+        offers.pop(PODS),
+        labels={KIND: node.kind} if node.kind else {},
+        taints=[TAINT] if node.is_tainted else [],
+        more=offers,
+    )
+
+
+def _asks(pod: Pod) -> dict[str, Any]:
+    asks = _written(pod.asks)
+    asks.pop(PODS)
+    return {
+        "cpu": asks.pop(CPU, "0"),
+        "more": asks,
+        "selector": {KIND: pod.kind} if pod.kind else None,
+        "tolerations": [Toleration(operator="Exists")] if pod.tolerates else [],
+    }
+
+
+def _queue(queue: Queue) -> Any:
+    more: dict[str, Any] = {
+        "deserved": _written(queue.deserved) or None,
+        "borrowing_limit": _written(queue.borrowing) or None,
+        "lending_limit": _written(queue.lending) or None,
+        "stop_policy": keys.STOP_HOLD if queue.is_stopped else "",
+        "limits": None if queue.groups is None else QueueLimits(groups=queue.groups),
+    }
+    return builders.queue(
+        queue.name,
+        queue.weight,
+        _written(queue.capability),
+        _written(queue.guarantee),
+        queue.strategy,
+        queue.priority,
+        spec_state="Closed" if queue.is_closed else "",
+        parent=queue.parent,
+        preemption=builders.AT_ONCE if queue.takes_back else None,
+        **more,
+    )
+
+
+def _group(group: Group) -> list[Any]:
+    created = timestamp(NOW - group.age)
+    notes = {keys.HOLD: "true"} if group.is_held else None
+    whole = bool(group.nodes)
+    record = builders.group(
+        group.name, group.needed, group.queue, created=created, stood_whole=whole, annotations=notes
+    )
+    pods = [
+        builders.pod(
+            f"{group.name}-{n}",
+            group.name,
+            on=group.nodes[n] if whole else "",
+            created=created,
+            priority=group.priority,
+            queue="" if group.exists else group.queue,
+            **_asks(pod),
+        )
+        for n, pod in enumerate(group.pods)
+    ]
+    return [record, *pods] if group.exists else pods

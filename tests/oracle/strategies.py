@@ -1,0 +1,175 @@
+"""Random small clusters: in one half all kinds of settings, in the other nothing but crowds of gangs."""
+
+from collections.abc import Iterable, Sequence
+
+from hypothesis import strategies as st
+
+from extender.domain.model.resources import CPU, MEMORY, PODS
+from tests.oracle.placement import Amounts, Node, Pod, fit, left
+from tests.oracle.states import GONE, GPU, Group, Queue, State
+
+GIB = 2**30
+_CPUS, _GPUS, _GIBS = (500, 1000, 1000, 1500, 2000, 3000), (0, 0, 0, 0, 1, 2), (0, 0, 0, 1, 2)
+_KINDS = ("",) * 6 + ("a", "b")
+_UNITS = {CPU: 500, GPU: 1}
+Said = tuple[tuple[str, int], ...]
+
+
+def _amounts(amounts: Amounts) -> Said:
+    return tuple(sorted((name, n) for name, n in amounts.items() if n))
+
+
+def _rarely(draw: st.DrawFn, times: int) -> bool:
+    return draw(st.integers(1, times)) == times
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    asks = {
+        CPU: draw(st.sampled_from(_CPUS)),
+        MEMORY: draw(st.sampled_from(_GIBS)) * GIB,
+        GPU: draw(st.sampled_from(_GPUS)),
+        PODS: 1,
+    }
+    return Pod(_amounts(asks), draw(st.sampled_from(_KINDS)), _rarely(draw, 4))
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    offers = {
+        CPU: draw(st.sampled_from((1000, 2000, 3000, 4000, 6000))),
+        MEMORY: draw(st.sampled_from((2, 4, 8))) * GIB,
+        PODS: draw(st.sampled_from((3, 110, 110))),
+        GPU: draw(st.sampled_from((0, 0, 1, 2, 4))),
+    }
+    return Node(name, _amounts(offers), draw(st.sampled_from(("", "a", "a", "b"))), _rarely(draw, 5))
+
+
+@st.composite
+def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
+    """`part`: what each would have of the cluster if all had the same. Together they are guaranteed no more
+    than there is."""
+
+    def some(most: Amounts, times: int, least: int = 0) -> Said:
+        names = [it for it in _UNITS if it in part and _rarely(draw, times)]
+        counts = {it: draw(st.integers(least, max(most[it] // _UNITS[it], least))) for it in names}
+        return tuple((it, n * _UNITS[it]) for it, n in counts.items())
+
+    if draw(st.booleans()):
+        return draw(plain_queues(name, parents))
+    capability, deserved = some({it: 3 * n for it, n in part.items()}, 4, least=2), some(part, 4)
+    given = dict(deserved)
+    return Queue(
+        name,
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from(parents)),
+        draw(st.sampled_from((0, 0, 0, 1))),
+        draw(st.sampled_from(("", "", "fifo"))),
+        capability,
+        tuple((it, min(n, dict(capability).get(it, n))) for it, n in some(part, 6)),
+        deserved,
+        some({CPU: 1000, GPU: 1}, 6),
+        tuple((it, n) for it, n in some({CPU: 0, GPU: 0} | given, 4) if it in given),
+        is_stopped=_rarely(draw, 16),
+        groups=draw(st.sampled_from((None, None, None, None, 1, 2))),
+        takes_back=_rarely(draw, 4),
+    )
+
+
+@st.composite
+def plain_queues(draw: st.DrawFn, name: str, parents: Sequence[str]) -> Queue:
+    """Limited by nothing but their share."""
+    weight, parent = draw(st.integers(1, 3)), draw(st.sampled_from(parents))
+    return Queue(name, weight, parent, takes_back=draw(st.booleans()))
+
+
+@st.composite
+def groups(draw: st.DrawFn, name: str, queues: Sequence[str], shapes: Sequence[Pod]) -> Group:
+    """Members of two shapes at most; more than are needed only of one."""
+    kinds = draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=2))
+    members = tuple(sorted(draw(st.sampled_from(kinds)) for _ in range(draw(st.integers(1, 4)))))
+    more = draw(st.sampled_from((0, 0, 0, 0, -1, 1))) if len(set(members)) == 1 else 0
+    return Group(
+        name,
+        draw(st.sampled_from(queues)),
+        max(len(members) + more, 1),
+        members,
+        age=float(draw(st.integers(1, 500))),
+        priority=draw(st.sampled_from((0, 0, 0, 5))),
+    )
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> State:
+    """Where pods run they fit. What waits is a few gangs of up to four members; most could stand alone."""
+    there = tuple(draw(nodes(f"n{n}")) for n in range(draw(st.integers(1, 4))))
+    state = State(there, (), (), window=draw(st.sampled_from((1000, 1000, 1000, 3, 6))))
+    names, number = [""], draw(st.integers(1, 4))
+    for n in range(number):
+        queue = draw(queues(f"q{n}", names, {it: all_ // number for it, all_ in state.offers.items()}))
+        state = state._replace(queues=(*state.queues, queue))
+        names.append(queue.name)
+    for queue in state.queues:
+        if queue.name not in {it.parent for it in state.queues} and _rarely(draw, 10):
+            state = state.with_queue(queue._replace(is_closed=True))
+    others = list[tuple[Pod, str]]()
+    for _ in range(draw(st.integers(0, 2))):
+        pod, node = draw(pods()), draw(st.sampled_from(there))
+        if fit([pod], {node: left(there, others)[node]}):
+            others.append((pod, node.name))
+    empty = left(there, ())
+    shapes = [pod for pod in draw(st.lists(pods(), min_size=4, max_size=4)) if fit([pod], empty)]
+    found = list[Group]()
+    for n in range(draw(st.integers(2, 9))):
+        group = draw(groups(f"g{n}", [*names[1:] * 12, GONE], shapes or [draw(pods())]))
+        if not fit(group.pods, empty) and draw(st.integers(0, 4)):
+            group = group._replace(pods=group.pods[:1], needed=min(group.needed, 1))
+        group = group._replace(is_held=_rarely(draw, 16), exists=not _rarely(draw, 16))
+        if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
+            group = _placed(draw, group, there, [*others, *_places(found)])
+        found.append(group)
+    return state._replace(groups=tuple(found), others=tuple(others))
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> State:
+    """Cpus alone, and more groups than have room."""
+    sizes = draw(st.lists(st.sampled_from((2000, 3000, 4000, 5000)), min_size=2, max_size=4))
+    there = tuple(
+        Node(f"n{n}", _amounts({CPU: size, MEMORY: GIB, PODS: 110})) for n, size in enumerate(sizes)
+    )
+    names = [""]
+    kept = list[Queue]()
+    for n in range(draw(st.integers(2, 3))):
+        kept.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
+        names.append(f"q{n}")
+    shapes = [Pod(_amounts({CPU: size, PODS: 1})) for size in (1000, 1500, 2000, 3000)]
+    found = list[Group]()
+    for n in range(draw(st.integers(3, 8))):
+        group = draw(groups(f"g{n}", names[1:], shapes))
+        if n < 3 and draw(st.booleans()):
+            group = _placed(draw, group, there, _places(found))
+        found.append(group)
+    return State(there, tuple(kept), tuple(found))
+
+
+def states() -> st.SearchStrategy[State]:
+    return mixed() | crowded()
+
+
+def _places(there: Iterable[Group]) -> list[tuple[Pod, str]]:
+    return [place for group in there for place in zip(group.pods, group.nodes, strict=False)]
+
+
+def _placed(
+    draw: st.DrawFn, group: Group, there: Sequence[Node], standing: Sequence[tuple[Pod, str]]
+) -> Group:
+    """The same on nodes, if all its members fit where they are sent."""
+    where = list[str]()
+    for pod in group.pods:
+        room = left(there, [*standing, *zip(group.pods, where, strict=False)])
+        suit = [node.name for node in there if fit([pod], {node: room[node]})]
+        if not suit:
+            return group
+        where.append(draw(st.sampled_from(suit)))
+    return group._replace(nodes=tuple(where), needed=len(group.pods))

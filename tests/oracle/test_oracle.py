@@ -1,0 +1,81 @@
+"""decide() against the oracle, on random small clusters: what queues deserve, who may start, and whether each
+reason is true. `make nightly` tries 10,000."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+
+from extender.domain.model.reasons import Verdict
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions
+from tests.domain.world import key
+from tests.oracle import evictions
+from tests.oracle.admission import Replay, Shares, Turn, obstacle
+from tests.oracle.placement import left, most_that_fit
+from tests.oracle.reasons import CLAIMS
+from tests.oracle.states import State
+from tests.oracle.strategies import states
+from tests.property_examples import TIMES, examples
+
+MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
+
+
+@MANY
+@given(states())
+def test_decisions_are_what_the_documentation_says(state: State) -> None:
+    decisions = decide(state.world().ledger.snapshot())
+    assert not list(untrue(state, decisions)), "these sentences are not true"
+
+
+def untrue(state: State, decisions: Decisions) -> Iterator[str]:
+    yield from _of_shares(state, decisions)
+    for group in state.groups:
+        decision = decisions.groups[key(group.name)]
+        if not group.nodes and (obstacles := obstacle(state, group)) and decision.reason not in obstacles:
+            yield f"{group.name} waits for {decision.reason}, and not for any of {sorted(obstacles)}"
+    replay = Replay(state, decisions)
+    for turn in replay:
+        yield from _of_turn(turn)
+        if turn.decision.verdict is Verdict.STARTING and not turn.may_start:
+            return  # all that comes after it is another story
+    yield from evictions.untrue(replay, decisions)
+
+
+def _of_shares(state: State, decisions: Decisions) -> Iterator[str]:
+    shares = Shares(state)
+    for queue in filter(shares.queues.takes_part, (it.name for it in state.queues)):
+        for it, parts in shares.parts.items():
+            told = decisions.queues[queue].deserved.get(it, 0.0)
+            if told != pytest.approx(float(parts[queue].deserved), abs=1e-4):
+                yield f"queue {queue} deserves {told} of {it}, and not {parts[queue].deserved}"
+
+
+def _of_turn(turn: Turn) -> Iterator[str]:
+    group, decision = turn.group, turn.decision
+    said = f"{decision.reason} ({decision.detail})"
+    starts = decision.verdict is Verdict.STARTING
+    if starts and not turn.may_start:
+        yield f"{group.name} may start"
+    elif starts:
+        yield from _of_plan(turn)
+    elif turn.may_start and not (turn.is_lent and turn.claimants):
+        yield f"{group.name} may not start: {said}"
+    if not starts and (decision.reason is None or not CLAIMS[decision.reason](turn)):
+        yield f"{group.name} waits for {said}"
+
+
+def _of_plan(turn: Turn) -> Iterator[str]:
+    group, by_name = turn.group, {node.name: node for node in turn.state.nodes}
+    plan = [(group.pods[int(uid.rpartition("-")[2])], node) for uid, node in turn.decision.plan.items()]
+    room = left(turn.state.nodes, [*turn.state.standing, *plan])
+    if len(plan) != group.needed:
+        yield f"{group.name} starts whole"
+    if any(room[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
+        yield f"{group.name} has room on its nodes"
+    if not all(pod.suits(by_name[node]) for pod, node in plan):
+        yield f"the nodes of {group.name} suit its members"
+    if turn.is_lent and turn.claimants:
+        pods = turn.claimants[0].pods[: turn.claimants[0].needed]
+        if most_that_fit(pods, room) < most_that_fit(pods, turn.room):
+            yield f"room that {turn.claimants[0].name} has a claim on is not lent to {group.name}"
