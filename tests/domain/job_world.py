@@ -57,7 +57,8 @@ def unit_name(name: str) -> str:
 
 
 class JobWorld(World):
-    """`stopped`: the job controller does nothing. `quota`: how many pods of jobs the API server takes."""
+    """`stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change.
+    `quota`: how many pods of jobs the API server takes."""
 
     kind = BATCH
     row = WORKLOADS[JOB]
@@ -67,6 +68,7 @@ class JobWorld(World):
         self.jobs: dict[str, AnyJob] = {}
         self.units: dict[str, PodGroup] = {}
         self.stopped = False
+        self.locked: set[str] = set()
         self.quota: int | None = None
         self.steps: list[tuple[str, JobStep]] = []
 
@@ -124,7 +126,8 @@ class JobWorld(World):
     def _step(self, name: str) -> bool:
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
         step = next_step(managed, self.now) if managed else JobStep.NOTHING
-        if managed is None or step is JobStep.NOTHING:
+        cannot = name in self.locked and step is JobStep.UNSUSPEND
+        if managed is None or step is JobStep.NOTHING or cannot:
             return False
         self.steps.append((name, step))
         match step:

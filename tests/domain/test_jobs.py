@@ -23,7 +23,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
 from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, unit_name
-from tests.domain.world import EPOCH
+from tests.domain.world import EPOCH, key
 
 
 def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
@@ -86,6 +86,25 @@ def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
     assert ("stuck", JobStep.GIVE_UP) in world.steps
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
     assert world.reason(unit_name("stuck")) is Reason.BACKING_OFF
+
+
+def test_a_job_that_cannot_be_let_go_makes_room_until_it_can() -> None:
+    """Its author changes it faster than Muster can, or a webhook is away."""
+    world = JobWorld(node("n0", cpu="2"))
+    world.locked.add("stuck")
+    world.submit(job("stuck"), job("next", created="2026-01-02T00:00:00Z")).work()
+    assert [world.suspended(name) for name in ("stuck", "next")] == [True, True]
+    managed = world.ledger.managed_job(key(unit_name("stuck")))
+    assert managed is not None
+    assert managed.due_at == world.now + 60.0
+    world.advance(61).work()
+    assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
+    assert world.detail(unit_name("stuck")) == "it could not be let go within 60 s"
+    world.remove("next")
+    world.delete(*world.pods_of("next"))
+    world.locked.clear()
+    world.advance(10).work()
+    assert not world.suspended("stuck")
 
 
 def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:

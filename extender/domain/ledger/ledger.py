@@ -361,6 +361,7 @@ class Ledger:
                 self.decisions.groups.get(key),
                 let_go,
                 is_current and claimed > 0 and claimed >= starts_with,
+                group.start.admitted_at if job.suspended and claimed else None,
                 group.reduced_to,
                 group.coming,
                 claimed > 0 or (group.coming.there < members and not group.got_going),

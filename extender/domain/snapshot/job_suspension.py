@@ -59,6 +59,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 
 KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
+_LET_GO_WITHIN = 60.0  # seconds in which a job whose room is found has to be let go
 _LONGEST = 2048  # characters of what is said of pods
 
 
@@ -117,6 +118,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
     has_room: bool = False  # it is as it was when room was claimed for all pods with which it starts
+    room_since: float | None = None  # since when room is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     coming: ComingPods = ComingPods()  # those that its controller has created
     lacks_pods: bool = False  # more are expected
@@ -159,6 +161,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return f"its pods are refused: {self.coming.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
+        if self.job.suspended:
+            return f"it could not be let go within {_LET_GO_WITHIN:g} s"
         late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
         return f"{late}; {created(there, self.members)}" if there < self.members else late
 
@@ -171,7 +175,10 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def late_at(self) -> float | None:
-        """When its start has taken too long; None: it is not starting."""
+        """When its start has taken too long; None: it is not starting. Whoever changes a job all the time, or
+        a webhook that is away, may keep Muster from letting it go."""
+        if self.job.suspended:
+            return self.room_since + _LET_GO_WITHIN if self.room_since is not None else None
         is_starting = self.job.started and not self.job.suspended and not self.got_going
         return self.let_go + self.timeout if is_starting and self.let_go is not None else None
 
@@ -188,7 +195,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if decision is None:
         return JobStep.NOTHING
     if job.suspended:
-        return _of_waiting(managed, decision)
+        return _of_waiting(managed, decision, now)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     return _of_let_go(managed, managed.group, now)
@@ -208,9 +215,12 @@ def _of_let_go(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
     return _update(managed)
 
 
-def _of_waiting(managed: ManagedJob, decision: GroupDecision) -> JobStep:
-    starts = decision.verdict is Verdict.STARTING and managed.has_room
-    return JobStep.UNSUSPEND if starts and not differences(managed) else _update(managed)
+def _of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
+    is_starting = decision.verdict is Verdict.STARTING
+    if is_starting and managed.late_at is not None and now >= managed.late_at:
+        return JobStep.GIVE_UP
+    is_as_decided = managed.has_room and not differences(managed)
+    return JobStep.UNSUSPEND if is_starting and is_as_decided else _update(managed)
 
 
 def _update(managed: ManagedJob) -> JobStep:
