@@ -13,10 +13,13 @@ from extender.api.durations import rounded, timestamp_at
 from extender.api.keys import RUN_TIME
 from extender.api.objects.base import Wire
 from extender.api.texts import and_more, listed
+from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
+from extender.cli.lookup import right_to
 from extender.cli.output import Json, echo, folded, show_document
+from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
 from extender.cli.why.rendering import joined
 from extender.cli.why.subjects import answers
@@ -38,7 +41,7 @@ from extender.domain.scheduling.decide import decide
 from extender.kube import resources
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
-from extender.kube.resources import Resource
+from extender.kube.resources import Resource, resource_of
 from extender.sim.apiserver.admission import FIRST_OBJECTS
 from extender.sim.apiserver.kinds import (
     LOCAL_QUEUES,
@@ -51,6 +54,7 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
 from extender.sim.files.unasked import Unasked
 from extender.sim.virtual.manifest_workload import from_manifests
+from extender.sim.virtual.report import NOT_ASKED
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from extender.terminal.text import many
 
@@ -196,7 +200,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
         manifests = load(files, create_namespaces=True)
         with opened(flags) as place:
             live = live_cluster(place, "muster plan")
-            made = from_manifests(_in_cluster(place, manifests), seed=0)
+            made, refused = _startable(place, from_manifests(_in_cluster(place, manifests), seed=0))
             given = {_name_of(each) for each in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
         raise click.UsageError(str(fault)) from fault
@@ -205,7 +209,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     snapshot = live.ledger.snapshot()
     others = [it for it in changed_groups(snapshot, before, decide(snapshot)) if it.change in COSTS]
     unasked = [each for each in made.unasked if each.suspended]
-    found = [*_planned(live, titles), *map(_not_asked, unasked)]
+    found = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
     told = [each.note for each in unasked]
     notes = [*(note for note in made.notes if note not in told), *live.notes]
     if output == "text":
@@ -267,6 +271,25 @@ def _placed(manifest: Manifest, namespace: str) -> Json:
     if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):
         return obj
     return {**obj, "metadata": {**meta, "namespace": namespace or "default"}}
+
+
+def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
+    """Without suspended jobs of kinds that Muster's account may not change, as far as that may be asked."""
+    evidence, refused = Evidence(place, place.namespace), list[PlannedStart]()
+    rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in made.jobs)}
+    barred = {
+        kind: f"{row.plural}.{row.group}"
+        for kind, row in rows.items()
+        if not evidence.muster_may(right_to("patch", resource_of(row)))
+    }
+    for job in made.jobs:
+        if job.kind in barred:
+            why = f"Muster's account may not change {barred[job.kind]}: docs/jobs.md#the-rights"
+            meta = job.object["metadata"]
+            name = f"{meta['namespace']}/{rows[job.kind].spoken}/{meta['name']}"
+            refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{why}."))
+    left = tuple(job for job in made.jobs if job.kind not in barred)
+    return replace(made, jobs=left), refused
 
 
 def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict[GroupKey, str]:
@@ -353,7 +376,7 @@ def _start_of(
 
 
 def _not_asked(thing: Unasked) -> PlannedStart:
-    return PlannedStart(thing.title, "", "", 0, NEVER, reason="NotAsked", detail=thing.sentence)
+    return PlannedStart(thing.title, "", "", 0, NEVER, reason=NOT_ASKED, detail=thing.sentence)
 
 
 def _start_text(start: PlannedStart) -> str:
@@ -365,7 +388,7 @@ def _start_text(start: PlannedStart) -> str:
         NEVER: f"would never start as things are: {start.reason}.",
     }
     lines = [folded(f"{start.name}{where} {says[start.start]}")]
-    told = [sentence(start.reason) if start.reason != "NotAsked" else "", start.detail]
+    told = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.endless:
         whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
         told.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")

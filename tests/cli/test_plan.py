@@ -12,6 +12,7 @@ from extender.cli.output import Json
 from extender.sim.apiserver.kinds import NODES, PRIORITY_CLASSES
 from extender.sim.kubelets import node
 from tests.cli.desk import Desk, ago
+from tests.cli.front import Front
 
 
 @pytest.fixture
@@ -155,6 +156,15 @@ def test_who_would_wait_for_it(town: Desk, write: Any) -> None:
     answer = town.muster("plan", write(*pods("first", 4, "q", "high")))
     assert "team/first (4 pods, queue q) would start now." in answer.stdout
     assert "For that, of others:\n  team/next would not start now, as it does without that: " in answer.stdout
+
+
+def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, write: Any) -> None:
+    front.install_muster()
+    front._collections["/apis/scheduling.k8s.io/v1/priorityclasses"] = []
+    front.denied_to_muster.add(("patch", "jobs"))
+    found = starts(town, write(job("x", 1, "1")), status=3)["team/job/x"]
+    assert (found["start"], found["reason"]) == ("Never", "NotAsked")
+    assert found["detail"] == "Muster's account may not change jobs.batch: docs/jobs.md#the-rights."
 
 
 def test_a_namespace_that_there_is_not(town: Desk, write: Any) -> None:
