@@ -23,11 +23,10 @@ from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.events import EventRecorder
 from extender.controllers.work_queue import LONGEST, WorkQueue
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, Conflict, Fenced
-from extender.kube.writers import WriteJob, Writers
+from extender.kube.writers import TokenBucket, WriteJob, Writers
 from extender.telemetry import metrics
 
 _LONGEST_REFUSED = 300.0  # seconds of pause at most, after a refusal

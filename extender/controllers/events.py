@@ -29,12 +29,11 @@ from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot import decisions as transitions
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, Transition, message_of
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound
-from extender.kube.writers import Writers
+from extender.kube.writers import TokenBucket, Writers
 from extender.telemetry import metrics
 
 COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster

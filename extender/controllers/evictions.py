@@ -18,9 +18,9 @@ from extender.controllers.queue_status import note_takings
 from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import ApiError, Conflict, NotFound, Refused
+from extender.kube.writers import TokenBucket
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 

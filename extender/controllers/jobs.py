@@ -29,13 +29,13 @@ from extender.controllers.queue_status import note_takings
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
-from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, unit_of
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
+from extender.kube.writers import TokenBucket
 from extender.telemetry.logs import logger
 
 log = logger(__name__)

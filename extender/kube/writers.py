@@ -1,4 +1,5 @@
-"""The threads that write and look again: a pool for writes that no caller waits for, a poller, and a backoff.
+"""The threads that write and look again: a pool for writes that no caller waits for, and a poller; and how
+often something is done: a backoff, and a token bucket.
 
 Writes are keyed by what they write to. A newer one replaces one that has not begun, so a status that changes
 fast is written once; two writes of one key never run at the same time, so the last value arrives last. A
@@ -41,6 +42,35 @@ class Backoff:
 
     def reset(self) -> None:
         self._next = self._first
+
+
+class TokenBucket:
+    """A burst at once, then a fixed rate: starts full, with `burst` tokens, and refills at `rate` a second up
+    to `burst`. Time, in seconds, is passed in; callers lock it."""
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._at = now
+
+    def left(self, now: float) -> float:
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
+        return self._left
+
+    def take(self, now: float, tokens: float = 1.0) -> bool:
+        """Take `tokens` if that many are available, otherwise none. Whether they were taken."""
+        if self.left(now) < tokens:
+            return False
+        self._left -= tokens
+        return True
+
+    def take_up_to(self, now: float, wanted: int) -> int:
+        """Take as many whole tokens as are available, up to `wanted`; returns how many."""
+        taken = min(wanted, int(self.left(now)))
+        self._left -= taken
+        return taken
 
 
 @dataclass(eq=False)

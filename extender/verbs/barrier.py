@@ -22,8 +22,8 @@ from itertools import count
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.decisions import Decisions
+from extender.kube.writers import TokenBucket
 from extender.ports.connection import Caller
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.model.token_bucket import TokenBucket
+from extender.kube.writers import TokenBucket
 
 
 def test_a_burst_and_then_the_rate() -> None:
