@@ -35,13 +35,16 @@ _GZIP = b"\x1f\x8b"
     callback=checked(ADDRESS),
     help="The debug port of the running Muster.",
 )
-def dump(file: Path, debug_address: Address) -> None:
+@click.option("--anonymous", is_flag=True, help="Hash all names and the values of labels.")
+def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
     """Write the state on which Muster decided last, and the decisions, to FILE (- for standard output).
 
     It is JSON, compressed if FILE ends in .gz, and has the names and labels of the whole cluster, but no
     secret and no environment. It is read from the debug port: kubectl port-forward makes that reachable.
     """
     packed = _fetched(debug_address)
+    if anonymous:
+        packed = gzip.compress(_renamed(gzip.decompress(packed)))
     raw = packed if file.suffix == ".gz" else gzip.decompress(packed)
     if str(file) == "-":
         sys.stdout.buffer.write(raw)
@@ -69,6 +72,19 @@ def _fetched(address: Address) -> bytes:
     if not found.startswith(_GZIP):
         raise click.ClickException(f"what answers at {address} is not Muster's debug port")
     return found
+
+
+def _renamed(raw: bytes) -> bytes:
+    """With a key that nobody keeps."""
+    from secrets import token_bytes
+
+    from extender import __version__
+    from extender.domain.explain.dump import InvalidDump, keyed_hash, read_dump, renamed
+
+    try:
+        return renamed(read_dump(raw, __version__), keyed_hash(token_bytes(32)))
+    except InvalidDump as fault:
+        raise click.ClickException(f"the debug port sent something else: {fault}") from fault
 
 
 @click.command()

@@ -72,6 +72,16 @@ def test_a_dump_is_written_and_replayed(port: Callable[[Made], str], tmp_path: P
     )
 
 
+def test_an_anonymous_dump_has_other_names(port: Callable[[Made], str], tmp_path: Path) -> None:
+    file, address = tmp_path / "state.json", port(lambda: gzip.compress(made(world())))
+    assert muster("dump", file, "--debug-address", address, "--anonymous").exit_code == 0
+    assert b"waits" not in file.read_bytes()
+    assert muster("replay", file).stdout.endswith("the same is decided (1 Starting, 1 Waiting)\n")
+    other = port(lambda: gzip.compress(b"{}"))
+    said = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
+    assert said == "the debug port sent something else: its kind is not MusterDump\n"
+
+
 def test_a_dump_goes_to_standard_output(port: Callable[[Made], str]) -> None:
     address = port(lambda: gzip.compress(made(world())))
     result = muster("dump", "-", "--debug-address", address)

@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,24 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 
-from extender.domain.explain.dump import InvalidDump, as_bytes, differences, dump, read_dump, replayed
+from extender.api import keys
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import Toleration
+from extender.domain.explain.dump import (
+    Dump,
+    InvalidDump,
+    Pseudonyms,
+    as_bytes,
+    differences,
+    dump,
+    keyed_hash,
+    read_dump,
+    renamed,
+    replayed,
+)
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import apart, node, on_flavor, queue, stranger
+from tests.domain.builders import apart, flavor, node, on_flavor, queue, stranger
 from tests.domain.sleeping import FLAVORS, crowd, divided_cluster, full_cluster
 from tests.domain.test_stateful_sharing import Sharing
 from tests.domain.test_stateful_sleepers import Waiting
@@ -46,13 +61,23 @@ def is_replayed(decisions: Decisions) -> bool:
     return replayed(found.snapshot, found.decisions).same
 
 
+def in_the_same_order(part: str) -> str:
+    return f"{part}!"
+
+
+def other_names(decisions: Decisions, hashed: Callable[[str], str]) -> Dump:
+    return read_dump(renamed(read_dump(dumped(decisions), "1.2.3"), hashed), "1.2.3")
+
+
 class Dumped:
     """Of a machine with a world: what would be decided at each step, with what is remembered."""
 
     @invariant()
     def the_same_is_decided_elsewhere(self: Any) -> None:
         ledger = self.world.ledger
-        assert is_replayed(decide(ledger.snapshot(), ledger.decisions))
+        decisions = decide(ledger.snapshot(), ledger.decisions)
+        assert is_replayed(decisions)
+        assert other_names(decisions, in_the_same_order).file.otherwise == 0
 
 
 class DumpedShares(Dumped, Sharing):
@@ -119,6 +144,65 @@ def test_another_state_is_decided_otherwise_and_it_says_which_groups() -> None:
     assert [each.group for each in result.differences] == changed
     assert key("one") in changed
     assert key("done") not in changed
+
+
+# ---- other names
+
+NAMES = ("acme", "Zoë", "🔥", "<script>alert(1)</script>", "ключ", "a'b\"c\\\n{d}")
+
+
+def named_world() -> World:
+    """Each kind of name is one of a customer's."""
+    spec = {"acme-cores": "8", "cpu": "8"}
+    world = World(queue("acme-q", flavors=[flavor("acme-fast", {"cpu": "9"})], capability=spec))
+    labels = {"acme.com/team": "acme-lab", "app": "acme-app", **on_flavor("acme-fast")}
+    world.add(node("acme-n", labels=labels, taints=[Taint("acme.com/t", "NoSchedule", "acme-v")]))
+    tolerated = Toleration("acme.com/t", "Equal", "acme-v", "NoSchedule")
+    pods: dict[str, Any] = {"labels": labels, "tolerations": [tolerated], "selector": {"app": "acme-app"}}
+    notes = {keys.SUBMITTER: " ".join(NAMES)}
+    world.add(gang("acme-g", 2, queue="acme-q", notes=notes, affinity=apart(app="acme-app"), **pods))
+    world.add(gang("acme-h", 1, queue="acme-q", **pods), stranger("acme-s", on="acme-n", labels=labels))
+    world.settle()
+    world.refuse("acme-h-0", "0/1 nodes are available: 1 node(s) had no acme-disk.")
+    return world.settle()
+
+
+def test_no_name_is_left() -> None:
+    decisions = named_world().ledger.decisions
+    for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-"):
+        assert part.encode() in dumped(decisions)
+    raw = renamed(read_dump(dumped(decisions), "1.2.3"), keyed_hash(b"secret"))
+    for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-", "window"):
+        assert part.encode() not in raw
+
+
+def test_other_names_are_of_one_dump_alone() -> None:
+    found = read_dump(dumped(named_world().ledger.decisions), "1.2.3")
+    assert renamed(found, keyed_hash(b"one")) == renamed(found, keyed_hash(b"one"))
+    assert set(Pseudonyms(keyed_hash(b"one"), ())("acme-g")) - {""}
+    assert Pseudonyms(keyed_hash(b"one"), ())("acme-g") != Pseudonyms(keyed_hash(b"two"), ())("acme-g")
+
+
+@pytest.mark.parametrize("world", [*WORLDS.values(), named_world])
+def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> None:
+    """Here, groups differ in age: no name decides who comes first."""
+    found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
+    assert (found.file.renamed, found.file.otherwise) == (True, 0)
+    assert replayed(found.snapshot, found.decisions).same
+
+
+def test_it_is_counted_where_names_decide_who_comes_first() -> None:
+    """Both are of the same age, and one finds room."""
+    world = World(node("a", cpu="1"), gang("first", 1), gang("second", 1))
+    turned = other_names(decide(world.ledger.snapshot()), lambda part: "z" if part == "first" else part)
+    assert turned.file.otherwise == 2
+
+
+def test_what_is_decided_by_is_kept() -> None:
+    names = Pseudonyms(lambda part: "X", ["example.com/device"])
+    kept = "2026-01-01T00:00:00Z kubernetes.io/hostname=3 example.com/device default/pod:-4"
+    assert names(kept) == kept
+    assert names('team/pod:train-0 {"key":"zone"} Ünder/a_b.c') == 'X/pod:X {"key":"X"} X/X'
 
 
 def edited(**parts: Any) -> bytes:

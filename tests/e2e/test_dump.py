@@ -48,3 +48,9 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
     found = json.loads(shown.stdout)
     assert (found["same"], found["differences"]) == (True, [])
     assert found["groups"] >= 4
+
+    hidden = tmp_path / "hidden.json"
+    made = command("dump", hidden, "--debug-address", address, "--anonymous")
+    assert made.returncode == 0, made.stderr
+    assert b"runs" not in hidden.read_bytes()
+    assert command("replay", hidden).returncode == 0

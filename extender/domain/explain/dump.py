@@ -1,6 +1,9 @@
-"""A dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere."""
+"""A dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere, and
+under other names."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -11,7 +14,7 @@ from extender.domain.explain.forms import Forms, Misread
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import notes_of
-from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
 from extender.domain.snapshot.snapshot import Snapshot
 
 KIND = "MusterDump"
@@ -29,6 +32,8 @@ class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     taken: str  # the moment of the snapshot, as a timestamp
     slept: int  # how many groups' decisions were taken over from the round before
+    renamed: bool = False  # its names are hashed, and the decisions made anew
+    otherwise: int = 0  # on how many groups something else was decided then
     configuration: Mapping[str, Any]
     shapes: Sequence[Any]
     decisions: Mapping[str, Any]
@@ -118,3 +123,70 @@ def as_bytes(decisions: Decisions) -> bytes:
 def _said(decisions: Decisions) -> Decisions:
     """Without how it came about."""
     return replace(decisions, serial=0, turned=(), memory=None)
+
+
+# ---- other names
+
+# Words by which something is decided, or that stand in selectors.
+_WORDS = """
+    default root pod cpu memory pods ephemeral-storage of 0.0.0.0 muster
+    Pending Inqueue Running Completed Unknown Aborted Succeeded Failed Unschedulable SchedulingGated
+    capability deserved guarantee borrowing_limit lending_limit
+    Open Closed Closing Hold HoldAndDrain Pack Spread traverse fifo priority rotation mixed fair
+    PodDisruptionBudgets Preemptable NoSchedule NoExecute PreferNoSchedule TCP UDP SCTP all
+    In NotIn Exists DoesNotExist Gt Lt Equal metadata.name null true false
+    key operator values matchLabels matchExpressions matchFields
+"""
+_PARTS = re.compile(
+    r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
+    r"|[^\x00-,/:-@\[-^`{-\x7f]+"
+)  # moments and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
+
+
+class Pseudonyms:
+    """Texts with each part in its hashed form, but for the words that are kept: whatever nobody knows to be
+    none is a name. Equal parts stay equal, wherever they stand."""
+
+    def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
+        self._hashed = hashed
+        kept = _PARTS.finditer(" ".join([_WORDS, *resources]))
+        self._known: dict[str, str] = {found[0]: found[0] for found in kept}
+
+    def __call__(self, text: str) -> str:
+        return _PARTS.sub(self._part, text)
+
+    def _part(self, found: re.Match[str]) -> str:
+        part = found[0]
+        if found["kept"] or part.lstrip("-").isdecimal():
+            return part
+        if part not in self._known:
+            self._known[part] = self._hashed(part)
+        return self._known[part]
+
+
+def keyed_hash(key: bytes) -> Callable[[str], str]:
+    """`key`: secret, and of one dump alone, or names could be tried out."""
+    return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
+
+
+def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
+    """The dump under other names, with what is decided under them; without the configuration. Where names
+    decide who comes first, something else may be decided."""
+    names = Pseudonyms(hashed, found.snapshot.dimensions)
+    forms, again = Forms(renamed=names), Forms()
+    snapshot = forms.write(Snapshot, found.snapshot)
+    shapes = forms.write_shapes()
+    again.read_shapes(shapes)
+    decisions = decide(again.read(Snapshot, snapshot))
+    pairs = ((it, decisions.groups.get(GroupKey(names(key)))) for key, it in found.decisions.groups.items())
+    return msgspec.json.encode(
+        replace(
+            found.file,
+            renamed=True,
+            otherwise=sum(now is None or course(was) != course(now) for was, now in pairs),
+            configuration={},
+            decisions=again.write(Decisions, _said(decisions)),
+            snapshot=snapshot,
+            shapes=shapes,
+        )
+    )

@@ -40,13 +40,15 @@ class Form(NamedTuple):
 
 
 class Forms:
-    """Those of one dump, with its shapes. `sorts`: equal mappings are written alike, whatever their order."""
+    """Those of one dump, with its shapes. `sorts`: equal mappings are written alike, whatever their order.
+    `renamed`: what is written for each text."""
 
-    def __init__(self, sorts: bool = False) -> None:
+    def __init__(self, sorts: bool = False, renamed: Callable[[str], str] = str) -> None:
         self._sorts = sorts
         self._shapes: list[Shape] = []
         self._numbers: dict[Shape, int] = {}
-        self._forms: dict[Any, Form] = {kind: _plain(kind) for kind in (str, bool, NoneType)}
+        self._forms: dict[Any, Form] = {kind: _plain(kind) for kind in (bool, NoneType)}
+        self._forms[str] = Form(renamed, _plain(str).read)
         self._forms[int] = Form(int, _plain(int).read)  # those of numpy, too
         self._forms[float] = Form(_write_number, _read_number)
         self._forms[object] = self._forms[NoneType]  # what means something to one process alone
