@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import click
 
 from extender.api.configuration import Configuration
 from extender.api.setting_kinds import ADDRESS, Address
+from extender.cli.completion import complete_supposition
 from extender.cli.output import checked, echo, output_flag
 
 if TYPE_CHECKING:
@@ -89,16 +91,29 @@ def _renamed(raw: bytes) -> bytes:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--set",
+    "terms",
+    multiple=True,
+    metavar="TERM",
+    shell_complete=complete_supposition,
+    help="Say instead what would be decided if this held, as with --what-if of muster why.",
+)
 @output_flag(("text", "json"), "text")
-def replay(file: Path, output: str) -> None:
+def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     """Decide again on the state in FILE, which muster dump wrote, and compare.
 
     It is decided from nothing, and once more from what that remembers. The exit status is 0 if both are what
     Muster decided, byte for byte, 1 if not, and 2 if FILE is none of this version's dumps.
+
+    With --set, which may be given several times, the groups are listed for which something else would be
+    decided, and the status is 0.
     """
     from extender.domain.explain.dump import replayed
 
     found = read(file)
+    if terms:
+        return _show_supposed(found, terms, output)
     result = replayed(found.snapshot, found.decisions)
     if output == "json":
         import msgspec
@@ -114,6 +129,22 @@ def replay(file: Path, output: str) -> None:
     else:
         echo(_told(found, result))
     sys.exit(0 if result.same else 1)
+
+
+def _show_supposed(found: "Dump", terms: Sequence[str], output: str) -> None:
+    from extender.cli.supposed import paragraphs
+    from extender.domain.explain.what_if import BadTerm, suppositions, what_if
+
+    try:
+        supposed = what_if(found.snapshot, suppositions(terms))
+    except BadTerm as fault:
+        raise click.UsageError(f"--set: {fault}") from fault
+    if output == "json":
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(supposed), indent=2))
+    else:
+        echo("\n".join(paragraphs(supposed)))
 
 
 def read(file: Path) -> "Dump":

@@ -80,7 +80,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*_paragraphs(found), "\n".join(folded(note) for note in live.notes)))
+        echo(joined(*paragraphs(found), "\n".join(folded(note) for note in live.notes)))
     else:
         show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
 
@@ -111,15 +111,18 @@ def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
     return pod.group if pod else GroupKey("")
 
 
-def _paragraphs(found: WhatIf) -> Iterator[str]:
+def paragraphs(found: WhatIf) -> Iterator[str]:
+    supposed, whose = f"If {' and '.join(found.terms)}", "Of others"
     if found.group is not None:
-        yield folded(f"If {' and '.join(found.terms)}, {found.group.called} {_future(found.group)}")
+        yield folded(f"{supposed}, {found.group.called} {_future(found.group)}")
         yield "\n".join(_said(found.group.after))
+    else:
+        whose = supposed
     others = [
         folded(f"{it.called} {_future(it)}", _INDENT, hanging=_INDENT) for it in found.others
     ] + and_more(found.more_others)
     yield (
-        "\n".join([click.style("Of others:", dim=True), *others]) if others else "Of others, nothing changes."
+        "\n".join([click.style(f"{whose}:", dim=True), *others]) if others else f"{whose}, nothing changes."
     )
 
 

@@ -107,6 +107,36 @@ def test_where_something_else_is_decided_the_groups_are_named(tmp_path: Path) ->
     assert (one["before"]["verdict"], one["now"]["reason"]) == ("Starting", "NeverFits")
 
 
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (
+            ["nodes=+1:a"],
+            "If nodes=+1:a:\n  team/waits would start now. Without that, it waits: NeverFits.\n",
+        ),
+        (["nodes=+1:a", "queue.weight=q:3", "delete=podgroup/team/waits"], "nothing changes.\n"),
+    ],
+)
+def test_other_decisions_under_other_terms_are_listed(tmp_path: Path, terms: list[str], said: str) -> None:
+    file = tmp_path / "state.json"
+    file.write_bytes(made(world()))
+    flags = [part for term in terms for part in ("--set", term)]
+    result = muster("replay", file, *flags)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith(said)
+    shown = json.loads(muster("replay", file, *flags, "-o", "json").stdout)
+    assert shown["terms"] == terms
+
+
+def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_bytes(made(world()))
+    said = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
+    assert said == "--set: 'queue.weight=gone:3': there is no queue gone\n"
+    assert "like which node?" in complaint("replay", file, "--set", "nodes=+1", status=2)
+    assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
+
+
 def test_a_port_that_has_none_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     with socket.create_server(("127.0.0.1", 0)) as free:
