@@ -28,6 +28,7 @@ log = logger(__name__)
 
 _AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
+_SUSPENDED_WITHIN = 30.0  # seconds that the job of a pod has to be suspended instead
 _IN_TURN = 0.2  # seconds after which a pod is looked at again that found no place in these
 
 _REASONS: Mapping[EvictionCause, EventReason] = {
@@ -51,18 +52,23 @@ class EvictionsController(RecordingController[Uid]):
 
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
+        self._of_jobs: dict[Uid, float] = {}  # pods of jobs that have to go, and since when
+
+    def rest(self) -> None:
+        self._of_jobs.clear()
 
     def due(self, decisions: Decisions) -> Iterable[Uid]:
+        self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
         yield from (uid for uid in decisions.evictions if uid not in self._queue)
         for key in self._changed_groups.of(decisions):
             if (decision := decisions.groups.get(key)) is not None:
                 yield from (uid for uid in decision.undo if uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
-        """By the newest decisions. The pods of a job are not evicted: the job is suspended."""
+        """By the newest decisions."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
-        if pod is None or (not is_slow if pod.deleting else self._ledger.registry.has_job(pod.group)):
+        if pod is None or (not is_slow if pod.deleting else self._is_left_to_its_job(pod)):
             return None
         decision = self._decisions.groups.get(pod.group)
         if eviction is not None:
@@ -75,6 +81,18 @@ class EvictionsController(RecordingController[Uid]):
             return self._queue.move(uid, _IN_TURN)
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
+
+    def _is_left_to_its_job(self, pod: PodRecord) -> bool:
+        """A job is suspended instead; but whoever changes it all the time could keep Muster from that."""
+        if not self._ledger.registry.has_job(pod.group):
+            return False
+        if pod.uid not in self._decisions.evictions:
+            return True
+        now = self._clock()
+        left = self._of_jobs.setdefault(pod.uid, now) + _SUSPENDED_WITHIN - now
+        if left > 0.0:
+            self._queue.move(pod.uid, left)
+        return left > 0.0
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""

@@ -304,15 +304,17 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 
 def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
     """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user.
-    One that has no field for it is taken back by an empty note; only a Command stops it for good."""
+    One that has no field for it is taken back by an empty note; only a Command stops it for good. What else
+    is changed meanwhile keeps it from that only where a number of pods is written."""
+    is_same, _ = version_tests(obj)
     if row.commanded is not None:
-        return [*version_tests(obj), _noted(obj, ("metadata",), keys.STARTED, "")]
+        return [is_same, _noted(obj, ("metadata",), keys.STARTED, "")]
     started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
-    note = pointer(("metadata", "annotations", keys.STARTED))
+    note, count = pointer(("metadata", "annotations", keys.STARTED)), _with_count(obj, row, None)
     return [
-        *version_tests(obj),
+        *(version_tests(obj) if count else [is_same]),
         added(row.suspend, True),
-        *_with_count(obj, row, None),
+        *count,
         *([{"op": "remove", "path": note}] if started else []),
     ]
 
