@@ -5,7 +5,8 @@ that has waited longest among those that never had an answer, or else among all.
 connections closes only its own.
 """
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
 from typing import NamedTuple, Protocol
 
 from extender.telemetry import metrics
@@ -154,3 +155,37 @@ class Connections:
 
     def count(self, reason: str) -> None:
         metrics.connections_dropped.labels(self._name, reason).inc()
+
+
+class TurnsByAddress:
+    """So many requests are answered at the same time; those that wait have their turns by address. So a flood
+    costs others a turn for each of its addresses, not for each request. Used only in the event loop."""
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by address, the one that is next first
+
+    async def take(self, origin: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(origin, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had its turn already
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        while self._lines:
+            origin = next(iter(self._lines))
+            line = self._lines.pop(origin)
+            turn = line.popleft()
+            if line:
+                self._lines[origin] = line
+            if not turn.done():  # its caller has not hung up
+                return turn.set_result(None)
+        self._free += 1
+        return None

@@ -25,7 +25,7 @@ from werkzeug.wrappers import Response
 
 from extender.api.setting_kinds import Address
 from extender.ports.connection import CallerConnection
-from extender.ports.connections import ConnectionLimits
+from extender.ports.connections import ConnectionLimits, TurnsByAddress
 from extender.ports.port import Secure, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.listen import Identity
@@ -59,7 +59,7 @@ class SideServer:
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._app = app
-        self._turns = asyncio.Semaphore(threads)
+        self._turns = TurnsByAddress(threads)
         self._pool = ThreadPoolExecutor(threads, name)
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -86,10 +86,10 @@ class SideServer:
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
         """A request whose caller hangs up keeps its turn until its thread is free again."""
         body = await connection.body(request)
-        await self._turns.acquire()
+        await self._turns.take(connection.origin)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
-        answer.add_done_callback(lambda _: self._call(self._turns.release))
+        answer.add_done_callback(lambda _: self._call(self._turns.give_back))
         try:
             return await asyncio.wrap_future(answer)
         finally:
