@@ -2,11 +2,12 @@
 
 import gzip
 import time
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
-from werkzeug.exceptions import ServiceUnavailable
+from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
@@ -14,17 +15,19 @@ from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
+from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.selectors import taint_text
 from extender.domain.queues.flavors import Flavor
+from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
 
-_ONE_DUMP = Lock()
+_ONE_DUMP, _ONE_SUPPOSED = Lock(), Lock()
 
 
 class Views(NamedTuple):
@@ -113,9 +116,24 @@ class Views(NamedTuple):
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
-    def why(self, namespace: str, name: str) -> WhyGroup | None:
-        """Worked out on what the newest decisions were made on, by the caller's thread."""
-        return explain_group(self.ledger.decisions, GroupKey(f"{namespace}/{name}"))
+    def why(self, namespace: str, name: str, terms: Sequence[str] = ()) -> WhyGroup | WhatIf | None:
+        """Worked out on what the newest decisions were made on, by the caller's thread. `terms`: what is
+        supposed. Raises BadRequest where that makes no sense, and ServiceUnavailable while other terms are
+        tried: it takes two whole rounds."""
+        decisions, key = self.ledger.decisions, GroupKey(f"{namespace}/{name}")
+        if not terms:
+            return explain_group(decisions, key)
+        memory = notes_of(decisions)
+        if memory is None or key not in memory.snapshot.groups:
+            return None
+        if not _ONE_SUPPOSED.acquire(blocking=False):
+            raise ServiceUnavailable("Another what-if is being worked out; try again")
+        try:
+            return what_if(memory.snapshot, suppositions(terms), key)
+        except BadTerm as fault:
+            raise BadRequest(f"what-if: {fault}") from fault
+        finally:
+            _ONE_SUPPOSED.release()
 
     def dump(self) -> bytes:
         """Raises ServiceUnavailable while another one is made: each takes much time and memory."""

@@ -31,6 +31,10 @@ class Endpoint(NamedTuple):
         return name.removesuffix("s") if variables else name or "index"
 
     @property
+    def supposing(self) -> bool:
+        return "?what-if=" in self.help
+
+    @property
     def limited(self) -> bool:
         return "?limit=" in self.help
 
@@ -42,7 +46,7 @@ flavors: the flavors of each queue, with the labels and taints of ResourceFlavor
 podgroups: verdict, reason and position of each group
 podgroups/<namespace>/<name>: one group: members, plan, why it waits
 why/<namespace>/<name>: why one group waits: who holds what it lacks, and the smallest change that would start
-  it
+  it; with ?what-if= a term of `muster why --what-if`, or several: what would be decided then
 nodes: what is idle on each node, and whose claims are on it
 pods/<namespace>/<name>: one pod: its node, its claim, and the decision on its group
 held: bind calls that wait for the rest of their gang
@@ -80,7 +84,9 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
     def answer(**names: str) -> Response:
         if view is None:
             raise NotFound("This part of Muster does not run here")
-        limits = {}
+        limits: dict[str, Any] = {}
+        if endpoint.supposing:
+            limits["terms"] = request.args.getlist("what-if")
         if endpoint.limited:
             given = request.args.get("limit", "100")
             if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:

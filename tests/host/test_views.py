@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from werkzeug.exceptions import ServiceUnavailable
+from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import __version__
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
 from extender.domain.explain.dump import as_bytes, dump, read_dump
+from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
@@ -107,6 +108,38 @@ def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
     assert shown["holders"] == [{"name": "team/s", "pods": 1, "amounts": {"cpu": 3000}, "uid": "uid-s"}]
     assert shown["change"] == {"text": "once pod team/s ends", "ends": ["team/s"]}
     assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
+
+
+def test_what_would_be_decided_if_something_were_different(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a", cpu="4"), stranger("s", on="a", cpu="3"), gang("g", 2))
+    found = shown.show("why", "team", "g", ["nodes=+1", "queue.weight=default:2"])
+    assert found["terms"] == ["nodes=+1", "queue.weight=default:2"]
+    assert (found["group"]["group"], found["group"]["change"]) == ("team/g", "starts")
+    assert shown.table["why"]("team", "x", ["nodes=+1"]) is None
+    with pytest.raises(BadRequest, match="what-if: 'nodes=2': allowed is"):
+        shown.show("why", "team", "g", ["nodes=2"])
+    assert shown.stage.reason("g") is Reason.NO_ROOM
+
+
+def test_one_supposition_is_worked_out_at_a_time(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, begun, go_on = screen(node("a"), gang("g", 2)), Event(), Event()
+
+    def slowly(*known: Any) -> Any:
+        begun.set()
+        go_on.wait(30)
+        return what_if(*known)
+
+    monkeypatch.setattr(debug_pages, "what_if", slowly)
+    with ThreadPoolExecutor(1) as others:
+        first = others.submit(shown.show, "why", "team", "g", ["nodes=+1"])
+        assert begun.wait(30)
+        with pytest.raises(ServiceUnavailable, match="Another what-if"):
+            shown.show("why", "team", "g", ["nodes=+1"])
+        go_on.set()
+        assert first.result(30)["terms"] == ["nodes=+1"]
+    assert shown.show("why", "team", "g", ["nodes=+2"])["terms"] == ["nodes=+2"]
 
 
 def test_a_group_that_starts_shows_its_plan_and_claims(screen: Callable[..., Screen]) -> None:

@@ -23,6 +23,7 @@ APP = create_debug_app(
         "queues": lambda: [{"name": "default", "weight": 1}],
         "podgroup": group,
         "decisions": lambda limit: {"limit": limit},
+        "why": lambda namespace, name, terms: {"terms": terms},
         "config": lambda: as_document(Configuration()),
         "nodes": broken,
     }
@@ -56,6 +57,14 @@ def test_what_does_not_exist_is_named() -> None:
 @pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=1", 1), ("?limit=1000", 1000)])
 def test_the_number_of_decisions_can_be_limited(query: str, limit: int) -> None:
     assert get(f"decisions{query}") == (200, {"limit": limit})
+
+
+@pytest.mark.parametrize(
+    ("query", "terms"),
+    [("", []), ("?what-if=nodes=%2B2", ["nodes=+2"]), ("?what-if=a=1&what-if=b=2:3", ["a=1", "b=2:3"])],
+)
+def test_terms_are_passed_on_as_they_are(query: str, terms: list[str]) -> None:
+    assert get(f"why/team/g{query}") == (200, {"terms": terms})
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "-1", "ten", "", "00000100000", "٣"])
