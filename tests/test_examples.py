@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from extender.api import keys
 from extender.api.configuration import Configuration
 from extender.cli import main
+from extender.shipped import read
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = sorted((ROOT / "examples" / "frameworks").glob("*.yaml"))
@@ -33,7 +33,7 @@ each_example = pytest.mark.parametrize("example", FRAMEWORKS, ids=lambda path: p
 
 
 def documents(example: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(example.read_text()))
+    return read([example])
 
 
 def named(kind: str, found: list[dict[str, Any]]) -> set[str]:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from extender.api.workloads.table import WORKLOADS
+from extender.shipped import read
 from tools import chart, release
 from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
 
@@ -20,7 +21,7 @@ RUNTIMES = {
 
 
 def documents(path: Path) -> list[Any]:
-    return list(yaml.safe_load_all(path.read_text()))
+    return read([path])
 
 
 def test_each_component_has_its_name_in_the_chart() -> None:

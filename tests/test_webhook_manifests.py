@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from extender.api.configuration import Configuration
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, LOCAL_QUEUE, QUEUE
 from extender.api.workloads.table import WORKLOADS
+from extender.shipped import read
 from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
 from tests.webhooks.desk import Desk
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def documents(file: str) -> list[Json]:
-    return list(yaml.safe_load_all((MANIFESTS / file).read_text()))
+    return read([MANIFESTS / file])
 
 
 WEBHOOKS = [webhook for file in FILES for document in documents(file) for webhook in document["webhooks"]]

@@ -4,18 +4,17 @@ and fails."""
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from extender.api.keys import STARTED
 from extender.api.workloads.children import kind_of
 from extender.api.workloads.shape import Json, WorkloadRow
+from extender.shipped import read
 
 FOLDER = Path(__file__).parent / "jobs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def documents(name: str) -> list[Any]:
-    return list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    return read([FOLDER / f"{name}.yaml"])
 
 
 def waiting(name: str) -> Json:

@@ -18,7 +18,7 @@ from tests.api.job_files import NAMES, put, resumed, waiting
 
 OTHERS = Path(__file__).parents[1] / "sim" / "workloads"
 UNSUSPENDED = {name: resumed(waiting(name)) for name in NAMES} | {
-    path.name: yaml.safe_load(path.read_text())
+    path.name: yaml.load(path.read_text(), yaml.CSafeLoader)
     for path in sorted(OTHERS.glob("*.yaml"))
     if path.stem != "workflow"  # its steps may be of one template: several sets of one name
 }

@@ -14,7 +14,9 @@ from extender.domain.model.shapes import Term
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
 from tests.domain.world import World
 
-TIMES, FEW = 220, 150  # pods, and how many may be remembered, by what counts shapes from round to round
+# Pods, how many of them are there at the same time, and how many may be remembered, by what counts shapes
+# from round to round.
+TIMES, AT_ONCE, FEW = 220, 5, 150
 NAME = "gone-with-its-pod"
 
 
@@ -53,10 +55,10 @@ def left(*roots: object) -> set[str]:
     ids=["queue", "group", "role", "owner", "labels", "resources", "selector", "terms", "run", "notes"],
 )
 def test_what_pods_named_is_forgotten_with_them(named: Callable[[str], dict[str, Any]]) -> None:
-    there = World(node("n"), queue("q"), group("g", 2), auto_groups=True).settle()
-    for number in range(TIMES):
-        there.add(pod("p", **named(f"{NAME}-{number}"))).settle()
-        there.delete("p").settle()
+    there = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()
+    for first in range(0, TIMES, AT_ONCE):
+        there.add([pod(f"p{n}", **named(f"{NAME}-{n}")) for n in range(first, first + AT_ONCE)]).settle()
+        there.delete(*there.pods).settle()
     gc.collect()  # in a process as large as that of all tests it comes rarely by itself
     assert len(left(there.ledger, there.decisions)) <= FEW
 

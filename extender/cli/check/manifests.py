@@ -24,7 +24,7 @@ from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
 from extender.kube.calls import MARKS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
-from extender.shipped import RIGHTS
+from extender.shipped import RIGHTS, read
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"
@@ -62,14 +62,10 @@ def kinds(site: Installation) -> Iterator[Finding]:
 
 
 def rights(site: Installation) -> Iterator[Finding]:
-    import yaml
-
-    texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
-    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
     # A certificate that another component makes needs no Secret.
     by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
     without = "secrets" if by_others else ""
-    needed = [right for right in granted(documents) if right.resource != without]
+    needed = [right for right in granted(read(RIGHTS)) if right.resource != without]
     missing = [right for right in needed if not site.may(right)]
     if not missing:
         yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")

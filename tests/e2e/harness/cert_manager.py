@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from extender.shipped import read
 from tests.e2e import build
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
@@ -22,7 +21,7 @@ def crds(*kinds: str) -> list[Json]:
     """Those of the release that the module pins; all of its own group unless kinds are named. Without their
     conversion there is no need for its webhook."""
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
-    found = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("cert-manager.io_*.yaml"))]
+    found = read(sorted(folder.glob("cert-manager.io_*.yaml")))
     return [each for each in found if not kinds or each["spec"]["names"]["kind"] in kinds]
 
 

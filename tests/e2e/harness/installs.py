@@ -62,4 +62,4 @@ def _output(command: list[str]) -> str:
 
 
 def _objects(text: str) -> Objects:
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]

@@ -8,6 +8,7 @@ from typing import Any
 import jsonpatch
 import yaml
 
+from extender.shipped import read
 from tests.e2e import build
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN
@@ -132,9 +133,7 @@ def _components() -> Path:
 
 
 def _crd() -> Json:
-    found: Json = yaml.safe_load(
-        (_components() / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml").read_text()
-    )
+    (found,) = read([_components() / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml"])
     return found
 
 

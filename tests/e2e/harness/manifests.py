@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from extender.shipped import read
 from tests.e2e.harness.access import User, service_account
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.objects import namespace
@@ -31,9 +30,8 @@ CONFLICT = 409
 def documents(*patterns: str) -> Iterator[Json]:
     """Every object of the files under manifests/ that match: `documents("crds/*.yaml", "rbac.yaml")`."""
     for pattern in patterns:
-        for path in sorted(MANIFESTS.glob(pattern)):
-            for document in yaml.safe_load_all(path.read_text()):
-                yield from _objects(document)
+        for document in read(sorted(MANIFESTS.glob(pattern))):
+            yield from _objects(document)
 
 
 def service_accounts() -> list[User]:

@@ -4,8 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from extender.shipped import read
 from tests.e2e import build
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -33,12 +32,11 @@ class Vcctl:
 def crds(*plurals: str) -> list[Json]:
     """The CustomResourceDefinitions of Volcano that have these plurals: `crds("queues", "podgroups")`."""
     folder = build.sources("volcano.sh/volcano", MODULE)
-    found = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("config/crd/*/bases/*.yaml"))]
+    found = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
     return [each for each in found if each["spec"]["names"]["plural"] in plurals]
 
 
 def release(module: Path) -> list[Json]:
     """The objects of the file that installs it without Helm, of the release that the module pins."""
     folder = build.sources("volcano.sh/volcano", module)
-    text = (folder / "installer" / "volcano-development.yaml").read_text()
-    return [each for each in yaml.safe_load_all(text) if each]
+    return read([folder / "installer" / "volcano-development.yaml"])
