@@ -305,10 +305,16 @@ class VolcanoJobsController(RecordingController[Uid]):
             notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
-        """The Secret counts once the status names it: pods are made with that name."""
+        """The Secret counts once the status names it: pods are made with that name. Without what its plugins
+        ask for it has no pods, so that others may have its room."""
         whole, meta = with_defaults(job), job.metadata
-        self._objects.keep(whole)
-        notes.secret = notes.secret or self._objects.make_secret(whole)
+        try:
+            self._objects.keep(whole)
+            notes.secret = notes.secret or self._objects.make_secret(whole)
+        except Refused as fault:
+            if not fault.transient:
+                self._ledger.note_refusal(_group_key(job), fault.message)
+            raise
         if notes.secret not in ("", secret_name(job)):
             guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             noted = {"controlledResources": {SECRET_NOTE: notes.secret}}

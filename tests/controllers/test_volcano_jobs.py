@@ -417,13 +417,26 @@ def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) ->
     assert creations(bench) == ["pods"]
 
 
-def test_the_room_of_one_whose_claim_is_missing_goes_back_to_its_queue(bench: VolcanoBench) -> None:
+CLAIM = {"volumes": [{"mountPath": "/data", "volumeClaimName": "shared"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (CLAIM, "there is no claim shared for its volume /data"),
+        ({"plugins": {"svc": []}}, "exceeded quota"),  # the Service is refused
+    ],
+)
+def test_the_room_of_one_that_lacks_what_its_pods_need_goes_back_to_its_queue(
+    bench: VolcanoBench, spec: Json, why: str
+) -> None:
     bench.ledger.intake.set_queue(queue("q"))
+    bench.api.refused.add("job")
     bench.api.submit(
         {**task("a", 1), "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
         queue="q",
         schedulerName=SCHEDULER,
-        volumes=[{"mountPath": "/data", "volumeClaimName": "shared"}],
+        **spec,
     )
     bench.ledger.intake.leave_jobs(())
     obj = msgspec.convert(bench.api.volcano_job, AnyJob)
@@ -433,7 +446,7 @@ def test_the_room_of_one_whose_claim_is_missing_goes_back_to_its_queue(bench: Vo
     managed = bench.ledger.managed_job(GroupKey("ns/job-uid-job"))
     assert managed is not None
     assert managed.has_failed(bench.now)
-    assert managed.failure == "its pods are refused: there is no claim shared for its volume /data"
+    assert managed.failure == f"its pods are refused: {why}"
 
 
 def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:
