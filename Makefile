@@ -61,8 +61,8 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
-nightly: $(READY)  ## ten times the examples of properties, the e2e tests' own tools, the embedded server beside a real one, and make soak (needs Go)
-	MUSTER_EXAMPLES=10 $(MAKE) test ARGS="--timeout 0"
+nightly: $(READY)  ## twenty times the examples of properties, the e2e tests' own tools, the embedded server beside a real one, and make soak (needs Go)
+	MUSTER_EXAMPLES=20 $(MAKE) test ARGS="--timeout 0"
 	$(E2E) tests/e2e -m nightly -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(E2E) tests/sim/scenarios -n $(or $(WORKERS),2) --dist worksteal $(ARGS)
 	$(MAKE) soak ARGS=
@@ -74,7 +74,7 @@ hostile: $(READY)  ## what a tenant writes to harm others, on a real control pla
 	MUSTER_HOSTILE=$(or $(TIMES),2) $(E2E) tests/e2e/test_hostile.py -s $(ARGS)
 
 coverage: $(READY)  ## how much of domain, ports, verbs and view their tests reach; fails below the floors of tools/coverage.py
-	MUSTER_EXAMPLES=0.4 $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json \
+	MUSTER_EXAMPLES=0.7 $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json \
 	    tests/domain tests/ports tests/verbs tests/view $(ARGS)
 	@$(BIN)/python -m tools.coverage coverage.json
 

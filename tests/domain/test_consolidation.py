@@ -533,5 +533,5 @@ class Moving(RuleBasedStateMachine):
         self.world.decide()
 
 
-Moving.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=20, deadline=None)
+Moving.TestCase.settings = settings(max_examples=examples(8), stateful_step_count=20, deadline=None)
 TestMoving = Moving.TestCase

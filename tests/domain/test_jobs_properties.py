@@ -118,4 +118,4 @@ def _key(name: str) -> Any:
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
+TestJobs.settings = settings(max_examples=examples(15), stateful_step_count=25, deadline=None)

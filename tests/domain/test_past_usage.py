@@ -80,7 +80,7 @@ def test_in_a_fair_queue_who_has_used_least_goes_first() -> None:
     assert world.verdict("his") is Verdict.STARTING
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(st.lists(st.sampled_from(["wait", "come", "start", "end"]), max_size=12))
 def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: list[str]) -> None:
     world = used(queue("root", fair_share="Historical"), queue("a", strategy="fair"), queue("b"))

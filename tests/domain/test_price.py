@@ -391,7 +391,7 @@ def test_another_group_of_the_same_name_has_lost_nothing() -> None:
 # ---- whatever runs and waits
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     ran=st.lists(st.integers(0, 900), min_size=4, max_size=4),
     asks=st.integers(1, 2),
@@ -444,7 +444,7 @@ def test_work_lost_before_is_not_lost_again() -> None:
     assert evicted(world) == [*names("lucky", 2)]
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     given_runs=st.lists(
         st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 900)), min_size=1, max_size=9

@@ -81,7 +81,7 @@ def victims(decisions: Decisions) -> set[str]:
 
 
 @example((1, (1, 1, 1), 0, [("c", 2, 1, "2", 0), ("c", 1, 0, "2", 5)], [("a", 1, 0, "2", 0)]))
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(clusters)
 def test_the_rules_are_kept_and_every_reclaim_ends(cluster: Any) -> None:
     world = ran(cluster)
@@ -154,7 +154,7 @@ def held_afterwards(world: World, now: Decisions, queue: str) -> Counter[str]:
     return held
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(clusters)
 def test_who_is_evicted_for_starts(cluster: Any) -> None:
     """Once all its victims are gone, and nothing else has happened, a group starts."""
@@ -167,7 +167,7 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
 
 
 @example((1, (1, 1, 1), 0, [("b", 3, 0, "1", 0), ("b", 1, 0, "1", 0)], [("a", 1, 0, "1", 0)]))
-@settings(max_examples=examples(35), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(clusters)
 def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
     """Without any one of the units, the others that go make too little room."""
@@ -188,7 +188,7 @@ def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
         assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
 
 
-@settings(max_examples=examples(35), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(clusters, st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 4)), max_size=4))
 def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
     """The Eviction API counts off what goes; each gang goes whole."""
@@ -228,7 +228,7 @@ contended = st.tuples(
 )
 
 
-@settings(max_examples=examples(35), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(contended, st.sampled_from(["", "LowerPriority"]))
 def test_queues_do_not_take_turns(cluster: Any, borrow: str) -> None:
     """Nothing ever ends, whoever is evicted comes again at once, and hours pass, so that no guard remembers

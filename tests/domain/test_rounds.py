@@ -257,7 +257,7 @@ class _Unshuffled:
 
 
 Rounds.TestCase.settings = settings(
-    max_examples=examples(20),
+    max_examples=examples(10),
     stateful_step_count=30,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes longer than a test may
     deadline=None,

@@ -313,5 +313,5 @@ class Events(RuleBasedStateMachine):
             assert standing == each.standing.keys()
 
 
-Events.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=40)
+Events.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40)
 TestEvents = Events.TestCase

@@ -275,7 +275,7 @@ class Sharing(RuleBasedStateMachine):
 
 
 Sharing.TestCase.settings = settings(
-    max_examples=examples(14),
+    max_examples=examples(8),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -138,7 +138,7 @@ class Waiting(DecidedTwice):
 
 TestWaiting = Waiting.TestCase
 TestWaiting.settings = settings(
-    max_examples=examples(15), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(8), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -273,5 +273,5 @@ class Events(DecidedTwice):
 
 TestEvents = Events.TestCase
 TestEvents.settings = settings(
-    max_examples=examples(20), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(10), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

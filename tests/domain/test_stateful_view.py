@@ -76,5 +76,5 @@ class ViewedEvents(Events):
                 assert releases.shown[uid].node == where
 
 
-ViewedEvents.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)
+ViewedEvents.TestCase.settings = settings(max_examples=examples(24), stateful_step_count=40)
 TestViewedEvents = ViewedEvents.TestCase

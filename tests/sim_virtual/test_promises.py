@@ -127,7 +127,7 @@ def _spec(name: str, spec: Spec) -> QueueSpec:
     )
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     jobs=JOBS,
     specs=st.fixed_dictionaries(dict.fromkeys(QUEUES, SPECS)),

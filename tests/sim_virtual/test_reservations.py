@@ -84,7 +84,7 @@ def _impatient(workload: VirtualWorkload, patience: float = PATIENCE) -> Virtual
 
 
 SIZES = st.sampled_from([(3, 4), (1, 4), (2, 3)])  # of the large gang: its members, and the cpus of each
-LONG = settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LONG = settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @LONG
