@@ -15,11 +15,18 @@ from extender.cli.output import WholeNumber, checked, output_flag
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
 _CHART = Kind("an SVG file, such as chart.svg", kept(lambda name: Path(name).suffix.lower() in ("", ".svg")))
+_SOURCES = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
 _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag()
+@click.option(
+    "--from-dump",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A file of muster dump, whose state goes on: docs/simulate.md.",
+)
 @click.option(
     "--trace",
     "traces",
@@ -80,8 +87,12 @@ def simulate(**options: Any) -> None:
     Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 2 for
     mistakes in flags and files, 130 when a signal ended it before it was over.
     """
-    if not any(options[name] for name in ("files", "traces", "synthetic", "synthetic_jobs")):
+    if not any(options[name] for name in _SOURCES):
         raise click.UsageError("nothing to simulate: name objects with -f or a --trace, or use --synthetic")
+    if (dumped := options.pop("from_dump")) is not None:
+        from extender.cli.dump import read
+
+        options["state"] = read(dumped).snapshot
     try:
         sys.exit(_simulate(**options))
     except KeyboardInterrupt:

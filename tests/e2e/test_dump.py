@@ -49,6 +49,11 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
     assert (found["same"], found["differences"]) == (True, [])
     assert found["groups"] >= 4
 
+    goes_on = command("simulate", "--from-dump", file, "--run-seconds", "60", "-o", "json")
+    assert goes_on.returncode == 3, goes_on.stderr  # one group is too large
+    (huge,) = json.loads(goes_on.stdout)["neverStarted"]
+    assert huge["group"] == f"{stage.namespace}/huge"
+
     hidden = tmp_path / "hidden.json"
     made = command("dump", hidden, "--debug-address", address, "--anonymous")
     assert made.returncode == 0, made.stderr

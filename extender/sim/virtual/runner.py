@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from extender.api.configuration import Configuration
 from extender.domain.model.resources import CPU, offered
-from extender.domain.snapshot.snapshot import Limits
+from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.sim.files.manifests import load
 from extender.sim.virtual import trace
+from extender.sim.virtual.dumped_workload import from_dump
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
@@ -39,6 +40,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     seed: int = 0
     compare: str = ""  # run it again with traverse only
     run_seconds: float | None = None  # of pods that do not say so; None: without end
+    state: Snapshot | None = None  # of a dump, which goes on
 
     def made_nodes(self) -> VirtualWorkload:
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
@@ -60,9 +62,11 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
     """Shows that it is at work. Raises InvalidManifests and InvalidWorkload."""
     with working("reading what to simulate"):
         made = VirtualWorkload()
+        if options.state is not None:
+            made = from_dump(options.state, options.run_seconds)
         if options.files:
             found = load(options.files, options.create_namespaces)
-            made = from_manifests(found, options.seed, options.run_seconds)
+            made += from_manifests(found, options.seed, options.run_seconds)
         if not made.nodes:
             made += options.made_nodes()
         rows = [row for path in options.traces for row in trace.read(path)]
@@ -91,8 +95,9 @@ def _room(made: VirtualWorkload) -> ClusterSize:
 def simulate(options: SimulationOptions) -> Result:
     """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
     given = workload(options)
-    window = options.window or Configuration().window
-    limits = Limits(window=window, usage_half_life=options.usage_half_life)
+    known = options.state.limits if options.state is not None else Limits(window=Configuration().window)
+    half_life = options.usage_half_life or known.usage_half_life
+    limits = replace(known, window=options.window or known.window, usage_half_life=half_life)
     result = _run(given, limits, "starting pods in virtual time")
     if not options.compare:
         return result

@@ -1,0 +1,141 @@
+"""A dump goes on in virtual time: at second 0 the same is known of it, and decided."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.pods import Toleration
+from extender.api.objects.queues import (
+    BorrowWithinCohort,
+    QueueFlavor,
+    QueueLimits,
+    QueuePreemption,
+    RunningLimit,
+)
+from extender.cli import main
+from extender.domain.explain.dump import dump
+from extender.domain.model.shapes import constraints_of
+from extender.domain.queues.records import queue_record
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions, course
+from extender.domain.snapshot.snapshot import Snapshot
+from extender.sim.virtual.dumped_workload import from_dump, pod_spec, queue_of
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.web.debug import version
+from tests.domain.builders import apart, flavor, group, node, pod, queue, stranger, together
+from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.world import World, gang, key, timestamp
+
+
+class Watched(Observer):
+    """What was decided at each moment."""
+
+    def __init__(self) -> None:
+        self.decisions: dict[float, Decisions] = {}
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        self.decisions.setdefault(now, decisions)
+
+
+def gone_on(snapshot: Snapshot, run_seconds: float | None = None) -> dict[float, Decisions]:
+    watched = Watched()
+    given = from_dump(snapshot, run_seconds)
+    Simulation(given, snapshot.limits, frozenset({"muster"}), watched).run()
+    return watched.decisions
+
+
+@pytest.mark.parametrize("world", [crowd, full_cluster, divided_cluster])
+def test_at_first_the_same_is_decided(world: Callable[[], World]) -> None:
+    snapshot = world().ledger.snapshot()
+    before, now = decide(snapshot), gone_on(snapshot)[0.0]
+    assert {name: course(it) for name, it in now.groups.items()} == {
+        name: course(it) for name, it in before.groups.items()
+    }
+    shares = {name: (it.deserved, it.allocated, it.share) for name, it in before.queues.items()}
+    assert {name: (it.deserved, it.allocated, it.share) for name, it in now.queues.items()} == shares
+
+
+def test_what_runs_ends_after_the_rest_of_its_time_and_others_follow() -> None:
+    world = World(node("a", cpu="2"), queue("q"))
+    world.add(gang("early", 2, queue="q", run_time="300s")).settle().start("early")
+    for name in ("early-0", "early-1"):
+        before = world.pods[name]
+        status = replace(before.status, phase="Running", start_time=timestamp(world.now - 100.0))
+        world.add(replace(before, status=status))
+    world.add(gang("later", 2, queue="q", run_time="50s", created=timestamp(1000))).settle()
+    decisions = gone_on(world.ledger.snapshot())
+    later = {
+        at: str(it.groups[key("later")].verdict) for at, it in decisions.items() if key("later") in it.groups
+    }
+    assert later[0.0] == "Waiting"
+    assert min(at for at, verdict in later.items() if verdict != "Waiting") == 200.0
+    assert max(later) == 250.0
+
+
+def test_what_keeps_a_group_from_starting_still_does() -> None:
+    """Held by its owner; of a namespace that its queue does not take."""
+    world = World(node("a"), queue("q"))
+    world.add(group("held", 1, queue="q", annotations={keys.HOLD: "true"}), pod("held-0", "held"))
+    world.add(gang("free", 1, queue="q")).settle()
+    verdicts = {name: str(it.verdict) for name, it in gone_on(world.ledger.snapshot())[0.0].groups.items()}
+    assert verdicts == {key("held"): "Waiting", key("free"): "Running"}
+
+
+SPECS: list[dict[str, Any]] = [
+    {"weight": 3, "capability": {"cpu": "1500m", "memory": "3Gi", "nvidia.com/gpu": "2"}, "strategy": "fifo"},
+    {"guarantee": {"cpu": "2"}, "deserved": {"cpu": "3"}, "borrowing_limit": {}},
+    {"lending_limit": {"cpu": "0"}, "placement": "Spread", "max_run_time": "1h"},
+    {"priority": -4, "ageing": 8, "spec_state": "Closed", "status_state": "Closing", "created": timestamp(3)},
+    {"limits": QueueLimits(3, 4, RunningLimit(1), RunningLimit(pods=2)), "reclaimable": False},
+    {"reserve_after": "90s", "stop_policy": "Hold", "oversell": "1.5", "parent": "p"},
+    {"flavors": [flavor("spot", {"cpu": "2"}), QueueFlavor("rest", deserved={"memory": "1Gi"})]},
+    {
+        "preemption": QueuePreemption(
+            "LowerPriority", BorrowWithinCohort("LowerPriority", 7), "Never", "10s", "1m", "2h", "0.25",
+            ["Preemptable"], "30s", True,
+        )
+    },
+    {"preemption": QueuePreemption("Never", BorrowWithinCohort("LowerPriority"), honour=[])},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: next(iter(spec)))
+def test_queues_are_as_they_were(spec: dict[str, Any]) -> None:
+    record = queue_record(queue("q", **spec))
+    assert record.fault == ""
+    assert queue_record(queue_of(record)) == record
+
+
+PODS: list[dict[str, Any]] = [
+    {},
+    {"selector": {"disk": "ssd"}, "tolerations": [Toleration("t", "Exists", "", "NoSchedule")]},
+    {"affinity": apart(app="x")},
+    {"affinity": together(app="x")},
+]
+
+
+@pytest.mark.parametrize("demands", PODS)
+def test_pods_demand_what_they_did(demands: dict[str, Any]) -> None:
+    before = constraints_of(pod("a", **demands).spec, "team")
+    assert constraints_of(pod_spec(before), "team") == before
+
+
+def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    written = dump(full_cluster().add(stranger("more", on="n0")).settle().ledger.decisions, version(), {})
+    assert written is not None
+    file.write_bytes(written)
+    told = CliRunner().invoke(
+        main, ["simulate", "--from-dump", str(file), "--run-seconds", "60", "-o", "json"]
+    )
+    assert told.exit_code in (0, 3), told.output
+    assert '"nodes": 3' in told.output
+    file.write_bytes(written[:-1])
+    refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
+    assert refused.exit_code == 2
+    assert f"{file}: it is no JSON, or was cut off" in refused.output
