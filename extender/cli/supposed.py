@@ -34,7 +34,7 @@ from extender.domain.explain.what_if import (
     suppositions,
     what_if,
 )
-from extender.domain.model.ownership import spoken_group_name
+from extender.domain.model.ownership import group_name, maker_of, spoken_group_name
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
@@ -315,7 +315,9 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
         live.add(replace(each.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
-            titles.setdefault(record.group, f"{meta.namespace}/{spoken_group_name(each.pod)}")
+            maker = None if group_name(each.pod) else maker_of(each.pod)
+            spoken = maker.spoken_name if maker else spoken_group_name(each.pod)
+            titles.setdefault(record.group, f"{meta.namespace}/{spoken}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].called for key, title in titles.items() if key in groups}
     if there := sorted(taken.intersection(titles.values())):

@@ -1,6 +1,7 @@
 """`muster plan`: whether and when what files hold would start in the cluster that there is."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
 from extender.cli.output import Json
 from extender.sim.apiserver.kinds import NODES, PRIORITY_CLASSES
 from extender.sim.kubelets import node
+from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
 
@@ -200,3 +202,26 @@ def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, wr
     town.lock(("pods", ""))
     says = town.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan takes the right to list nodes, namespaces")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_starts_are_those_of_a_simulation(desk: Desk, write: Any, seed: int) -> None:
+    """Of the same gangs, on the same nodes, which run as long as they declare."""
+    dice = random.Random(seed)
+    head = {"apiVersion": "v1", "kind": "Node"}
+    objects: list[Json] = [{**head, **node(f"n{number}", "4", "64Gi")} for number in range(3)]
+    for name in "abcdefghij":
+        seconds = dice.choice([60, 300, 900, 2400])
+        group, *members = pods(name, dice.choice([1, 1, 2, 3, 5]), "default")
+        objects.append({**group, "metadata": {"name": name, "annotations": {RUN_TIME: f"{seconds}s"}}})
+        for member in members:
+            member["metadata"]["annotations"] |= {"sim.kube-muster.io/run-seconds": str(seconds)}
+        objects += members
+    desk.namespace("default")
+    path = write(*objects)
+    played = simulate(SimulationOptions(files=(Path(path),)))
+    expected = {line.key: line.started for line in played.measured.timelines.values()}
+    result = desk.muster("plan", path, "-n", "default", "-o", "json")
+    found = {each["group"]: each.get("after", 0.0) for each in json.loads(result.stdout)["starts"]}
+    assert found == pytest.approx(expected)
+    assert max(found.values()) > 0

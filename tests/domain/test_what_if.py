@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.explain.what_if import BadTerm, WhatIf, supposing, suppositions, what_if
@@ -11,6 +13,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, preemption, queue, stranger
 from tests.domain.world import World, gang, key
+from tests.property_examples import examples
 
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
@@ -66,6 +69,43 @@ def test_it_comes_true(term: str, really: Callable[[World], None]) -> None:
         made.verdict("waits"),
         str(made.reason("waits") or ""),
     )
+
+
+GANGS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.sampled_from("qr"), st.booleans()),
+    min_size=2,
+    max_size=7,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(gangs=GANGS, change=st.sampled_from(["delete", "nodes", "queue.weight"]))
+def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str, bool]], change: str) -> None:
+    """The first gang is gone, or there is a node more, or a queue has another weight."""
+    made = World(node("n", cpu="6"), node("m", cpu="4"), queue("q", weight=2), queue("r"))
+    for number, (members, cpu, name, begins) in enumerate(gangs):
+        called = f"g{number}"
+        made.add(gang(called, members, queue=name, cpu=str(cpu), created=f"2026-01-0{number + 1}")).settle()
+        if begins and made.verdict(called) is Verdict.STARTING:
+            made.start(called)
+    terms = {
+        "delete": "delete=podgroup/team/g0",
+        "nodes": "nodes=+1:n",
+        "queue.weight": "queue.weight=r:7",
+    }
+    supposed = decide(supposing(made.ledger.snapshot(), suppositions([terms[change]])))
+    match change:
+        case "delete":
+            made.delete(*[each.name for each in made.ledger.groups.members(key("g0"))])
+            made.ledger.intake.drop_group(key("g0"))
+        case "nodes":
+            made.add(node("n2", cpu="6"))
+        case "queue.weight":
+            made.add(queue("r", weight=7))
+    really = decide(made.ledger.snapshot())
+    assert {it.key: (it.verdict, it.reason, len(it.plan)) for it in supposed.groups.values()} == {
+        it.key: (it.verdict, it.reason, len(it.plan)) for it in really.groups.values()
+    }
 
 
 @pytest.mark.parametrize(

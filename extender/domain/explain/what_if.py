@@ -175,7 +175,7 @@ def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> 
 
 def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
     kind, _, name = term.value.partition("/")
-    if not name:
+    if not (kind and name):
         raise term.bad(f"allowed is {ALLOWED['delete']}")
     full = _full(term, name, about)
     gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
