@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from extender.api import keys
+from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, pod, queue, stranger
-from tests.domain.world import World, gang, nodes
+from tests.domain.world import World, gang, key, nodes
 
 STARTS = Verdict.STARTING
 
@@ -57,3 +59,40 @@ def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
     world = World(node("n"), queue("q"), queue("r"), waiting("q1", 1, "1"), waiting("r1", 1, "4", queue="r"))
     world.add(pod("lost", "nowhere", cpu="4", queue="q")).settle()
     assert {name: world.queue(name).deserved["cpu"] for name in "qr"} == {"q": 1000, "r": 3000}
+
+
+LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it while q asks for less
+
+
+@pytest.mark.parametrize(
+    ("objects", "change"),
+    [
+        pytest.param(
+            [waiting("q2", 1, "3", min_member=2), LARGE],
+            "with 1 more member",
+            id="a member more is asked for, too",
+        ),
+        pytest.param(
+            [waiting("q2", 2, "3", notes={keys.HOLD: "true"}), LARGE],
+            f"without the annotation {keys.HOLD}",
+            id="so is what was held",
+        ),
+        pytest.param(
+            [queue("q", weight=3, stop_policy="Hold"), waiting("q2", 2, "3"), LARGE],
+            "with spec.stopPolicy None in queue q",
+            id="so is all that a queue waits for that was held",
+        ),
+        pytest.param(
+            [queue("q", capability={"cpu": "1"}), waiting("q2", 2, "1"), waiting("q3", 1, "1")],
+            "with spec.capability cpu 2 instead of 1 in queue q",
+            id="who comes later takes nothing of a higher ceiling",
+        ),
+    ],
+)
+def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
+    world = World(node("n", cpu="8"), queue("q", weight=3), queue("r"), *objects)
+    world.take_over(world.decide())
+    why = explain_group(world.decisions, key("q2"))
+    assert why is not None
+    assert why.change is not None
+    assert (why.change.text, why.change.then) == (change, "")

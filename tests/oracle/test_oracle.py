@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 
+from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
 from tests.domain.world import key
-from tests.oracle import evictions
+from tests.oracle import changes, evictions
 from tests.oracle.admission import Replay, Shares, Turn, obstacle
 from tests.oracle.placement import left, most_that_fit
 from tests.oracle.reasons import CLAIMS
@@ -19,6 +20,7 @@ from tests.oracle.strategies import states
 from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
+FEWER = settings(max_examples=examples(40))  # each change is tried out by several decisions
 
 
 @MANY
@@ -79,3 +81,20 @@ def _of_plan(turn: Turn) -> Iterator[str]:
         pods = turn.claimants[0].pods[: turn.claimants[0].needed]
         if most_that_fit(pods, room) < most_that_fit(pods, turn.room):
             yield f"room that {turn.claimants[0].name} has a claim on is not lent to {group.name}"
+
+
+@FEWER
+@given(states())
+def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> None:
+    decisions = decide(state.world().ledger.snapshot())
+    for group in state.groups:
+        why, decision = explain_group(decisions, key(group.name)), decisions.groups[key(group.name)]
+        change = None if why is None else why.change
+        if change is None or (made := changes.made(state, group, change, decision.reclaim)) is None:
+            continue
+        then = decide(made.then.world().ledger.snapshot()).groups[key(group.name)]
+        outcome = "" if then.verdict is Verdict.STARTING else str(then.reason)
+        assert outcome == change.then, f"{group.name}: {change.sentence}"
+        for less in made.less if not change.then else ():
+            then = decide(less.world().ledger.snapshot()).groups[key(group.name)]
+            assert then.verdict is Verdict.WAITING, f"{group.name}, with less: {change.sentence}"

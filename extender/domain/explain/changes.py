@@ -2,6 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from math import gcd
 
 import numpy as np
 from msgspec.structs import replace
@@ -179,18 +182,20 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def capability(case: WaitingCase) -> StartChange | None:
-    """Of its queue, or of one above it: what its groups hold and start with, and what this group misses."""
+    """Of its queue, or of one above it: what its groups hold and this one misses, and what those start with
+    that go first."""
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
-        record, there = case.snapshot.queues[name].record, _in_subtree(case, name)
+        record, (there, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
         before = record.capability or {}
+
         more = {
             resource: there.get(resource, 0) + asked[resource]
             for resource, amount in before.items()
             if resource in asked and there.get(resource, 0) + asked[resource] > amount
         }
-        raised = replace(record, capability={**before, **more})
-        if more and case.trial.starts(with_queue(case.snapshot, raised)):
+        more = _least_capability(case, record, more, steps)
+        if more:
             parts = (
                 f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
                 for resource, n in more.items()
@@ -198,6 +203,24 @@ def capability(case: WaitingCase) -> StartChange | None:
             text = f"with spec.capability {', '.join(parts)} in queue {name}"
             return StartChange(text, queue=name, capability=more)
     return None
+
+
+def _least_capability(
+    case: WaitingCase, record: QueueRecord, enough: Resources, steps: Resources
+) -> dict[str, int]:
+    """One resource after the other as low as it still starts; nothing where it does not with `enough`."""
+    before, more = record.capability or {}, dict(enough)
+
+    def starts(resource: str, amount: int) -> bool:
+        amounts = {**before, **more, resource: max(amount, before[resource])}
+        return case.trial.starts(with_queue(case.snapshot, replace(record, capability=amounts)))
+
+    if not any(starts(*each) for each in islice(more.items(), 1)):
+        return {}
+    for resource in sorted(more.keys() & steps.keys()):
+        amounts = range(more[resource], before[resource] - steps[resource], -steps[resource])[::-1]
+        more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+    return {resource: n for resource, n in more.items() if n > before[resource]}
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
@@ -221,15 +244,17 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
     return None
 
 
-def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
-    """What groups of a queue, and of those below it, hold and start with."""
-    sums = dict(case.decisions.queues[queue].allocated)
+def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
+    """What groups of a queue, and of those below it, hold and start with, and the steps in which fewer of
+    those that start have less."""
+    sums, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queues_above(case.decisions, decision.queue):
             for pod in case.snapshot.groups[decision.key].waiting:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
                     sums[name] = sums.get(name, 0) + amount
-    return sums
+                    steps[name] = gcd(steps.get(name, 0), amount)
+    return sums, steps
 
 
 def limit(case: WaitingCase) -> StartChange | None:

@@ -5,6 +5,7 @@ Terms and host ports of pods that would be gone stay counted, so with those less
 true, never more."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add, total
+from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
 from extender.domain.scheduling.decide import decide
@@ -42,7 +44,7 @@ def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapsho
                 queue,
                 groups=max(queue.groups - 1, 0),
                 allocated=_less(queue.allocated, [group.allocated]),
-                requested=_less(queue.requested, [group.allocated, group.pending]),
+                requested=_less(queue.requested, [group.allocated, group.asks]),
                 by_pool=_less_by_pool(queue.by_pool, group.by_pool),
             )
     return replace(
@@ -88,11 +90,22 @@ def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
 
 
 def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
-    return replace(snapshot, groups={**snapshot.groups, group.key: group})
+    """A group as it would be; its queue asks for what it asks for then."""
+    group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
+    queues, before = dict(snapshot.queues), snapshot.groups[group.key]
+    if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
+        others = _less(queue.requested, [before.asks])
+        queues[group.queue] = replace(queue, requested=_offered(snapshot, [others, group.asks]))
+    return replace(snapshot, groups={**snapshot.groups, group.key: group}, queues=queues)
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
-    queue = replace(snapshot.queues[record.name], record=record)
+    """One that is resumed asks for what its groups wait for."""
+    before = snapshot.queues[record.name]
+    queue = replace(before, record=record)
+    if before.record.stop_policy and not record.stop_policy:
+        asks = (group.asks for group in snapshot.groups.values() if group.queue == record.name)
+        queue = replace(queue, requested=_offered(snapshot, [queue.allocated, *asks]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
@@ -137,6 +150,11 @@ def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
     for amounts_less in those:
         add(left, amounts_less, -1)
     return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _offered(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
+    """Their sum, of what nodes offer."""
+    return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
 def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:

@@ -55,15 +55,12 @@ class Usage:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
-        """Add a group, or remove it (-1). One without its PodGroup, not entitled, held or kept out asks
-        for nothing."""
+        """Add a group, or remove it (-1)."""
         used = self.of.setdefault(view.queue, Used())
         allocated = self._offered_of(view.allocated)
         tally(used.allocated, allocated, times)
         tally(used.requested, allocated, times)
-        waits = view.exists and view.history.entitled
-        if waits and not (view.spec.fault or view.spec.held or view.is_kept_out):
-            tally(used.requested, self._offered_of(view.pending), times)
+        tally(used.requested, self._offered_of(view.asks), times)
         if view.local_queue is not None:
             key = view.local_queue.key
             self.turned.add(key)

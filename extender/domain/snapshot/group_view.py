@@ -195,6 +195,13 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
+    def asks(self) -> Resources:
+        """What it asks for besides what it holds: nothing without its PodGroup, or while it is not entitled,
+        held or kept out."""
+        waits = self.exists and self.history.entitled
+        return self.pending if waits and not (self.spec.fault or self.spec.held or self.is_kept_out) else {}
+
+    @property
     def is_drained(self) -> bool:
         """Whether its LocalQueue gives back all room that its groups have."""
         return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN

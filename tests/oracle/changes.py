@@ -1,0 +1,103 @@
+"""The smallest change that would start a group, made by hand: to what is there, not to the snapshot of it."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from extender.domain.explain.holders import StartChange
+from extender.domain.model.evictions import Reclaim
+from extender.domain.model.resources import CPU
+from tests.oracle.evictions import name_of
+from tests.oracle.states import Group, State
+
+
+class Change(NamedTuple):
+    """What is there then, and if anything of it is left out."""
+
+    then: State
+    less: tuple[State, ...]
+
+
+_NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
+    (r"with (\d+) more nodes? like (\S+)", lambda state, _, n, like: with_nodes(state, n, like)),
+    (r"with room for (\d+) more in the window()", lambda it, _, n, __: it._replace(window=it.window + n)),
+    (r"with a window of (\d+) members()", lambda it, _, n, __: it._replace(window=n)),
+    (r"with (\d+) more members?()", lambda state, group, n, _: with_members(state, group, n)),
+    (r"with a limit of (\d+) groups instead of \d+ in queue (\S+)", lambda it, _, n, q: limited(it, q, n)),
+)
+
+
+def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
+    """None for a change of which no amount is told."""
+    queue = state.queue(group.queue)
+    if change.ends:
+        ends = [name_of(each) for each in change.ends]
+        spared = (state.without(it for it in ends if it != one) for one in ends)
+        return Change(state.without(ends), tuple(spared))
+    if change.capability:
+        return _capability(state, change)
+    for pattern, after in _NUMBERED:
+        if found := re.match(pattern, change.text):
+            n = int(found[1])
+            less = (after(state, group, n - 1, found[2]),) if n > 1 else ()
+            return Change(after(state, group, n, found[2]), less)
+    if change.text.startswith("with requests of at most"):
+        return _requests(state, group, change.text)
+    if change.text.startswith("once the pods") and reclaim is not None:
+        return Change(state.without(name_of(it.group or it.name) for it in reclaim.victims), ())
+    if "annotation" in change.text:
+        return Change(state.with_group(group._replace(is_held=False)), ())
+    if "stopPolicy" in change.text and queue is not None:
+        return Change(state.with_queue(queue._replace(is_stopped=False)), ())
+    return None
+
+
+def _capability(state: State, change: StartChange) -> Change:
+    queue = state.queue(change.queue)
+    assert queue is not None
+    before = dict(queue.capability)
+
+    def with_amounts(amounts: dict[str, int]) -> State:
+        return state.with_queue(queue._replace(capability=tuple((before | amounts).items())))
+
+    more = dict(change.capability)
+    return Change(with_amounts(more), tuple(with_amounts(more | {it: n - 1}) for it, n in more.items()))
+
+
+_AMOUNT = re.compile(r"(\S+) ([\d.]+)(m|Gi)? per member instead of ([\d.]+)(m|Gi)?")
+_UNITS = {"": 1, "m": 1, "Gi": 2**30}
+
+
+def _requests(state: State, group: Group, text: str) -> Change:
+    """Members that ask for less; one unit more would not do."""
+
+    def asking(more: int) -> State:
+        pods = list(group.pods)
+        for name, new, unit, old, old_unit in _AMOUNT.findall(text):
+            now, before = _read(name, new, unit), _read(name, old, old_unit)
+            for n, pod in enumerate(pods):
+                if dict(group.pods[n].asks).get(name) == before:
+                    asks = {**dict(pod.asks), name: now + more}
+                    pods[n] = pod._replace(asks=tuple(sorted((it, n) for it, n in asks.items() if n)))
+        return state.with_group(group._replace(pods=tuple(pods)))
+
+    return Change(asking(0), (asking(1),))
+
+
+def _read(name: str, number: str, unit: str) -> int:
+    return int(float(number) * (1000 if name == CPU and not unit else _UNITS[unit]))
+
+
+def with_nodes(state: State, number: int, like: str) -> State:
+    node = next(node for node in state.nodes if node.name == like)
+    return state._replace(nodes=(*state.nodes, *(node._replace(name=f"{like}-{n}") for n in range(number))))
+
+
+def with_members(state: State, group: Group, number: int) -> State:
+    return state.with_group(group._replace(pods=(*group.pods, *group.pods[:1] * number)))
+
+
+def limited(state: State, queue: str, groups: int) -> State:
+    found = state.queue(queue)
+    assert found is not None
+    return state.with_queue(found._replace(groups=groups))
