@@ -315,7 +315,7 @@ class JobsController(RecordingController[GroupKey]):
                     job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
                 )
         else:
-            self._change(job, job_suspension.suspend(obj, row, for_good))
+            self._change(job, job_suspension.suspend(obj, row, job.started_at if for_good else ""))
         self._tell(managed, reason, f"{job.spoken_name} was suspended: {why}")
         return True
 

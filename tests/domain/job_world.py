@@ -154,7 +154,7 @@ class JobWorld(World):
                 spec = unit(managed.job, managed.queue, managed.members)["spec"]
                 self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
-                self._stop(name)
+                self._stop(name, managed.job.started_at)
             case JobStep.REMOVE_UNIT:
                 del self.units[name]
                 self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
@@ -186,8 +186,8 @@ class JobWorld(World):
     def _suspend(self, name: str) -> None:
         self._write(name, lambda obj: job_suspension.suspend(obj, self.row))
 
-    def _stop(self, name: str) -> None:
-        self.change(name, suspend=True)
+    def _stop(self, name: str, started_at: str) -> None:
+        self._write(name, lambda obj: job_suspension.suspend(obj, self.row, for_good=started_at))
 
     def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])

@@ -348,10 +348,14 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
     assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6
 
 
-def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good() -> None:
+@pytest.mark.parametrize("note", ["kept", None, "2100-01-01T00:00:00Z"])
+def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(note: str | None) -> None:
+    """Whatever its author makes of the note that Muster has let it go."""
     world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
     world.submit(job("long", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z"))
     world.run_whole("long").work()
+    if note != "kept":
+        world.annotate("long", **{keys.STARTED: note})
     world.pass_time(3599)
     world.work()
     assert not world.suspended("long")

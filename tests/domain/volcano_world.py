@@ -45,7 +45,7 @@ class VolcanoWorld(JobWorld):
     def set_phase(self, name: str, phase: str, **counts: int) -> None:
         self.submit(replace(self.jobs[name], status={"state": {"phase": phase}, **counts}))
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, name: str, started_at: str) -> None:
         self.command(name, "AbortJob")
 
     def _control(self, each: AnyJob) -> bool:

@@ -38,8 +38,12 @@ class Jobs:
         return self._records.get(key)
 
     def put(self, record: JobRecord) -> bool:
-        """True if anything that matters changed."""
-        if self._records.get(record.group) == record:
+        """True if anything that matters changed. A job that was let go stays so, whoever takes the note of
+        that away."""
+        before = self._records.get(record.group)
+        if before is not None and before.uid == record.uid and before.is_let_go and not record.suspended:
+            record = replace(record, started_at=record.started_at or before.started_at)
+        if before == record:
             return False
         self._records[record.group] = record
         self._in_namespace[record.namespace].add(record.group)

@@ -302,21 +302,21 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
     return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
-def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
-    """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user.
-    One that has no field for it is taken back by an empty note; only a Command stops it for good. What else
-    is changed meanwhile keeps it from that only where a number of pods is written."""
+def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
+    """It is suspended, asks for as many pods as before, and is not let go. `for_good`: when it was let go; by
+    that note it is as suspended by its user. One that has no field for it is taken back by an empty note;
+    only a Command stops it for good. What else is changed meanwhile keeps it from that only where a number of
+    pods is written."""
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
         return [is_same, _noted(obj, ("metadata",), keys.STARTED, "")]
-    started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
-    note, count = pointer(("metadata", "annotations", keys.STARTED)), _with_count(obj, row, None)
-    return [
-        *(version_tests(obj) if count else [is_same]),
-        added(row.suspend, True),
-        *count,
-        *([{"op": "remove", "path": note}] if started else []),
-    ]
+    note, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
+    noting: list[Operation] = []
+    if for_good:
+        noting = [_noted(obj, note[:1], note[-1], for_good)]
+    elif at(obj, note) is not None:
+        noting = [{"op": "remove", "path": pointer(note)}]
+    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *noting]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
