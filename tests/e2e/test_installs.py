@@ -84,16 +84,24 @@ VARIANTS = [
     if set(NEEDED) <= set(mode) or (install, mode) == ("sidecar", ())  # which has no policies of that kind
     for components, more in ADDED.items()
 ]
-each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 
 
-@pytest.fixture
-def kustomized(cluster: ControlPlane, variant: Variant, tmp_path: Path) -> Objects:
-    folder = installs.overlay(tmp_path, variant.install, variant.components, variant.release)
+@pytest.fixture(scope="module", params=VARIANTS, ids=str)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    """The tests of one follow each other, so that it is built once for all of them."""
+    found: Variant = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def kustomized(cluster: ControlPlane, variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    folder = installs.overlay(
+        tmp_path_factory.mktemp("variant"), variant.install, variant.components, variant.release
+    )
     return installs.kustomized(cluster.binaries / "kubectl", folder)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rendered(variant: Variant) -> Objects:
     image = {"image.repository": "registry.example/kube-muster"}
     return installs.rendered(variant.release, {**variant.values, **image})
@@ -113,14 +121,12 @@ def operators(cluster: ControlPlane) -> Iterator[None]:
     manifests.remove(cluster.admin, found)
 
 
-@each_variant
 def test_what_kustomize_builds_is_accepted(
     cluster: ControlPlane, operators: None, kustomized: Objects
 ) -> None:
     assert refusals(cluster.admin, kustomized) == []
 
 
-@each_variant
 def test_what_helm_renders_is_accepted(cluster: ControlPlane, operators: None, rendered: Objects) -> None:
     assert refusals(cluster.admin, rendered) == []
 
@@ -133,14 +139,12 @@ def test_what_stays_for_a_while_after_muster_is_accepted(cluster: ControlPlane) 
     assert refusals(cluster.admin, found) == []
 
 
-@each_variant
 def test_both_ways_install_the_same(kustomized: Objects, rendered: Objects) -> None:
     ours = {identity(each): comparable(each) for each in kustomized if each["kind"] != "Namespace"}
     theirs = {identity(each): comparable(each) for each in rendered}
     assert theirs == ours
 
 
-@each_variant
 def test_the_chart_has_nothing_to_complain_about(variant: Variant) -> None:
     given = [f"--set={key}={value}" for key, value in variant.values.items()]
     command = [str(installs.helm()), "lint", "--strict", f"--kube-version={variant.release}", *given]
@@ -150,7 +154,6 @@ def test_the_chart_has_nothing_to_complain_about(variant: Variant) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@each_variant
 def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
     found = installs.rendered(variant.release, variant.values, namespace="elsewhere")
     named = {each["metadata"].get("namespace", "elsewhere") for each in found}
