@@ -45,9 +45,9 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.36 for another release)
+e2e: $(READY)  ## the tests on real control planes, one for each of 4 WORKERS (needs Go; KUBERNETES=1.36 for another release)
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
-	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),4) --dist worksteal $(ARGS)
 	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
@@ -61,7 +61,7 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
-nightly: $(READY)  ## twenty times the examples of properties, the e2e tests' own tools, the embedded server beside a real one, and make soak (needs Go)
+nightly: $(READY)  ## twenty times the examples of properties, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)
 	MUSTER_EXAMPLES=20 $(MAKE) test ARGS="--timeout 0"
 	$(E2E) tests/e2e -m nightly -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(E2E) tests/sim/scenarios -n $(or $(WORKERS),2) --dist worksteal $(ARGS)

@@ -37,7 +37,9 @@ NUMBERS = itertools.count()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "nightly: of the harness itself, or of the embedded server beside a real one: make nightly"
+        "markers",
+        "nightly: of the harness itself, of the embedded server beside a real one, or a promise a second"
+        " time: make nightly",
     )
     config.addinivalue_line("markers", "alone: it takes all of the machine, and runs after the others")
     config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")

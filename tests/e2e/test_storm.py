@@ -1,4 +1,5 @@
-"""The fault campaign in small: some random gangs and faults on a control plane of its own."""
+"""The fault campaign in small: some random gangs and faults on a control plane of its own. With gates it
+tries the same promises a second time, under the same faults: that is for each night."""
 
 import subprocess
 import sys
@@ -12,7 +13,10 @@ LONGEST = 450  # when something is wrong, it waits for that to mend itself; else
 
 
 @pytest.mark.timeout(LONGEST + 30)
-@pytest.mark.parametrize("view", [(), ("--view",)], ids=["gates", "view"])
+@pytest.mark.parametrize(
+    "view",
+    [pytest.param((), id="gates", marks=pytest.mark.nightly), pytest.param(("--view",), id="view")],
+)
 def test_a_short_campaign_of_faults_violates_nothing(view: tuple[str, ...]) -> None:
     """What it prints tells the rest: each violation, what went before it, and where the logs are."""
     asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *view]
