@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.explain.what_if import BadTerm, WhatIf, supposing, suppositions, what_if
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.builders import group, node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 
@@ -148,6 +150,20 @@ def test_a_pod_of_others_that_is_gone() -> None:
     assert starts(made, "delete=pod/s")
 
 
+@pytest.mark.parametrize(
+    "term", ["delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train"]
+)
+def test_a_workload_that_is_gone(term: str) -> None:
+    """Whose pods Muster made a group for."""
+    owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
+    unit = group("podgroup-uid-train", 1, "q")
+    unit = replace(unit, metadata=replace(unit.metadata, owner_references=owners))
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), unit)
+    made.add(pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
+    made.add(gang("waits", 1, queue="q", cpu="2")).settle()
+    assert starts(made, term)
+
+
 def test_a_flavor_that_its_queue_may_not_use_yet() -> None:
     made = World(
         node("n", cpu="4", labels={"pool": "a"}),
@@ -205,12 +221,12 @@ def test_the_snapshot_stays_as_it_is() -> None:
         ("nodes=+0", "from 1 to 1000"),
         ("nodes=+1001", "from 1 to 1000"),
         ("nodes=+٣", "from 1 to 1000"),
-        ("nodes=+1:x", "'nodes=+1:x': there is no node x"),
+        ("nodes=+1:x", "'nodes=+1:x': there is no node x; there are n"),
         ("node=+1", "'node=+1': allowed is nodes=+N"),
         ("queue.weight=q", "allowed is queue.weight=QUEUE:N"),
         ("queue.weight=q:0", "from 1 to 2147483647"),
         ("queue.weight=q:two", "from 1 to 2147483647"),
-        ("queue.weight=x:2", "'queue.weight=x:2': there is no queue x"),
+        ("queue.weight=x:2", "'queue.weight=x:2': there is no queue x; there are default, q, r"),
         ("queue.weight.cpu=q:2", "allowed is queue.weight=QUEUE:N"),
         ("queue.capability=q:2", "allowed is queue.capability.RESOURCE=QUEUE:AMOUNT"),
         ("queue.capability.cpu=q:-1", "the amount has to be 0 or more"),
@@ -219,7 +235,7 @@ def test_the_snapshot_stays_as_it_is() -> None:
         ("queue.colour=q:1", "allowed is nodes=+N"),
         ("flavor=q:a", "queue q has no flavors: it may use all nodes"),
         ("minMember=0", "from 1 to 2147483647"),
-        ("minMember=x:1", "'minMember=x:1': there is no podgroup team/x"),
+        ("minMember=x:1", "'minMember=x:1': there is no podgroup team/x; there are team/runs, team/waits"),
         ("priority=high", "with N a whole number from -2147483647 to 2147483647"),
         ("delete=runs", "allowed is delete=KIND/[NAMESPACE/]NAME"),
         ("delete=podgroup/other/runs", "there is no podgroup other/runs"),

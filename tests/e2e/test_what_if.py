@@ -53,6 +53,9 @@ def test_what_is_supposed_comes_true(
         f"{stage.namespace}/first"
     ]
 
+    page = muster.debug(f"/debug/why/{stage.namespace}/first?what-if=nodes=%2B1")
+    assert page["group"]["change"] == "starts"
+
     stage.nodes(1, prefix="m", cpu="4")
     stage.wait_phase(first)
     stage.wait_reason("second", "NoRoom")

@@ -104,7 +104,7 @@ def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
     if term.subject:
         row = snapshot.nodes.row.get(term.subject)
         if row is None or snapshot.nodes.nodes[row] is None:
-            raise term.bad(f"there is no node {term.subject}")
+            raise term.bad(_absent("node", term.subject, snapshot.nodes.row))
     elif about is None:
         raise term.bad("like which node? Allowed is nodes=+N:LIKE-NODE")
     else:
@@ -207,7 +207,8 @@ def _full(term: Supposition, name: str, about: GroupKey | None) -> str:
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupView:
     key = GroupKey(_full(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
-        raise term.bad(f"there is no podgroup {key}")
+        near = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
+        raise term.bad(_absent("podgroup", key, near))
     return snapshot.groups[key]
 
 
@@ -216,8 +217,15 @@ def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
         raise term.bad(f"allowed is {ALLOWED[term.field]}")
     queue = snapshot.queues.get(term.subject)
     if queue is None or not queue.exists:
-        raise term.bad(f"there is no queue {term.subject}")
+        raise term.bad(
+            _absent("queue", term.subject, (name for name, it in snapshot.queues.items() if it.exists))
+        )
     return queue.record
+
+
+def _absent(kind: str, name: str, there: Iterable[str]) -> str:
+    known = sorted(there)
+    return f"there is no {kind} {name}; there are {listed(known, _NAMES)}" if known else f"there is no {kind}"
 
 
 def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
