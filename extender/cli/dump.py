@@ -7,7 +7,8 @@ import urllib.error
 import urllib.request
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,8 +114,9 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
 
     found = read(file)
     if terms:
-        return _show_supposed(found, terms, output)
-    result = replayed(found.snapshot, found.decisions)
+        return _show_supposed(file, found, terms, output)
+    with _deciding_on(file):
+        result = replayed(found.snapshot, found.decisions)
     if output == "json":
         import msgspec
 
@@ -131,14 +133,27 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     sys.exit(0 if result.same else 1)
 
 
-def _show_supposed(found: "Dump", terms: Sequence[str], output: str) -> None:
+@contextmanager
+def _deciding_on(file: Path) -> Iterator[None]:
+    """What was changed by hand can be read, and may contradict itself."""
+    try:
+        yield
+    except click.UsageError:
+        raise
+    except Exception as fault:
+        why = f"nothing can be decided on it: {type(fault).__name__}: {fault}"
+        raise click.UsageError(f"{file}: {why}") from fault
+
+
+def _show_supposed(file: Path, found: "Dump", terms: Sequence[str], output: str) -> None:
     from extender.cli.supposed import paragraphs
     from extender.domain.explain.what_if import BadTerm, suppositions, what_if
 
-    try:
-        supposed = what_if(found.snapshot, suppositions(terms))
-    except BadTerm as fault:
-        raise click.UsageError(f"--set: {fault}") from fault
+    with _deciding_on(file):
+        try:
+            supposed = what_if(found.snapshot, suppositions(terms))
+        except BadTerm as fault:
+            raise click.UsageError(f"--set: {fault}") from fault
     if output == "json":
         import msgspec
 

@@ -137,6 +137,16 @@ def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
 
+@pytest.mark.parametrize("flags", [(), ("--set", "nodes=+1:a")])
+def test_a_state_that_contradicts_itself_is_refused(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    document = json.loads(made(world()))
+    groups = document["snapshot"]["groups"]
+    groups["team/other"] = groups.pop("team/runs")
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(document))
+    assert complaint("replay", file, *flags, status=2).startswith(f"{file}: nothing can be decided on it: ")
+
+
 def test_a_port_that_has_none_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -219,6 +219,8 @@ WHOLE = edited()
         (WHOLE[:-1], "it is no JSON, or was cut off"),
         (WHOLE[: len(WHOLE) // 2], "it is no JSON, or was cut off"),
         (gzip.compress(WHOLE), "it is no JSON, or was cut off"),
+        (b"[" * 10**6, "it is no JSON, or was cut off"),
+        (b'{"kind": "\xff"}', "it is no JSON, or was cut off"),
         (b"[]", "its kind is not MusterDump"),
         (b'{"kind": "List"}', "its kind is not MusterDump"),
         (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),

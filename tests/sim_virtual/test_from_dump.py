@@ -135,6 +135,10 @@ def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     )
     assert told.exit_code in (0, 3), told.output
     assert '"nodes": 3' in told.output
+    file.write_bytes(written.replace(b'"reserve_after":600.0', b'"reserve_after":"inf"'))
+    refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
+    assert refused.exit_code == 2
+    assert "the dump cannot go on: OverflowError: " in refused.output
     file.write_bytes(written[:-1])
     refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
     assert refused.exit_code == 2

@@ -69,7 +69,7 @@ def read_dump(raw: bytes, version: str) -> Dump:
     """Raises InvalidDump."""
     try:
         written = msgspec.json.decode(raw)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidDump(f"it is no JSON, or was cut off: {fault}") from fault
     if not isinstance(written, dict) or written.get("kind") != KIND:
         raise InvalidDump(f"its kind is not {KIND}")

@@ -63,7 +63,10 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
     with working("reading what to simulate"):
         made = VirtualWorkload()
         if options.state is not None:
-            made = from_dump(options.state, options.run_seconds)
+            try:
+                made = from_dump(options.state, options.run_seconds)
+            except Exception as fault:  # changed by hand, so that it can be read, and contradicts itself
+                raise InvalidWorkload(f"the dump cannot go on: {type(fault).__name__}: {fault}") from fault
         if options.files:
             found = load(options.files, options.create_namespaces)
             made += from_manifests(found, options.seed, options.run_seconds)
