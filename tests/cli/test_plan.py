@@ -17,22 +17,30 @@ from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
 
 
+def with_node(desk: Desk, name: str) -> None:
+    made = node(name, "8", "64Gi")
+    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
+
+
+def since() -> Json:
+    """The status of a pod that has run for an hour."""
+    return {"startTime": ago(hours=1)}
+
+
 @pytest.fixture
 def town(desk: Desk) -> Desk:
     """Eight of the sixteen cores are used: four for another hour, four for nobody knows how long."""
     for name in ("n0", "n1"):
-        made = node(name, "8", "64Gi")
-        desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": name}})
+        with_node(desk, name)
     for namespace in ("team", "other"):
         desk.namespace(namespace)
     desk.queue("q", {"preemption": {"withinQueue": "Never", "unmanaged": "Never"}}, state="Open")
     timed = {"annotations": {RUN_TIME: "2h"}}
-    since: Json = {"startTime": ago(hours=1)}
     desk.group("timed", "Running", "Running", queue="q", more_metadata=timed)
     desk.group("endless", "Running", "Running", queue="q")
     for number in range(2):
-        desk.pod(f"timed-{number}", "timed", node="n0", status=since)
-        desk.pod(f"endless-{number}", "endless", node="n1", status=since)
+        desk.pod(f"timed-{number}", "timed", node="n0", status=since())
+        desk.pod(f"endless-{number}", "endless", node="n1", status=since())
     return desk
 
 
@@ -122,6 +130,22 @@ def test_one_after_the_other(town: Desk, write: Any) -> None:
     assert found["team/job/first"]["start"] == "Now"
     assert found["team/job/second"]["start"] == "Later"
     assert 590 < found["team/job/second"]["after"] < 620
+
+
+def test_room_is_taken_back_on_the_way(town: Desk, write: Any) -> None:
+    """`hog` holds all of two more nodes, twice its share; what is evicted waits again."""
+    for name in ("n2", "n3"):
+        with_node(town, name)
+    town.queue("hog", state="Open")
+    town.queue("poor", {"preemption": {"after": "5m", "atMost": "5m"}}, state="Open")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "hog", "uid": "uid-hog", "controller": True}
+    town.group("hog", "Running", "Running", queue="hog", min_member=1)
+    for number in range(8):
+        on = f"n{2 + number // 4}"
+        town.pod(f"hog-{number}", "hog", node=on, metadata={"ownerReferences": [owner]}, status=since())
+    found = starts(town, write(job("rich", 6, "2", queue="poor")))["team/job/rich"]
+    assert found["start"] == "Later"
+    assert 250 < found["after"] < 400
 
 
 def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Any) -> None:

@@ -142,3 +142,10 @@ def test_settings_are_those_of_the_installation(town: Desk) -> None:
     town._put(DEPLOYMENTS, meta, {"spec": {"template": {"spec": {"containers": [container]}}}})
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "would still wait: TooLargeForWindow" in answer
+
+
+def test_who_may_not_see_the_installation_gets_the_defaults_and_is_told(town: Desk) -> None:
+    town.lock(("deployments", ""))
+    answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
+    assert "team/sweep would start now." in answer
+    assert answer.endswith("Muster's settings may not be read here, so each counts as it is by default.")
