@@ -1,7 +1,9 @@
 """Evictions: which pods have to go, why, and for whom; and how many of them disruption budgets let go."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +12,7 @@ from extender.api import keys
 from extender.api.objects.cluster import PodDisruptionBudget
 from extender.api.objects.pods import LabelSelector
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.selectors import Labels, selects
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
@@ -24,6 +27,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
         return hash((self.namespace, self.name))
 
 
+_MOST_TRIED, _MOST_VALUES = 16, 256  # budgets for the labels of one pod; values in a selector
+_NOTHING = LabelSelector()
 _MAX_GRACE = 240.0  # seconds: less than the five minutes for which room that is taken back is kept
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
@@ -34,6 +39,34 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0
     return DisruptionBudget(meta.namespace, meta.name, budget.spec.selector, allowed)
+
+
+class BudgetsOfNamespace:
+    """By a label that they select. A tenant may have thousands, and as many pods: one for which too many or
+    too large ones would be tried counts as covered by two, which the Eviction API does not let go."""
+
+    def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
+        self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
+        self._others: list[DisruptionBudget] = []  # which may cover any pod
+        self._too_many: tuple[DisruptionBudget, ...] = ()
+        for budget in budgets:
+            selector = budget.selector or _NOTHING
+            pairs = sorted((selector.match_labels or {}).items())
+            values = sum(len(each.values or ()) + 1 for each in selector.match_expressions or ())
+            if len(pairs) + values > _MOST_VALUES:
+                self._too_many = budget, budget
+            elif pairs:
+                rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
+                self._by_label[rarest].append(budget)
+            elif budget.selector is not None:
+                self._others.append(budget)
+
+    def covering(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
+        pairs = sorted(labels.items() & self._by_label.keys())
+        tried = [*self._others, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
+        if self._too_many or len(tried) > _MOST_TRIED:
+            return self._too_many or (tried[0], tried[1])
+        return tuple(each for each in tried if selects(each.selector, labels))
 
 
 class Protection(NamedTuple):

@@ -17,6 +17,7 @@ import msgspec
 
 from extender.domain.model.evictions import (
     BudgetsByNamespace,
+    BudgetsOfNamespace,
     DisruptionBudget,
     EvictionCause,
     Protection,
@@ -25,7 +26,6 @@ from extender.domain.model.evictions import (
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
-from extender.domain.model.selectors import selects
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
@@ -230,12 +230,13 @@ class Disruptions:
         self._budgets = budgets
         self._taken: Counter[DisruptionBudget] = Counter()
         self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
+        self._there: dict[str, BudgetsOfNamespace] = {}
         self.take(going)
 
     def clone(self) -> "Disruptions":
         """One that is used up apart; what is known about pods stays common to both."""
         other = Disruptions(self._budgets)
-        other._taken, other._known = self._taken.copy(), self._known
+        other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
         return other
 
     def allow(self, pods: Iterable[PodRecord]) -> bool:
@@ -271,8 +272,9 @@ class Disruptions:
     def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
         if known not in self._known:
-            there = self._budgets.get(pod.namespace, ())
-            self._known[known] = tuple(each for each in there if selects(each.selector, pod.labels))
+            if pod.namespace not in self._there:
+                self._there[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
+            self._known[known] = self._there[pod.namespace].covering(pod.labels)
         return self._known[known]
 
 

@@ -74,10 +74,14 @@ def apply_one(client: Client, document: Json) -> Json:
 
 
 def remove(client: Client, written: Iterable[Json]) -> None:
-    """Takes back what `apply` made, last first."""
-    for document in reversed(list(written)):
+    """Takes back what `apply` made, last first. A kind takes a moment to go; made again before that, it would
+    go, too."""
+    documents = list(written)
+    for document in reversed(documents):
         metadata = document["metadata"]
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
+    kinds = [each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"]
+    wait_for(lambda: not any(client.find(CRDS, kind) for kind in kinds), what=f"{kinds} gone")
 
 
 @contextmanager
