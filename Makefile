@@ -11,8 +11,8 @@ READY := $(VENV)/.ready
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
 KUBERNETES ?= 1.37
-# One worker more than there are cores: some tests wait for processes that they started.
-WAITING_TOO = $(shell expr 1 + `getconf _NPROCESSORS_ONLN`)
+# Two workers more than there are cores: some tests wait, for processes that they started or for each other.
+WAITING_TOO = $(shell expr 2 + `getconf _NPROCESSORS_ONLN`)
 ARGS ?=
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \

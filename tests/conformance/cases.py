@@ -18,8 +18,8 @@ class BadCases(ValueError):
     """A file that does not hold cases; the message names the file and the fault."""
 
 
-class Case(msgspec.Struct, frozen=True):
-    """One case of either format."""
+class Case(msgspec.Struct, frozen=True, eq=False):
+    """One case of either format; equal to itself only, so that what it comes to can be kept."""
 
     id: str
     kind: str

@@ -15,6 +15,7 @@ from extender.host.memory import FreedMemory, collect_less_often, long_lived
 def collection() -> Iterator[None]:
     """As a program has it at first. The tests and what they import are left out before and after."""
     before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
     gc.unfreeze()
     yield
     gc.set_threshold(*before)

@@ -75,7 +75,7 @@ def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1), memory: flo
     return changes
 
 
-@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(jobs, min_size=2, max_size=7), st.tuples(*[st.integers(1, 4)] * 3))
 def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: tuple[int, ...]) -> None:
     """All come within minutes and stay: after a while nothing starts and nothing is evicted any more."""

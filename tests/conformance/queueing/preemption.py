@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from extender.domain.model.evictions import EvictionCause
@@ -21,7 +22,9 @@ def check_victims(case: Case) -> Iterator[str]:
     yield from unequal("evicted", expected(case), _world(case).evicted())
 
 
+@lru_cache(maxsize=8)
 def _world(case: Case) -> KueueWorld:
+    """The same for all that look at it."""
     return KueueWorld(case.input, case.input["pending"])
 
 
