@@ -88,7 +88,9 @@ def simulate(**options: Any) -> None:
     mistakes in flags and files, 130 when a signal ended it before it was over.
     """
     if not any(options[name] for name in _SOURCES):
-        raise click.UsageError("nothing to simulate: name objects with -f or a --trace, or use --synthetic")
+        raise click.UsageError(
+            "nothing to simulate: name objects with -f, a --trace or a --from-dump, or use --synthetic"
+        )
     if (dumped := options.pop("from_dump")) is not None:
         from extender.cli.dump import read
 

@@ -135,6 +135,11 @@ def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     )
     assert told.exit_code in (0, 3), told.output
     assert '"nodes": 3' in told.output
+    trace = tmp_path / "more.csv"
+    trace.write_text("arrival,group,queue,seconds,cpu\n5,more,q,30,1\n")
+    told = CliRunner().invoke(main, ["simulate", "--from-dump", str(file), "--trace", str(trace)])
+    assert "queue   weight   groups   started   done" in told.output
+    assert "\nq            1        3         2      1 " in told.output
     file.write_bytes(written.replace(b'"reserve_after":600.0', b'"reserve_after":"inf"'))
     refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
     assert refused.exit_code == 2

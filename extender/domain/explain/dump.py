@@ -174,10 +174,9 @@ def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
     decide who comes first, something else may be decided."""
     names = Pseudonyms(hashed, found.snapshot.dimensions)
     forms, again = Forms(renamed=names), Forms()
-    snapshot = forms.write(Snapshot, found.snapshot)
-    shapes = forms.write_shapes()
-    again.read_shapes(shapes)
-    decisions = decide(again.read(Snapshot, snapshot))
+    snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))
+    again.read_shapes(shapes := forms.write_shapes())
+    decisions = decide(again.read(Snapshot, msgspec.json.decode(snapshot)))
     pairs = ((it, decisions.groups.get(GroupKey(names(key)))) for key, it in found.decisions.groups.items())
     return msgspec.json.encode(
         replace(
@@ -186,7 +185,7 @@ def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
             otherwise=sum(now is None or course(was) != course(now) for was, now in pairs),
             configuration={},
             decisions=again.write(Decisions, _said(decisions)),
-            snapshot=snapshot,
+            snapshot=msgspec.Raw(snapshot),
             shapes=shapes,
         )
     )

@@ -20,11 +20,15 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
+from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import OtherPods
 
 _INFINITE = {"inf": inf, "-inf": -inf}
 _WRITTEN = tuple[tuple[Resources, Constraints], ...]  # the shapes
+# Of which there may be a hundred thousand: each is text at once. Millions of parts in memory would take as
+# many bytes as the ledger, and a second in which all threads wait for the encoder or the garbage collector.
+_MANY = (GroupView, PodRecord)
 _Act = Callable[[Any], Any]
 
 
@@ -63,6 +67,7 @@ class Forms:
         self._forms[TermIndex] = self._as(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
+        """For msgspec to encode: parts of it are encoded already."""
         return self._of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
@@ -92,7 +97,8 @@ class Forms:
 
     def _of(self, kind: Any) -> Form:
         if kind not in self._forms:
-            self._forms[kind] = self._made(kind)
+            made = self._made(kind)
+            self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
         return self._forms[kind]
 
     def _as(self, other: Any, write: _Act, read: _Act) -> Form:
@@ -185,6 +191,10 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
         default = field.default if made is msgspec.NODEFAULT else made()
         found.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
     return found
+
+
+def _packed(write: _Act) -> _Act:
+    return lambda value: msgspec.Raw(msgspec.json.encode(write(value)))
 
 
 def _equal(one: object, other: object) -> bool:
