@@ -132,7 +132,7 @@ def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     file.write_bytes(made(world()))
     said = complaint("replay", file, "--set", "queue.weight=gone:3", status=2)
-    assert said == "--set: 'queue.weight=gone:3': there is no queue gone\n"
+    assert said == "--set: 'queue.weight=gone:3': there is no queue gone; there are default, q\n"
     assert "like which node?" in complaint("replay", file, "--set", "nodes=+1", status=2)
     assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
