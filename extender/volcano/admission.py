@@ -189,6 +189,15 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
     if task.replicas != policy.total_partitions * size:
         text = f"got {policy.total_partitions} of {size} pods; allowed is what makes {task.replicas} replicas"
         yield Fault(Code.JOB_NOT_VALID, field, text)
+    if policy.min_partitions > policy.total_partitions:
+        text = (
+            f"got {policy.min_partitions}; allowed are at most the {policy.total_partitions} that there are"
+        )
+        yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
+    topology = policy.network_topology or {}
+    if topology.get("highestTierAllowed") is not None and topology.get("highestTierName"):
+        text = "got highestTierAllowed and highestTierName; allowed is only one of the two"
+        yield Fault(Code.TOPOLOGY_BOTH_TIERS, f"{field}.networkTopology", text)
     if least and task.min_available is not None and least != task.min_available:
         text = (
             f"got {policy.min_partitions} of {size}; allowed is what makes minAvailable, {task.min_available}"

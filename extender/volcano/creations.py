@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
@@ -54,14 +54,21 @@ def lacking(
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
+    """First those that the job needs, so that it starts with them: whole parts of its tasks, where these are
+    in parts. The others come once these are there."""
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
-    for task in job.spec.tasks:
-        if not _may_begin(task, ready):
-            continue
-        for index in range(task.replicas):
+    tasks = [task for task in job.spec.tasks if _may_begin(task, ready)]
+
+    def missing(task: TaskSpec, indices: range) -> Iterator[PodToCreate]:
+        for index in indices:
             if (name := pod_name(job.metadata.name, task.name, index)) not in not_free:
                 yield PodToCreate(name, partial(whole_pod, job, plugins, task, index))
+
+    needed = chain.from_iterable(missing(task, range(min(task.least, task.replicas))) for task in tasks)
+    if (first := next(needed, None)) is not None:
+        return chain([first], needed)
+    return chain.from_iterable(missing(task, range(task.least, task.replicas)) for task in tasks)
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:

@@ -169,7 +169,7 @@ def test_a_job_that_starts_one_by_one_runs_with_the_pods_that_it_gets() -> None:
     world.quota = 2
     apart = {keys.MIN_MEMBER: "1"}
     world.submit(job("cut", 3, completions=3, annotations=apart)).work()
-    for name in ("cut-1", "cut-0"):
+    for name in ("cut-0", "cut-1"):
         world.scheduler_takes(name).run(name).work()
     assert world.claim_count() == 3
     world.advance(2).work()

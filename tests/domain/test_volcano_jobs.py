@@ -54,9 +54,50 @@ def test_its_unit_is_what_volcano_would_make() -> None:
     assert (owner["apiVersion"], owner["kind"], owner["name"]) == (*VOLCANO_JOB, "mpi")
 
 
+def in_parts(total: int, size: int, least: int, name: str = "w") -> dict[str, Any]:
+    policy = {"totalPartitions": total, "partitionSize": size, "minPartitions": least}
+    return task(name, total * size, partitionPolicy=policy)
+
+
+def test_its_unit_has_the_parts_of_its_tasks() -> None:
+    topology = {"mode": "hard", "highestTierAllowed": 1}
+    parts = in_parts(4, 3, 2)
+    parts["partitionPolicy"]["networkTopology"] = topology
+    made = unit_of(world_of(volcano_job("j", task("m", 1), parts, queue="q"), cpu="20"), "j")
+    assert (made["spec"]["minMember"], made["spec"]["minTaskMember"]) == (7, {"m": 1, "w": 6})
+    assert made["spec"]["subGroupPolicy"] == [
+        {
+            "name": "w",
+            "subGroupSize": 3,
+            "minSubGroups": 2,
+            "labelSelector": {"matchLabels": {"volcano.sh/task-spec": "w"}},
+            "matchLabelKeys": ["volcano.sh/partition-id"],
+            "networkTopology": topology,
+        }
+    ]
+
+
+@pytest.mark.parametrize("master", ["a", "long"])  # its pod comes before the others by name, or after them
+@given(total=st.integers(1, 6), size=st.integers(1, 5), least=st.integers(1, 6), more=st.integers(0, 9))
+@settings(max_examples=examples(20), deadline=None)
+def test_it_starts_by_whole_parts_and_grows_part_by_part(
+    master: str, total: int, size: int, least: int, more: int
+) -> None:
+    least = min(least, total)
+    tasks = task(master, 1), in_parts(total, size, least)
+    world = world_of(volcano_job("j", *tasks, queue="q"), cpu=str(1 + least * size)).work()
+    placed = {name for name in world.pods_of("j") if world.claim(name)}
+    assert placed == {f"j-{master}-0", *(f"j-w-{index}" for index in range(least * size))}
+    world.scheduler_takes(*placed).run(*placed).add(node("n1", cpu=str(more))).work()
+    grown = {name for name in world.pods_of("j") if world.claim(name)} | placed
+    assert grown == placed | {f"j-w-{index}" for index in range(min(least * size + more, total * size))}
+
+
 @pytest.mark.parametrize(
     ("tasks", "spec", "members"),
     [
+        ((in_parts(4, 2, 3),), {}, 6),
+        ((in_parts(4, 2, 0), task("b", 1)), {}, 9),
         ((task("a", 1), task("b", 2)), {}, 3),
         ((task("a", 1), task("b", 4, minAvailable=2)), {}, 3),
         ((task("a", 1), task("b", 4)), {"minAvailable": 2}, 2),

@@ -13,6 +13,7 @@ from tests.e2e.harness.resources import (
     COMMANDS,
     CONFIG_MAPS,
     EVENTS,
+    POD_GROUPS,
     PODS,
     SECRETS,
     SERVICES,
@@ -114,6 +115,24 @@ def test_the_restart_of_a_part_leaves_the_others_running(
     after = jobs.wait_pods("job", 4, "Running")
     assert {name for name, uid in after.items() if uid != before[name]} == restarted
     assert jobs.wait_phase("job", "Running").get("version", 0) == 0
+
+
+def test_it_starts_with_whole_parts_and_grows_by_them(stage: Stage, jobs: VolcanoJobs) -> None:
+    parts = {"totalPartitions": 6, "partitionSize": 2, "minPartitions": 2}
+    restarts = policy("PodFailed", "RestartPartition")
+    jobs.create("job", task("work", 12, partitionPolicy=parts, policies=[restarts]))
+    before = jobs.wait_pods("job", 4, "Running")
+    assert before.keys() == {f"job-work-{index}" for index in range(4)}
+    (policies,) = stage.api.get(POD_GROUPS, jobs.group("job"), stage.namespace)["spec"]["subGroupPolicy"]
+    assert (policies["subGroupSize"], policies["minSubGroups"]) == (2, 2)
+    stage.nodes(1, prefix="more", cpu="2")
+    assert jobs.wait_pods("job", 6, "Running").keys() == {f"job-work-{index}" for index in range(6)}
+    stage.nodes(1, prefix="last", cpu="6")
+    before = jobs.wait_pods("job", 12, "Running")
+    jobs.finish("job", "job-work-10", phase="Failed")
+    jobs.wait_status("job", retryCount=1, running=12)
+    after = jobs.wait_pods("job", 12, "Running")
+    assert {name for name, uid in after.items() if uid != before[name]} == {"job-work-10", "job-work-11"}
 
 
 def test_a_completed_task_completes_the_job(jobs: VolcanoJobs) -> None:

@@ -53,6 +53,19 @@ def task(**more: Any) -> Json:
             task(minAvailable=3, partitionPolicy={**PARTS, "minPartitions": 1}),
             ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
         ),
+        (
+            task(partitionPolicy={**PARTS, "minPartitions": 3}),
+            ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
+        ),
+        (
+            task(
+                partitionPolicy={
+                    **PARTS,
+                    "networkTopology": {"highestTierAllowed": 0, "highestTierName": "rack"},
+                }
+            ),
+            ["TopologyBothTiers spec.tasks[0].partitionPolicy.networkTopology"],
+        ),
         (task(dependsOn={"name": ["a"]}), ["DependsOnInvalid spec.tasks"]),
         (
             {"tasks": [{"name": each, "dependsOn": {"name": [other]}} for each, other in ("ab", "ba")]},

@@ -111,6 +111,16 @@ def test_a_million_pods_come_a_hundred_at_a_time() -> None:
     assert names(found.creates)[0] == "j-w-100"
 
 
+def test_what_it_needs_comes_first_in_whole_parts() -> None:
+    parts = PartitionPolicy(total_partitions=3, partition_size=2, min_partitions=1)
+    given = job(task("m", 1), task("w", 6, partition_policy=parts))
+    first = ["j-m-0", "j-w-0", "j-w-1"]
+    assert names(look(given).creates) == first
+    assert names(look(given, pod(0, "Pending", of="m"), pod(0, "Pending")).creates) == ["j-w-1"]
+    there = pod(0, "Pending", of="m"), *(pod(index, "Pending") for index in range(2))
+    assert names(look(given, *there).creates) == [f"j-w-{index}" for index in range(2, 6)]
+
+
 def test_a_task_of_no_pods() -> None:
     found = look(job(task("w", 0), status=in_phase("Running")))
     assert (found.status.state.phase, found.creates) == ("Running", ())

@@ -32,6 +32,8 @@ VOLCANO = "volcano"
 _GROUP = "scheduling.k8s.io/group-name"
 _REPLICAS = Count(path=("replicas",), default=0)  # of a task, as Go reads it
 _MIN_AVAILABLE = Count(path=("minAvailable",))
+_PARTITION_SIZE = Count(path=("partitionPolicy", "partitionSize"), default=0)
+_MIN_PARTITIONS = Count(path=("partitionPolicy", "minPartitions"), default=0)
 
 
 def group_of_operator(name: str) -> Offspring:
@@ -78,12 +80,32 @@ def volcano_tasks(job: Json) -> Json:
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # By task, where any says a number; those that come once others run are not there at the start.
-    said = (task for task in tasks if task.get("minAvailable") is not None and not task.get("dependsOn"))
-    least = {task["name"]: _MIN_AVAILABLE.of(task) for task in said}
-    needed = spec.get("minAvailable") or sum(
-        (_REPLICAS if task.get("minAvailable") is None else _MIN_AVAILABLE).of(task) for task in tasks
-    )
-    return shape.with_spec(job, tasks=tasks, minAvailable=needed, minTaskMember=least or None)
+    in_parts = [task for task in tasks if task.get("partitionPolicy")]
+    all_say = any(map(_MIN_PARTITIONS.of, in_parts))
+    said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
+    least = {task["name"]: _least(task) for task in said if not task.get("dependsOn")}
+    needed = spec.get("minAvailable") or sum(map(_least, tasks))
+    gang = {"minAvailable": needed, "minTaskMember": least or None}
+    return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)
+
+
+def _least(task: Json) -> int:
+    if task.get("minAvailable") is not None:
+        return _MIN_AVAILABLE.of(task)
+    return _MIN_PARTITIONS.of(task) * _PARTITION_SIZE.of(task) or _REPLICAS.of(task)
+
+
+def _sub_group(task: Json) -> Json:
+    """A task in parts, as Volcano's controller puts it into the PodGroup."""
+    topology = at(task, ("partitionPolicy", "networkTopology"))
+    return {
+        "name": task["name"],
+        "subGroupSize": _PARTITION_SIZE.of(task),
+        "minSubGroups": _MIN_PARTITIONS.of(task),
+        "labelSelector": {"matchLabels": {"volcano.sh/task-spec": task["name"]}},
+        "matchLabelKeys": ["volcano.sh/partition-id"],
+        **({"networkTopology": topology} if topology else {}),
+    }
 
 
 def _first_pods(job: Json, _: Counts) -> int:
@@ -113,7 +135,8 @@ def _unit(job: Json) -> Json:
         raise ValueError(f"spec.minAvailable: got {needed}; its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
     by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
-    return {"minMember": needed, "minTaskMember": by_task, "queue": queue}
+    parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
+    return {"minMember": needed, "minTaskMember": by_task, "queue": queue, **parts}
 
 
 _TASK = {
@@ -138,6 +161,7 @@ VOLCANO_JOB = WorkloadRow(
                 "minTaskMember": ("spec", "minTaskMember"),
                 "priorityClassName": ("spec", "priorityClassName"),
                 "queue": ("spec", "queue"),
+                "subGroupPolicy": ("spec", "subGroupPolicy"),
             },
         ),
         Offspring(

@@ -8,6 +8,7 @@ Callers hold the ledger's lock.
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -149,12 +150,12 @@ class ExpectedMembers:
             return {}
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
-        parts, alike = deque(range(len(left))), defaultdict[Shape, deque[int]](deque)  # in their order
-        for number, part in enumerate(job.pods):
-            alike[part.pod.shape].append(number)
+        parts, alike = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
+        for number, part in enumerate(job.pods):  # in their order
+            alike[part.pod.role, part.pod.shape].append(number)
         for pod in there:
-            # It is of a part with its shape, else, since webhooks may have changed it, of any.
-            index = _first_open(left, alike[pod.shape], parts)
+            # It is of a part with its role and shape, else, since webhooks may have changed it, of any.
+            index = _first_open(left, alike[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
                 left[index] -= 1
                 if pod.waiting and self._claims.get(pod.uid) is None:
@@ -186,6 +187,7 @@ class ExpectedMembers:
         self, group: Group, index: int, there: list[PodRecord], wanted: int, newcomers: list[PodRecord]
     ) -> None:
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
+        newcomers.sort(key=attrgetter("place"), reverse=True)  # the last one is the next to get a claim
         superfluous = max(len(there) - wanted, 0)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):

@@ -115,9 +115,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.is_vital and (self.preemptable or not by_word)
 
     @property
-    def order(self) -> tuple[int, str]:
+    def place(self) -> tuple[int, str]:
+        """Sort key by name, in which 10 comes after 9: so the parts of a task start one after the other."""
+        return len(self.name), self.name
+
+    @property
+    def order(self) -> tuple[int, int, str]:
         """Sort key within a group: priority, highest first, then name."""
-        return (-self.priority, self.name)
+        return -self.priority, *self.place
 
 
 class Origin(IntEnum):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -156,7 +156,8 @@ def _surplus(group: GroupView, by_word: bool) -> tuple[PodRecord, ...]:
     needed = binding_roles(group.min_member, group.min_task_member)
     pods = list(group.once(standing))
     # Lowest priority first, then the newest, then the last name.
-    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created), inverted(pod.name)))
+    pods.sort(key=attrgetter("place"), reverse=True)
+    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
     for pod in pods:
         if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
             roles[pod.role] -= 1

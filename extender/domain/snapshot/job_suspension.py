@@ -43,6 +43,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
         "queue": unit_queue(job, queue),
         "priorityClassName": job.priority_class,
         "minResources": min_resources(job) if members == job.needed else {},
+        "subGroupPolicy": job.sub_groups,
     }
     owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
     metadata = {

@@ -1,6 +1,6 @@
 """Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -73,6 +73,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
     gang: MadePods = MadePods()  # how many of these start together
     by_role: Mapping[str, int] = {}  # and of which roles at least so many
+    sub_groups: Sequence[Json] = ()  # and in which parts: subGroupPolicy of its PodGroup
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
@@ -197,7 +198,8 @@ def job_record(
             group = row.commanded.unit(obj)
             by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
             gang = replace(gang, asked=str(group["minMember"] or ""))
-            record = replace(record, gang=gang, by_role=by_role)
+            sub_groups = group.get("subGroupPolicy", ())
+            record = replace(record, gang=gang, by_role=by_role, sub_groups=sub_groups)
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)

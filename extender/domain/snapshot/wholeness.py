@@ -68,7 +68,7 @@ def lost(group: GroupView) -> Missing:
 
 def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned ones first, then those that fit; then by priority, highest first, and name.
-    pods = sorted(group.waiting, key=attrgetter("name"))
+    pods = sorted(group.waiting, key=attrgetter("place"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
