@@ -89,10 +89,7 @@ class EvictionsController(RecordingController[Uid]):
         if pod.uid not in self._decisions.evictions:
             return True
         now = self._clock()
-        left = self._of_jobs.setdefault(pod.uid, now) + _SUSPENDED_WITHIN - now
-        if left > 0.0:
-            self._queue.move(pod.uid, left)
-        return left > 0.0
+        return now < self._of_jobs.setdefault(pod.uid, now) + _SUSPENDED_WITHIN
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""

@@ -1,6 +1,6 @@
 """What is written for jobs: each step once, and as little as possible is read for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -30,7 +30,7 @@ from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
 from tests.domain.volcano_world import task, volcano_job
-from tests.domain.world import gang
+from tests.domain.world import gang, timestamp
 
 SHOWN = 5.0
 VOLCANO = JobKind(*VOLCANO_JOB)
@@ -290,7 +290,10 @@ def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> Non
         assert tested == ["/metadata/uid"], "whoever changes it all the time keeps nobody from suspending it"
 
 
-def test_pods_of_a_job_that_cannot_be_suspended_are_evicted_after_a_while() -> None:
+@contextmanager
+def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
+    """A job of four pods that has to be suspended for others, and is not. And what looks for pods to be
+    evicted after so many seconds: it tells how many have been."""
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
@@ -298,11 +301,29 @@ def test_pods_of_a_job_that_cannot_be_suspended_are_evicted_after_a_while() -> N
         bench.add([pod(f"train-{n}", unit_name("train"), on="n0", phase="Running") for n in range(4)]).look()
         bench.add(gang("x", 2, queue="due")).settle()
         evictor = EvictionsController(bench.means(), bench.recorder)
-        for seconds, evicted in ((0.0, 0), (29.0, 0), (2.0, 4)):
-            bench.advance(seconds).settle()
+
+        def evicted(after: float) -> int:
+            bench.advance(after).settle()
             evictor.look(bench.decisions)
             bench.flush()
-            assert len(bench.api.done("evict")) == evicted
+            return len(bench.api.done("evict"))
+
+        yield bench, evicted
+
+
+def test_pods_of_a_job_that_cannot_be_suspended_are_evicted_after_a_while() -> None:
+    with giving_way() as (_, evicted):
+        assert [evicted(after) for after in (0.0, 29.0, 2.0)] == [0, 0, 4]
+
+
+def test_pods_of_a_job_that_take_too_long_to_go_are_hurried_at_once() -> None:
+    with giving_way() as (bench, evicted):
+        assert evicted(0.0) == 0
+        for name in list(bench.pods)[:4]:
+            before = bench.pods[name]
+            going = replace(before.metadata, deletion_timestamp=timestamp(bench.now + 2e9))
+            bench.add(replace(before, metadata=going))
+        assert evicted(1.0) == 4
 
 
 # ---- Volcano Jobs, which no field suspends
