@@ -35,9 +35,9 @@ from extender.view.upstream import Upstream
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer
 from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY
-from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources
+from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources, access_reviews
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import AdmissionRules, access_reviews
+from extender.webhooks.rules import AdmissionRules
 
 log = logger(__name__)
 

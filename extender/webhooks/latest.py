@@ -1,4 +1,5 @@
-"""Queues, LocalQueues and namespaces as the API server has them now: the watch may lag behind it.
+"""Queues, LocalQueues and namespaces as the API server has them now, since the watch may lag behind it, and
+who may use a queue.
 
 A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
 is refused because of its queue, that queue is read. Objects that pass cost no request.
@@ -10,18 +11,20 @@ from concurrent.futures import Future
 from threading import BoundedSemaphore, Lock
 from typing import Generic, NamedTuple, TypeVar
 
-from cachetools import TTLCache
+from cachetools import TTLCache, cached
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
+from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
 from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
 from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.spec import allows_namespace
 from extender.domain.queues.tree import Queues, QueueTree, QueueView
+from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
@@ -31,9 +34,12 @@ AT_ONCE = 8  # look-ups at the same time
 IN_LANE = (
     48  # reviews that wait for one at the same time: the threads of the port that are left know the queues
 )
-_MOST = 4096  # names whose last look-up is remembered
+_MOST = 4096  # names whose last look-up is remembered, and answers about who may use a queue
+_REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 
 T = TypeVar("T")
+# Whether RBAC grants a subject the verb `use` on a queue; takes so many seconds at most, and raises NotKnown.
+MayUse = Callable[[Subject, str, float], bool]
 
 
 class LookUps(Generic[T]):
@@ -168,3 +174,20 @@ class Latest:
         if name not in self._found:
             self._found[name] = self._sources.queue(name, self.left())
         return self._found[name]
+
+
+def access_reviews(api: AdmissionApi) -> MayUse:
+    """The answers of the API server's authorizer, kept for seconds."""
+
+    @cached(
+        TTLCache(_MOST, _REMEMBERED),
+        key=lambda subject, queue, timeout: (subject, queue),  # however much time is left
+        lock=Lock(),
+    )
+    def may_use(subject: Subject, queue: str, timeout: float) -> bool:
+        try:
+            return api.may_use(subject, queue, timeout)
+        except ApiError as fault:
+            raise NotKnown(str(fault)) from fault
+
+    return may_use

@@ -4,11 +4,9 @@ whether their queue takes them, and who may use it.
 
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
-from cachetools import TTLCache, cached
 from msgspec.structs import replace
 
 from extender.api.admission import (
@@ -73,15 +71,11 @@ from extender.domain.model.ownership import controller_of, group_name, unit_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
-from extender.kube.admission import AdmissionApi
-from extender.kube.errors import ApiError
 from extender.kube.resources import POD_GROUPS
 from extender.volcano.admission import job_defaults, job_warnings, judge_change, judge_gang, judge_new
-from extender.webhooks.latest import Latest
+from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
-_REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
-_MOST = 4096  # answers kept
 _ACCOUNTS = "system:serviceaccount:"
 _OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH = "batch"
@@ -89,25 +83,6 @@ _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # enters a queue by the
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
-# Whether RBAC grants a subject the verb `use` on a queue; takes so many seconds at most, and raises NotKnown.
-MayUse = Callable[[Subject, str, float], bool]
-
-
-def access_reviews(api: AdmissionApi) -> MayUse:
-    """The answers of the API server's authorizer, kept for seconds."""
-
-    @cached(
-        TTLCache(_MOST, _REMEMBERED),
-        key=lambda subject, queue, timeout: (subject, queue),  # however much time is left
-        lock=Lock(),
-    )
-    def may_use(subject: Subject, queue: str, timeout: float) -> bool:
-        try:
-            return api.may_use(subject, queue, timeout)
-        except ApiError as fault:
-            raise NotKnown(str(fault)) from fault
-
-    return may_use
 
 
 class EntryRules:
@@ -256,7 +231,7 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        is_ours = request.user_info.username.startswith(_OURS)  # for pods and jobs of others: they are judged
+        is_ours = _is_ours(request)  # for pods and jobs of others: they are judged
         faults = entry.judge(to, judge_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += judge_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
@@ -298,7 +273,7 @@ class AdmissionRules:
         to = self._destination(pod, "spec.template.")
         if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
             return ReviewOutcome()
-        is_ours = request.user_info.username.startswith(_OURS)  # names its group when it lets it go
+        is_ours = _is_ours(request)  # names its group when it lets it go
         is_asked = not (
             is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), to, request)
         )
@@ -325,8 +300,8 @@ class AdmissionRules:
             return ReviewOutcome(judge_change(read(request.old_object, VolcanoJob), job) if runs else [])
         to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
         # Those that Muster makes itself are its CronJobs', and wait where these have no note.
-        is_ours = request.user_info.username.startswith(_OURS)
-        faults = entry.judge(to, self._job_entry(), *([] if is_ours else [subject(request.user_info)]))
+        users = [] if _is_ours(request) else [subject(request.user_info)]
+        faults = entry.judge(to, self._job_entry(), *users)
         own = judge_new(job) if runs else judge_gang(spec)
         return ReviewOutcome([*own, *faults], warnings=job_warnings(job) if runs else [])
 
@@ -344,7 +319,7 @@ class AdmissionRules:
     def note_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Note on whatever enters a restricted queue that its author may use that: without, it waits. Who may
         not is refused only where pods or groups are: what operators make of jobs of others is not judged."""
-        if request.user_info.username.startswith(_OURS):
+        if _is_ours(request):
             return ReviewOutcome()
         entry, kind = self._entry(), request.kind
         job = read(request.object, AnyJob)
@@ -428,6 +403,11 @@ class AdmissionRules:
     def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
         was = self._destination(_placed(before, request))
         return was is not None and was.queue == to.queue
+
+
+def _is_ours(request: ReviewRequest) -> bool:
+    """Whether Muster asks, which makes pods, groups and jobs for others."""
+    return request.user_info.username.startswith(_OURS)
 
 
 def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:

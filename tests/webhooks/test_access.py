@@ -5,8 +5,8 @@ import pytest
 from extender.domain.admission.access import Subject
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import Unreachable
+from extender.webhooks.latest import access_reviews
 from extender.webhooks.reviews import NotKnown
-from extender.webhooks.rules import access_reviews
 
 ALICE, BOB = Subject("alice"), Subject("bob")
 
