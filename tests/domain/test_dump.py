@@ -205,11 +205,11 @@ def test_what_is_decided_by_is_kept() -> None:
     assert names('team/pod:train-0 {"key":"zone"} Ünder/a_b.c') == 'X/pod:X {"key":"X"} X/X'
 
 
+WHOLE = dumped(full_cluster().ledger.decisions)
+
+
 def edited(**parts: Any) -> bytes:
-    return msgspec.json.encode({**msgspec.json.decode(dumped(full_cluster().ledger.decisions)), **parts})
-
-
-WHOLE = edited()
+    return msgspec.json.encode({**msgspec.json.decode(WHOLE), **parts})
 
 
 @pytest.mark.parametrize(
