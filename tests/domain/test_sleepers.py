@@ -8,7 +8,7 @@ import pytest
 
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling import sleepers
 from extender.domain.scheduling.decide import decide
@@ -98,6 +98,22 @@ def test_a_gang_of_one_flavor_minds_no_node_of_none() -> None:
     world.add(stranger("s", on="old", cpu="1"))
     assert not judged(world)
     assert is_as_from_nothing(world)
+
+
+def test_whatever_starts_nobody_at_rest_takes_part() -> None:
+    world = World(node("n", cpu="64"), queue("q"))
+    world.add(*(gang(f"r{number}", 1, queue="q", cpu="1") for number in range(9))).settle()
+    world.start(*(f"r{number}" for number in range(9))).settle()
+    world.add(gang("one", 1, queue="q", cpu="1"))
+    assert judged(world) == {key("one")}
+    world.settle().add(gang("two", 1, queue="q", cpu="1"))
+    assert judged(world) == {key("one"), key("two")}
+    assert is_as_from_nothing(world)
+    assert world.settle().verdicts("one", "two", "r0") == [
+        Verdict.STARTING,
+        Verdict.STARTING,
+        Verdict.RUNNING,
+    ]
 
 
 def test_numbers_follow_a_chain_of_events() -> None:

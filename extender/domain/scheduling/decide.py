@@ -104,10 +104,9 @@ def _is_calm(round_: Round, lending: Lending, reservations: Reservations) -> boo
     places in the window. And what one says of refusals, others of the same kind repeat."""
     capacity = round_.budget.planner.capacity
     is_refused = round_.snapshot.refused or capacity.is_refused_anywhere
-    takes_back = round_.has_begun_reclaim or round_.reclaims or round_.draining
     is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))  # room that is kept, too
     is_kept = lending.keeps_any or round_.budget.window.is_waited_for
-    return not (takes_back or is_refused or is_claimed or is_kept)
+    return not (round_.takes_back or is_refused or is_claimed or is_kept)
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:

@@ -98,11 +98,17 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     totals: Totals | None
     grounds: Grounds | None  # by which all were judged; None: one mattered to others, and nobody sleeps
     awake: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
+    not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
     buckets: Buckets
     first_due: Mapping[Kind, GroupView]  # by kind the first to be asked whether it gets a reservation
     first_in_turn: GroupView | None  # for whose reservation others have to end, which others wait behind
     first_starving: Mapping[object, GroupView]  # by kind the first that looks for victims
     idly_starving: Mapping[tuple[str, int], GroupView]  # by queue and priority one for which no victim runs
+
+    def of_those_at_rest(self, now: Snapshot) -> "Memory":
+        """What is known where all others are awake."""
+        none = Buckets({}, {})
+        return Memory(now, None, None, self.awake, self.not_at_rest, none, {}, None, {}, {})
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -138,6 +144,10 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         gone = [key for key in snapshot.touched if key not in snapshot.groups]
         awake = {group.key for group in (*reservations.due, *starving.first.values())}
         awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], self.groups[key])}
+        moving = frozenset(k for k in ours if self.groups[k].fault or at_rest(snapshot.groups[k]) is None)
+        moving |= (then.not_at_rest or frozenset() if then is not None else frozenset()).difference(
+            ours, gone
+        )
         reads, base = round_.reads, capacity.all_known()
         kinds = {key: reads.kind_of.get(key) for key in ours if key not in awake}
         lie_in = {key: kind for key, kind in kinds.items() if kind is not None and reads.by_kind[kind]}
@@ -157,7 +167,18 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         in_force = reservations.in_force
         grounds = Grounds.of(round_, in_force, base) if judged.is_calm and base is not None else None
         turn = reservations.first_in_turn
-        return Memory(snapshot, base, grounds, frozenset(awake), buckets, first, turn, starving.first, idle)
+        return Memory(
+            snapshot,
+            base,
+            grounds,
+            frozenset(awake),
+            None if round_.takes_back else moving,
+            buckets,
+            first,
+            turn,
+            starving.first,
+            idle,
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Notes)

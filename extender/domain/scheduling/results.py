@@ -125,7 +125,7 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
     notes, now = sleepers.notes, _lines_of(judged)
     if notes is None or sleepers.then is None:
         return Positions(_places(now.values()), now)
-    before, lines = sleepers.before.groups, notes.lines
+    before, lines = sleepers.before.groups, dict(notes.lines)
     were_in: dict[str, list[GroupView]] = {}
     for key in {*judged.round_.decided, *sleepers.snapshot.touched}:
         if (was := before.get(key)) is not None and was.position:
@@ -142,7 +142,10 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
         if left:
             for group in judged_now:
                 insort(both, group, key=_order_of(judged))
-        lines = {**lines, queue: both}
+        if both:
+            lines[queue] = both
+        else:
+            lines.pop(queue, None)
         renewed |= _places([both])
     return Positions(renewed, lines)
 

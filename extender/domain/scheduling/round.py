@@ -100,7 +100,8 @@ class Round:
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
         """By now; that on a group which does not take part is known from before."""
-        return self.decided.get(group) or self._asleep.get(group)
+        found = self.decided.get(group)
+        return found if found is not None or group in self.groups else self._asleep.get(group)
 
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
@@ -175,6 +176,11 @@ class Round:
     def promised(self) -> Mapping[Uid, GroupKey]:
         """The pods that give this room back, and for whom."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether whole groups have to go: any of those that run may be among them."""
+        return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
     def drained(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ Most groups rest, or only wait. Those that wait lie in buckets: groups of one qu
 decided on alike, by what was read of the budget for one of them (`Reads`), and sleep as long as all of that
 would be read alike. Of each bucket that an event touches a round judges one group. The others repeat what it
 is told if only the numbers differ; else all of them wake and the round is repeated. Where anything is taken,
-everybody wakes.
+everybody wakes who waits; where whole groups have to go, those at rest do, too.
 
 No rule knows of it: with or without sleepers, the same is decided."""
 
@@ -43,8 +43,13 @@ class Sleepers:
         self.awake: Mapping[GroupKey, GroupView] = snapshot.groups
         self.stirred: dict[Kind, GroupKey] = {}  # by bucket that an event touched, its group that is judged
         self.is_touched_all_over = False  # whether more has changed than it is worth to look for
-        if notes is not None and notes.memory.grounds is not None:
-            self.then, self.awake = notes.memory, {}
+        self.are_all_awake = True  # but for those at rest, perhaps
+        if notes is None:
+            return
+        if notes.memory.grounds is None:
+            self._wake_all(notes.memory)
+        else:
+            self.then, self.awake, self.are_all_awake = notes.memory, {}, False
             self._wake(BEFORE, self, notes)
             self._wake([lambda: notes.memory.awake])
 
@@ -89,20 +94,38 @@ class Sleepers:
 
     def wake_after(self, judged: Judged) -> bool:
         """Whether anybody wakes by what was decided, so that the round has to be repeated."""
-        return self._wake(AFTER, self, self.then, judged)
+        if not self.are_all_awake:
+            return self._wake(AFTER, self, self.then, judged)
+        if self.then is None or not judged.round_.takes_back:
+            return False
+        self.then, self.awake = None, self.snapshot.groups
+        return True
 
     def _wake(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
-        before, groups = len(self.awake), self.snapshot.groups
-        woken: set[GroupKey] = set(self.awake) if self.then is not None else set()
-        for cause in causes if self.then is not None else ():
+        if self.are_all_awake or self.then is None:
+            return False
+        before, woken = len(self.awake), set(self.awake)
+        for cause in causes:
             more = cause(*about)
             if more is None:
-                self.then, self.awake = None, groups
+                self._wake_all(self.then)
                 return True
             woken.update(more)
-        if self.then is not None:
-            self.awake = {key: groups[key] for key in sorted(woken) if key in groups}
+        self.awake = self._there(woken)
         return len(self.awake) > before
+
+    def _wake_all(self, memory: Memory) -> None:
+        """But for those at rest, on which nothing around them has a bearing."""
+        self.are_all_awake = True
+        if memory.not_at_rest is None:
+            self.then, self.awake = None, self.snapshot.groups
+        else:
+            self.then = memory.of_those_at_rest(self.snapshot)
+            self.awake = self._there(memory.not_at_rest | self.snapshot.touched)
+
+    def _there(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupView]:
+        groups = self.snapshot.groups
+        return {key: groups[key] for key in sorted(keys) if key in groups}
 
     def told(self, decided: Mapping[GroupKey, GroupDecision]) -> Iterator[GroupDecision]:
         """What sleepers repeat: the numbers that were told to one of their bucket."""
