@@ -2,7 +2,7 @@
 to round: an event changes one row of many thousands, and the totals by that. Only for shapes that the
 scheduler refuses nowhere."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -71,11 +71,21 @@ class Totals:
                     if three_digits(name, amount) != three_digits(name, then[name]):
                         yield Left(key, name)
 
-    def only(self, shapes: Iterable[Shape]) -> "Totals":
-        """The same without what is known of other shapes."""
-        later = Totals(self.room, self._table.dimensions, self._table.nodes)
-        later.pods = {shape: self.pods[shape] for shape in shapes if shape in self.pods}
+    def only(self, topics: Set[Hashable]) -> "Totals":
+        """The same without what is known of other topics."""
+        later, suited = Totals(self.room, self._table.dimensions, self._table.nodes), Totals.suited_by(topics)
+        later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
+        later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
+
+    def know(self, topics: Iterable[Hashable]) -> bool:
+        """Whether a change of any sum that was read would be noticed. One that was read of a copy, before all
+        was on its way, was not counted here."""
+        return Totals.suited_by(topics) <= self.left.keys()
+
+    @staticmethod
+    def suited_by(topics: Iterable[Hashable]) -> Set[Alike]:
+        return {topic.alike for topic in topics if isinstance(topic, Left)}
 
 
 class _ShapeTable:

@@ -11,7 +11,6 @@ import msgspec
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.run_history import RunHistory
-from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Sums
@@ -144,13 +143,15 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         gone = [key for key in snapshot.touched if key not in snapshot.groups]
         awake = {group.key for group in (*reservations.due, *starving.first.values())}
         awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], self.groups[key])}
-        moving = frozenset(k for k in ours if self.groups[k].fault or at_rest(snapshot.groups[k]) is None)
-        moving |= (then.not_at_rest or frozenset() if then is not None else frozenset()).difference(
-            ours, gone
-        )
+        moving = {key for key in ours if self.groups[key].fault or at_rest(snapshot.groups[key]) is None}
+        if then is not None and then.not_at_rest is not None:
+            moving |= then.not_at_rest.difference(ours, gone)
         reads, base = round_.reads, capacity.all_known()
-        kinds = {key: reads.kind_of.get(key) for key in ours if key not in awake}
-        lie_in = {key: kind for key, kind in kinds.items() if kind is not None and reads.by_kind[kind]}
+        kinds = {key: reads.kind_of[key] for key in ours if key not in awake and key in reads.kind_of}
+        read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
+        heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
+        awake |= {key for key, kind in kinds.items() if kind not in heard}
+        lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
         buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
         first, idle = dict(reservations.first_due), starving.idle
         if then is not None:
@@ -162,8 +163,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
             idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
             # most of these shapes are of groups long gone
-            read = chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))
-            base = base.only({topic for topic in read if isinstance(topic, Shape)})
+            base = base.only({*chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
         grounds = Grounds.of(round_, in_force, base) if judged.is_calm and base is not None else None
         turn = reservations.first_in_turn
@@ -172,7 +172,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
             base,
             grounds,
             frozenset(awake),
-            None if round_.takes_back else moving,
+            None if round_.takes_back else frozenset(moving),
             buckets,
             first,
             turn,
