@@ -61,6 +61,7 @@ _POLICY = (
 )  # settings that decisions depend on
 _MOST_ROUNDS = 2000
 _PATIENCE = 60.0  # seconds for which a future is worked out
+_ABOUT = 1.005  # what is so much later is taken together: a round costs much on large clusters
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
 
@@ -80,6 +81,7 @@ class LiveCluster:
         self._place, self.notes = place, list[str]()
         self.settings = self._settings()
         self.begun, self._clock = time.time(), 0.0
+        self._last = 0.0  # when anything but time last changed something
         self.ledger = Ledger(
             Ownership(frozenset(self.settings.scheduler_names), self.settings.auto_groups == "on"),
             Limits(
@@ -131,7 +133,9 @@ class LiveCluster:
                 return self._played(starts)
             for made in begun:
                 self._bind(made)
-            if not (self._evict(decisions) or begun):
+            if self._evict(decisions) or begun:
+                self._last = self._clock
+            else:
                 later = self._next(decisions, starts)
                 if later is None:
                     return self._played(starts)
@@ -178,18 +182,19 @@ class LiveCluster:
                 self._ends[key] = end.at if end.is_known else inf
         ends = [at for at in (*self._ends.values(), *self._leaving.values()) if self._clock < at < inf]
         woken = decisions.wake_at
-        if woken is not None and self._clock < woken <= self._clock + _QUIET:
+        if woken is not None and self._clock < woken <= self._last + _QUIET:
             ends.append(woken)
-        return min(ends, default=None)
+        first = min(ends, default=inf) * _ABOUT
+        return max((at for at in ends if at <= first), default=None)
 
     def _end(self) -> None:
         """Of all that has ended by now, pods and groups go."""
         for uid in [uid for uid, at in self._leaving.items() if at <= self._clock]:
-            self._leaving.pop(uid)
+            self._last = self._leaving.pop(uid)
             self._pods.pop(uid, None)
             self.ledger.pods.drop(uid)
         for key in [key for key, at in self._ends.items() if at <= self._clock]:
-            del self._ends[key]
+            self._last = self._ends.pop(key)
             for member in self.ledger.groups.members(key):
                 self._pods.pop(member.uid, None)
                 self.ledger.pods.drop(member.uid)

@@ -172,6 +172,7 @@ class PlannedStart(Wire, frozen=True):
     method: str = ""
     reason: str = ""
     detail: str = ""
+    not_before: str = ""  # until when it waits at least, where what comes later was not worked out
     endless: list[str] = []  # what holds what it lacks, and nobody knows for how long
     remedy: str = ""
 
@@ -375,6 +376,7 @@ def _start_of(
         start=UNKNOWN if may_end else NEVER,
         reason=why.reason,
         detail=why.message,
+        not_before=live.timestamp if may_end and played.is_cut else "",
         endless=[titles.get(it.group, it.called) for it in holders],
         remedy=why.change.sentence if why.change else "",
     )
@@ -386,15 +388,18 @@ def _not_asked(thing: Unasked) -> PlannedStart:
 
 def _start_text(start: PlannedStart) -> str:
     where = f" ({many(start.pods, 'pod')}, queue {start.queue})" if start.queue else ""
+    until = f" until {start.not_before} at least" if start.not_before else ""
     says = {
         NOW: "would start now.",
         LATER: f"would start in about {rounded(int(start.after or 0))}, at {start.at}: {start.method}.",
-        UNKNOWN: f"would wait, and it is not known for how long: {start.reason}.",
+        UNKNOWN: f"would wait{until}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
     lines = [folded(f"{start.name}{where} {says[start.start]}")]
     told = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
-    if start.endless:
+    if start.not_before:
+        told.append("So much happens before that the time after it was not worked out.")
+    elif start.endless:
         whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
         told.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
+from extender.cli import live
 from extender.cli.output import Json
 from extender.sim.apiserver.kinds import NODES, PRIORITY_CLASSES
 from extender.sim.kubelets import node
@@ -130,6 +131,23 @@ def test_one_after_the_other(town: Desk, write: Any) -> None:
     assert found["team/job/first"]["start"] == "Now"
     assert found["team/job/second"]["start"] == "Later"
     assert 590 < found["team/job/second"]["after"] < 620
+
+
+def test_a_future_that_is_too_long_is_told_as_far_as_it_is_known(
+    town: Desk, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_MOST_ROUNDS", 3)
+    path = write(
+        job("first", 2, "4", **{RUN_TIME: "10m"}),
+        job("second", 2, "4", **{RUN_TIME: "10m"}),
+        job("third", 2, "4"),
+    )
+    found = starts(town, path)["team/job/third"]
+    assert (found["start"], found["reason"]) == ("Unknown", "NoRoom")
+    assert found["notBefore"]
+    answer = " ".join(town.muster("plan", path).stdout.split())
+    assert "would wait until 2" in answer
+    assert "So much happens before that the time after it was not worked out." in answer
 
 
 def test_room_is_taken_back_on_the_way(town: Desk, write: Any) -> None:
