@@ -47,6 +47,7 @@ _AT_ONCE = 200  # jobs at which one look at all of them looks: a look at one tak
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
 _TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
 _CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
+_LACKS_PODS = (EventReason.CLAIM_MISSING, EventReason.POD_NAME_TAKEN)
 _OF_TURN = ("state", "version", "retryCount", "controlledResources", "minAvailable")  # fields of a status
 
 
@@ -229,7 +230,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._has_obeyed(job, notes, request)
         self._say(job, notes, found.remarks)
         for remark in found.remarks:
-            if remark.reason is EventReason.CLAIM_MISSING:  # others may have its room until there is one
+            if remark.reason in _LACKS_PODS:  # others may have its room meanwhile
                 self._ledger.note_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
@@ -347,17 +348,25 @@ class VolcanoJobsController(RecordingController[Uid]):
             notes.pause = None
         except Conflict:
             notes.taken[pod.name] = self._clock()
+            self._has_paused(notes)
         except Refused as fault:  # by a quota, perhaps, which refuses the others, too
             if fault.transient:
                 raise
-            now, before = self._clock(), notes.pause
-            if before is None or before.until <= now:
-                seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
-                notes.pause = _Pause(now + seconds, seconds)
+            if self._has_paused(notes):
                 self._objects.tell_refusal(job, f"Error creating: {fault.message}")
                 self._ledger.note_refusal(_group_key(job), fault.message)
         self.copies.end(uid, pod.name, answer)
         self._queue.add(uid)
+
+    def _has_paused(self, notes: _Notes) -> bool:
+        """A pause begins, twice as long as the one before, unless there is one: somebody may have taken the
+        names of thousands of pods."""
+        now, before = self._clock(), notes.pause
+        if before is not None and before.until > now:
+            return False
+        seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
+        notes.pause = _Pause(now + seconds, seconds)
+        return True
 
 
 def _waits(job: VolcanoJob) -> bool:

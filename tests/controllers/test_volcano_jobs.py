@@ -355,6 +355,14 @@ def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench:
     assert bench.there().keys() == {"job-a-0", "job-a-1"}
 
 
+def test_of_thousands_of_names_that_others_have_a_few_are_tried(bench: VolcanoBench) -> None:
+    bench.api.submit(task("a", 3000), minAvailable=1)
+    for number in range(3000):
+        bench.api.objects[f"job-a-{number}"] = {"metadata": {"uid": f"foreign-{number}"}, "status": {}}
+    bench.work(40)
+    assert 100 <= len(bench.api.done("create pods")) <= 600
+
+
 def creations(bench: VolcanoBench) -> list[str]:
     """What was created, in order, pods as one."""
     made = [call[0].removeprefix("create ") for call in bench.api.calls if call[0].startswith("create ")]
@@ -425,6 +433,7 @@ CLAIM = {"volumes": [{"mountPath": "/data", "volumeClaimName": "shared"}]}
     [
         (CLAIM, "there is no claim shared for its volume /data"),
         ({"plugins": {"svc": []}}, "exceeded quota"),  # the Service is refused
+        ({}, "pod job-a-0 is there, and not its own"),
     ],
 )
 def test_the_room_of_one_that_lacks_what_its_pods_need_goes_back_to_its_queue(
@@ -432,6 +441,7 @@ def test_the_room_of_one_that_lacks_what_its_pods_need_goes_back_to_its_queue(
 ) -> None:
     bench.ledger.intake.set_queue(queue("q"))
     bench.api.refused.add("job")
+    bench.api.objects["job-a-0"] = {"metadata": {"uid": "foreign"}, "status": {}}
     bench.api.submit(
         {**task("a", 1), "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
         queue="q",
