@@ -366,7 +366,8 @@ def _start_of(
     if (after := played.starts.get(key)) is not None:
         at = timestamp_at(live.begun + after)
         return replace(start, start=LATER, after=round(after), at=at, method=METHOD) if after else start
-    why = explain_group(live.ledger.decisions, key)
+    decisions = live.ledger.decisions  # on the way, no change is looked for
+    why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
     may_end = why.reason in _FOR_OTHERS and (played.is_cut or bool(played.endless))

@@ -145,6 +145,7 @@ def test_a_future_that_is_too_long_is_told_as_far_as_it_is_known(
     found = starts(town, path)["team/job/third"]
     assert (found["start"], found["reason"]) == ("Unknown", "NoRoom")
     assert found["notBefore"]
+    assert "remedy" not in found
     answer = " ".join(town.muster("plan", path).stdout.split())
     assert "would wait until 2" in answer
     assert "So much happens before that the time after it was not worked out." in answer
