@@ -294,7 +294,8 @@ def test_what_plugins_and_volumes_need_is_made_with_the_rights_of_the_components
     jobs.create("mpi", task("master", 1), task("worker", 2), plugins=plugins)
     jobs.wait_pods("mpi", 3, "Running")
     uid = jobs.get("mpi")["metadata"]["uid"]
-    for kind, name in ((SERVICES, "mpi"), (CONFIG_MAPS, "mpi-svc"), (SECRETS, f"mpi-{uid}-ssh")):
+    secret = jobs.status("mpi")["controlledResources"]["plugin-ssh"]
+    for kind, name in ((SERVICES, "mpi"), (CONFIG_MAPS, "mpi-svc"), (SECRETS, secret)):
         (owner,) = stage.api.get(kind, name, stage.namespace)["metadata"]["ownerReferences"]
         assert owner["uid"] == uid
     jobs.finish("mpi")
