@@ -153,16 +153,16 @@ class Turn:
         """Groups of its queue that run or start."""
         return sum(1 for group in self.state.groups if group.queue == self.group.queue and group.nodes)
 
-    @property
+    @cached_property
     def is_at_limit(self) -> bool:
         queue = self.state.queue(self.group.queue)
         return queue is not None and queue.groups is not None and self.running >= queue.groups
 
-    @property
+    @cached_property
     def is_above_ceiling(self) -> bool:
         return self.shares.is_above_ceiling(self.group.queue, self.group.asks)
 
-    @property
+    @cached_property
     def is_above_share(self) -> bool:
         return self.shares.is_above_share(self.group.queue, self.group.asks)
 

@@ -6,6 +6,7 @@ is given by name, then by weight. The own groups of a queue that has others belo
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from math import inf
 from typing import NamedTuple
 
@@ -56,6 +57,8 @@ class Queues:
                 self.below[demand.parent or ROOT].append(name)
         for name in [name for name, children in self.below.items() if children]:
             self.below[name].append(f"{name}/")
+        self.limit, self.kept = cache(self._limit), cache(self._kept)  # nothing said changes
+        self.wanted, self.takes_part = cache(self._wanted), cache(self._takes_part)
         self.parent = {child: name for name, children in self.below.items() for child in children}
 
     def own(self, queue: str) -> str:
@@ -77,7 +80,7 @@ class Queues:
             return QueueDemand(name, 1, whose.request, groups=whose.groups)
         return self.demands.get(name, QueueDemand(name, 1, {}, groups=False))
 
-    def limit(self, name: str, it: str) -> Amount:
+    def _limit(self, name: str, it: str) -> Amount:
         """By what the queue says alone: its capability (of cpu and memory, zero is none), and what it is
         given and may borrow."""
         demand = self.demand(name)
@@ -90,7 +93,7 @@ class Queues:
             most = min(most, borrowed)
         return most
 
-    def kept(self, name: str, it: str) -> Fraction:
+    def _kept(self, name: str, it: str) -> Fraction:
         """What no other queue may hold: what is guaranteed, or given and not lent, to it or those below."""
         demand, below = self.demand(name), sum((self.kept(child, it) for child in self.children(name)), ZERO)
         own = Fraction(demand.guarantee.get(it, 0))
@@ -101,7 +104,7 @@ class Queues:
     def children(self, name: str) -> list[str]:
         return self.below.get(name, [])
 
-    def takes_part(self, name: str) -> bool:
+    def _takes_part(self, name: str) -> bool:
         children = self.children(name)
         return any(map(self.takes_part, children)) if children else self.demand(name).groups
 
@@ -111,7 +114,7 @@ class Queues:
             return self.kept(name, it)
         return max(Fraction(min(self.wanted(name, it), self.limit(name, it))), self.kept(name, it))
 
-    def wanted(self, name: str, it: str) -> Fraction:
+    def _wanted(self, name: str, it: str) -> Fraction:
         """What it holds and waits for, with those below."""
         children = self.children(name)
         if children:

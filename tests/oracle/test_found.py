@@ -8,7 +8,7 @@ import pytest
 from extender.api import keys
 from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import World, gang, key, nodes
 
 STARTS = Verdict.STARTING
@@ -17,6 +17,10 @@ STARTS = Verdict.STARTING
 def waiting(name: str, members: int, cpu: str, **more: Any) -> list[Any]:
     """Of queue q, where nothing else is said; in the order of the names' last letters."""
     return gang(name, members, cpu=cpu, created=f"2026-01-01T00:00:0{name[-1]}Z", **{"queue": "q", **more})
+
+
+def sized(name: str, cpu: str) -> Any:
+    return pod(name, "q1", cpu=cpu, more={"memory": "2Gi"})
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,20 @@ def waiting(name: str, members: int, cpu: str, **more: Any) -> list[Any]:
             ],
             {"a1": STARTS, "q2": Reason.QUEUE_CEILING, "q3": STARTS},
             id="who can never start holds up nobody, whatever it waits for as yet",
+        ),
+        pytest.param(
+            [
+                [
+                    node("n1", cpu="2", memory="4Gi"),
+                    node("n2", cpu="2"),
+                    node("n3", memory="4Gi"),
+                    queue("q"),
+                ],
+                [group("q1", 6, "q"), [sized(f"small-{n}", "1") for n in range(4)]],
+                [sized(f"large-{n}", "2") for n in range(2)],
+            ],
+            {"q1": STARTS},
+            id="members of two sizes fit if there is any way",
         ),
     ],
 )

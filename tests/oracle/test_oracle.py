@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
@@ -13,10 +15,10 @@ from extender.domain.snapshot.decisions import Decisions
 from tests.domain.world import key
 from tests.oracle import changes, evictions
 from tests.oracle.admission import Replay, Shares, Turn, obstacle
-from tests.oracle.placement import left, most_that_fit
+from tests.oracle.placement import Node, Pod, fit, left, most_that_fit
 from tests.oracle.reasons import CLAIMS
-from tests.oracle.states import State
-from tests.oracle.strategies import states
+from tests.oracle.states import Group, State
+from tests.oracle.strategies import nodes, pods, states
 from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
@@ -31,12 +33,12 @@ def test_decisions_are_what_the_documentation_says(state: State) -> None:
 
 
 def untrue(state: State, decisions: Decisions) -> Iterator[str]:
-    yield from _of_shares(state, decisions)
+    replay = Replay(state, decisions)
+    yield from _of_shares(state, replay.shares, decisions)
     for group in state.groups:
         decision = decisions.groups[key(group.name)]
         if not group.nodes and (obstacles := obstacle(state, group)) and decision.reason not in obstacles:
             yield f"{group.name} waits for {decision.reason}, and not for any of {sorted(obstacles)}"
-    replay = Replay(state, decisions)
     for turn in replay:
         yield from _of_turn(turn)
         if turn.decision.verdict is Verdict.STARTING and not turn.may_start:
@@ -44,8 +46,7 @@ def untrue(state: State, decisions: Decisions) -> Iterator[str]:
     yield from evictions.untrue(replay, decisions)
 
 
-def _of_shares(state: State, decisions: Decisions) -> Iterator[str]:
-    shares = Shares(state)
+def _of_shares(state: State, shares: Shares, decisions: Decisions) -> Iterator[str]:
     for queue in filter(shares.queues.takes_part, (it.name for it in state.queues)):
         for it, parts in shares.parts.items():
             told = decisions.queues[queue].deserved.get(it, 0.0)
@@ -98,3 +99,15 @@ def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> N
         for less in made.less if not change.then else ():
             then = decide(less.world().ledger.snapshot()).groups[key(group.name)]
             assert then.verdict is Verdict.WAITING, f"{group.name}, with less: {change.sentence}"
+
+
+@given(st.lists(nodes("n"), min_size=1, max_size=4), st.lists(pods(), min_size=2, max_size=2), st.data())
+def test_two_shapes_are_placed_if_there_is_any_way(
+    there: list[Node], two: list[Pod], data: st.DataObject
+) -> None:
+    counts = [data.draw(st.integers(1, 4)) for _ in two]
+    members = tuple(pod for pod, n in zip(two, counts, strict=True) for _ in range(n))
+    named = tuple(node._replace(name=f"n{n}") for n, node in enumerate(there))
+    state = State(named, (), (Group("g", DEFAULT_QUEUE, len(members), members),))
+    decision = decide(state.world().ledger.snapshot()).groups[key("g")]
+    assert (decision.verdict is Verdict.STARTING) == fit(members, left(named, ()))

@@ -20,6 +20,8 @@ from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 ZONE = "topology.kubernetes.io/zone"
 _ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
+_FEW = 16  # pods of one shape: trying all ways of placing more takes too long
+_MUCH = 2**40  # pods
 PlannedPod = tuple[PodRecord, str]
 
 
@@ -208,8 +210,8 @@ class Planner:
     ) -> dict[Uid, str] | None:
         """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) if they do not all
         fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
-        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first.
-        `apart`: each on the emptiest node, if all fit so."""
+        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first;
+        then, of two shapes, any way there is. `apart`: each on the emptiest node, if all fit so."""
         pods = list(pods)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
@@ -221,6 +223,7 @@ class Planner:
                 by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0].shape)))
                 plan = self._place(by_choice, partly) if by_choice != batches else None
                 plan = self._place(batches[::-1], partly) if plan is None else plan
+                plan = self._place_two(*batches) if plan is None and len(batches) == 2 else plan
         return plan
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
@@ -351,6 +354,31 @@ class Planner:
                     self._count_all(placed, -1)
                     return None
         return {pod.uid: self.name_of(row) for pod, row in placed}
+
+    def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
+        """Pods of two shapes, if there is any way: the few go where they cost the many the least room."""
+        few, many = sorted(batches, key=len)
+        most = len(few)
+        if most > _FEW or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
+            return None
+        rows, fits = self.capacity.beside(few[0].shape, most, many[0].shape)
+        costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
+        alike = np.unique(costs, axis=0, return_inverse=True)[1].ravel()
+        # By how many of the few are placed: what that costs, and on which rows.
+        ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
+        for kind in range(alike.max(initial=-1) + 1):
+            for at in np.flatnonzero(alike == kind)[:most].tolist():  # more rows alike would change nothing
+                cost, row = costs[at].tolist(), int(rows[at])
+                for n in range(most, 0, -1):
+                    more = ((ways[n - k][0] + cost[k], ways[n - k][1] + (row,) * k) for k in range(1, n + 1))
+                    ways[n] = min(ways[n], *more)
+        cost_of_all, on = ways[most]
+        if cost_of_all >= _MUCH or fits[:, 0].sum() - cost_of_all < len(many):
+            return None
+        placed = list(zip(few, on, strict=True))
+        self._count_all(placed, 1)
+        plan = self._place([many], partly=True) or {}
+        return plan | {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         taken = self.capacity.take_at_once(rows)
