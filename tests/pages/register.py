@@ -40,6 +40,9 @@ TUTORIAL = "docs/tutorial.md"
 REGISTER = (
     Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
     Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
+    Entry(r"muster why .* --what-if .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_what_if.py"),
+    Entry(r"muster plan .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_plan.py"),
+    Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",
