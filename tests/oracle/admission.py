@@ -13,6 +13,7 @@ from math import inf
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.world import key
 from tests.oracle.placement import Amounts, Pod, Room, in_sum, left, some_fit
 from tests.oracle.shares import ROOT, ZERO, Part, Queues
@@ -191,6 +192,12 @@ def obstacle(state: State, group: Group) -> frozenset[Reason]:
         found.add(Reason.QUEUE_NOT_FOUND)
     if queue is not None and queue.is_closed:
         found.add(Reason.QUEUE_NOT_OPEN)
+    if queue is not None and queue.is_for_others:
+        found.add(Reason.NAMESPACE_NOT_ALLOWED)
+    if queue is not None and queue.is_restricted:
+        found.add(Reason.QUEUE_NOT_ALLOWED)
+    if group.timeouts >= Limits().start_timeouts:
+        found.add(Reason.START_TIMED_OUT)
     if queue is not None and queue.is_stopped:
         found.add(Reason.QUEUE_STOPPED)
     if group.is_held:
@@ -280,12 +287,11 @@ class Replay:
             return
         if self._lets_none_pass(turn):
             self.heads.setdefault(queue, group.name)
-        if turn.behind or turn.is_lent or turn.can_never_start or turn.is_at_limit or turn.is_above_share:
+        if turn.behind or turn.can_never_start or turn.is_at_limit:
             return
-        if turn.is_above_ceiling:
-            self.at_ceiling.append(group)
-        elif not turn.has_room:
-            self.claimants.append(group)
+        if turn.is_above_ceiling or not turn.has_room:
+            if not (turn.is_lent or turn.is_above_share):
+                (self.at_ceiling if turn.is_above_ceiling else self.claimants).append(group)
         elif group.needed > turn.places:
             self.held_up.add(queue)
 

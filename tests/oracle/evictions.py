@@ -58,7 +58,7 @@ def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
                 yield f"a gang goes whole: {victim}"
             if not may_go(state, shares, taking, group, taking.causes[victim]):
                 yield f"{victim} may be evicted for {taking.group.name}"
-    if len(found) == 1:
+    if len(found) == 1 and set(replay.claimants) <= {found[0].group}:  # no room is kept for others
         yield from _needless(state, shares, found[0])
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.cluster import Taint
-from extender.api.objects.pods import Toleration
+from extender.api.objects.pods import LabelSelector, Toleration
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.resources import CPU, MEMORY, PODS
 from extender.domain.queues.share_tree import QueueDemand
@@ -34,8 +34,14 @@ class Queue(NamedTuple):
     lending: tuple[tuple[str, int], ...] = ()
     is_closed: bool = False
     is_stopped: bool = False
+    is_restricted: bool = False  # and nobody is noted as one who may use it
+    is_for_others: bool = False  # for groups of other namespaces
     groups: int | None = None  # so many may run
     takes_back: bool = False  # it evicts at once
+
+    @property
+    def keeps_all_out(self) -> bool:
+        return self.is_closed or self.is_restricted or self.is_for_others
 
 
 class Group(NamedTuple):
@@ -48,6 +54,7 @@ class Group(NamedTuple):
     priority: int = 0
     is_held: bool = False
     exists: bool = True
+    timeouts: int = 0  # how often in a row a start of it was undone
 
     @property
     def order(self) -> tuple[int, float, str]:
@@ -107,7 +114,7 @@ class State(NamedTuple):
         asking = [
             group
             for group in groups
-            if group.nodes or not (queue.is_closed or queue.is_stopped or group.is_held)
+            if group.nodes or not (queue.keeps_all_out or queue.is_stopped or group.is_held)
         ]
         sums = total(pod for group in asking for pod in group.pods)
         return QueueDemand(
@@ -125,6 +132,8 @@ class State(NamedTuple):
 
     def world(self) -> World:
         world = World(limits=Limits(window=self.window))
+        world.ledger.intake.judge_users()
+        world.ledger.intake.trust_uses(True)
         for node in self.nodes:
             world.add(_node(node))
         for queue in self.queues:
@@ -173,6 +182,8 @@ def _queue(queue: Queue) -> Any:
         "borrowing_limit": _written(queue.borrowing) or None,
         "lending_limit": _written(queue.lending) or None,
         "stop_policy": keys.STOP_HOLD if queue.is_stopped else "",
+        "restricted": queue.is_restricted,
+        "namespace_selector": LabelSelector({"for": "others"}) if queue.is_for_others else None,
         "limits": None if queue.groups is None else QueueLimits(groups=queue.groups),
     }
     return builders.queue(
@@ -191,7 +202,8 @@ def _queue(queue: Queue) -> Any:
 
 def _group(group: Group) -> list[Any]:
     created = timestamp(NOW - group.age)
-    notes = {keys.HOLD: "true"} if group.is_held else None
+    notes = {keys.HOLD: "true"} if group.is_held else {}
+    notes |= {keys.START_TIMEOUTS: str(group.timeouts)} if group.timeouts else {}
     whole = bool(group.nodes)
     record = builders.group(
         group.name, group.needed, group.queue, created=created, stood_whole=whole, annotations=notes

@@ -71,6 +71,8 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
         some({CPU: 1000, GPU: 1}, 6),
         tuple((it, n) for it, n in some({CPU: 0, GPU: 0} | given, 4) if it in given),
         is_stopped=_rarely(draw, 16),
+        is_restricted=_rarely(draw, 16),
+        is_for_others=_rarely(draw, 16),
         groups=draw(st.sampled_from((None, None, None, None, 1, 2))),
         takes_back=_rarely(draw, 4),
     )
@@ -125,6 +127,7 @@ def mixed(draw: st.DrawFn) -> State:
         if not fit(group.pods, empty) and draw(st.integers(0, 4)):
             group = group._replace(pods=group.pods[:1], needed=min(group.needed, 1))
         group = group._replace(is_held=_rarely(draw, 16), exists=not _rarely(draw, 16))
+        group = group._replace(timeouts=draw(st.sampled_from((0,) * 12 + (2, 3))))
         if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
             group = _placed(draw, group, there, [*others, *_places(found)])
         found.append(group)
