@@ -14,8 +14,8 @@ from msgspec.structs import fields
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration
-from extender.api.durations import as_seconds
 from extender.api.objects.queues import QueueSpec, QueueStatus, WaitingStatus
+from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import configured, serve
 from tools.chart_changes import FURTHER_JOBS

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.api.durations import as_duration, as_seconds
+from extender.api.units import as_duration, as_seconds
 
 
 class Address(NamedTuple):

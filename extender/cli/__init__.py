@@ -3,16 +3,15 @@
 import click
 
 from extender import __version__
-from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
 from extender.cli.dump import dump, replay
 from extender.cli.job import job
-from extender.cli.migrate import migrate
 from extender.cli.podgroup import hold, pg, podgroup, resume
 from extender.cli.queue import q, queue
 from extender.cli.run import run
 from extender.cli.settings import serve
+from extender.cli.setup import certificates, migrate
 from extender.cli.simulate import plan, simulate
 from extender.cli.why import why
 

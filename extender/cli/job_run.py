@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from extender.api.quantities import at_least
 from extender.api.setting_kinds import Kind
+from extender.api.units import at_least
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
 from extender.cli.access import Flags, access_flags, opened

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration
-from extender.api.durations import moment, timestamp_at
 from extender.api.objects import cluster, queues
 from extender.api.objects.base import Condition
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.pods import Pod, PodStatus
+from extender.api.units import moment, timestamp_at
 from extender.api.workloads.runtimes import RuntimeName, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
-from extender.api import durations
-from extender.api.quantities import BadQuantity, Quantity
+from extender.api import units
 from extender.api.setting_kinds import Kind
+from extender.api.units import BadQuantity, Quantity
 from extender.domain.model.resources import PODS, offered, show
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -193,5 +193,5 @@ def percent(share: float | None) -> str:
 def age(timestamp: str | None) -> str:
     """How long ago, as kubectl writes it; `-` for what is no timestamp."""
     with suppress(ValueError):
-        return durations.age(timestamp or "")
+        return units.age(timestamp or "")
     return NOTHING

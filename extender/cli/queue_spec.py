@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from extender.api.durations import as_seconds
 from extender.api.keys import BUDGETS, PREEMPTABLE_WORD, ROOT_QUEUE
 from extender.api.objects.base import merged
-from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.setting_kinds import Kind, kept
+from extender.api.units import BadQuantity, as_seconds, at_least, misnamed
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
 from extender.cli.output import (

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from extender.api.configuration import InvalidConfiguration
-from extender.api.durations import as_duration
 from extender.api.keys import GPU
-from extender.api.quantities import at_least
 from extender.api.setting_kinds import ADDRESS, Kind, duration, kept, within
+from extender.api.units import as_duration, at_least
 from extender.cli.output import WholeNumber, checked
 from extender.shipped import EXAMPLE
 

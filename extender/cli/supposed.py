@@ -9,10 +9,10 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.durations import rounded, timestamp_at
 from extender.api.keys import RUN_TIME
 from extender.api.objects.base import Wire
 from extender.api.texts import and_more, listed
+from extender.api.units import rounded, timestamp_at
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target

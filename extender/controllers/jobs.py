@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from extender.api import keys
-from extender.api.durations import as_duration
 from extender.api.objects.base import Operation, OwnerReference
 from extender.api.objects.cluster import Event
 from extender.api.objects.queues import ABORT, new_command
+from extender.api.units import as_duration
 from extender.api.workloads.children import MALFORMED, makers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime

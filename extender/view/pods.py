@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from extender.api.durations import rounded
+from extender.api.units import rounded
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.appearance import AS_IT_IS, Appearances
 from extender.domain.view.codec import BrokenPods, PassOn, PodCodec, Show, TakeAway, UnwritablePod, Writes

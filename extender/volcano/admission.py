@@ -13,10 +13,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.durations import as_seconds
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.api.units import as_seconds
 from extender.api.workloads.operators import excesses
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
-from extender.api.durations import moment, timestamp_at
 from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
+from extender.api.units import moment, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.domain.model.queue_of_group import noted_use, use_note
 from extender.domain.model.reasons import EventReason

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.api.durations import moment
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
+from extender.api.units import moment
 from extender.domain.model.reasons import EventReason
 from extender.volcano.admission import is_too_large, job_warnings, judge_new, with_defaults
 from extender.volcano.creations import Creations, PodToCreate, lacking

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from extender.api.durations import moment
 from extender.api.keys import GROUP_ANNOTATION, MAX_UNAVAILABLE, MIN_AVAILABLE, PREEMPTABLE, ROLE
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
+from extender.api.units import moment
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import at, items_at
 

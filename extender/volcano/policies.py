@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.api.durations import as_seconds
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob
+from extender.api.units import as_seconds
 from extender.volcano.pods import JobPod
 from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.api.durations import as_duration, moment, timestamp_at
 from extender.api.objects.volcano import (
     JobCondition,
     JobStatus,
@@ -19,6 +18,7 @@ from extender.api.objects.volcano import (
     VolcanoJobSpec,
     VolcanoJobState,
 )
+from extender.api.units import as_duration, moment, timestamp_at
 from extender.volcano.plugins import notes_of
 from extender.volcano.pods import JobPod, claim_names
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.api.durations import as_seconds
+from extender.api.units import as_seconds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1m30s", 90.0), ("1.5h", 5400.0)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.quantities import BadQuantity, Quantity, at_least, at_most
+from extender.api.units import BadQuantity, Quantity, at_least, at_most
 
 SUFFIXES = [
     ("n", Fraction(1, 10**9)),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.api.durations import rounded
+from extender.api.units import rounded
 from extender.cli import main
 from extender.cli.output import age
 from extender.kube import endpoint

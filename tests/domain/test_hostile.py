@@ -24,7 +24,7 @@ from extender.api.objects.pods import (
     ResourceRequirements,
 )
 from extender.api.objects.queues import Guarantee, PodGroup, PodGroupSpec, Queue, QueueSpec
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.domain.model.records import GroupKey, Origin, Uid
 from extender.domain.model.resources import add
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, node, pod

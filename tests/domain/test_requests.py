@@ -7,7 +7,7 @@ import pytest
 
 from extender.api import keys
 from extender.api.objects.pods import PodSpec
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.domain.model.resources import asked, counts, offered, pod_requests, show
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.durations import timestamp_at
 from extender.api.objects.base import Meta
 from extender.api.objects.volcano import (
     DependsOn,
@@ -15,6 +14,7 @@ from extender.api.objects.volcano import (
     VolcanoJobSpec,
     VolcanoJobState,
 )
+from extender.api.units import timestamp_at
 from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, plan
 from extender.volcano.pods import JobPod, pod_name

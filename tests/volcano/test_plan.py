@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.durations import timestamp_at
 from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolcanoJob, VolumeSpec
+from extender.api.units import timestamp_at
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Plan
 from extender.volcano.pods import JobPod

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.quantities import Quantity
+from extender.api.units import Quantity
 from extender.api.workloads.shape import spoken_kind
 
 Quantities = dict[str, Quantity]

@@ -8,7 +8,7 @@ import msgspec
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, Toleration
-from extender.api.quantities import Quantity
+from extender.api.units import Quantity
 
 
 class Guarantee(Wire, frozen=True):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import Pod
-from extender.api.quantities import at_least
+from extender.api.units import at_least
 from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
 from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS

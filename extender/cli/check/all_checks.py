@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from extender import __version__
-from extender.api.durations import rounded
 from extender.api.objects.cluster import Lease, age_of, lively
+from extender.api.units import rounded
 from extender.cli.access import ClusterAccess, api_error_message
 from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, native_groups, volcano

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.durations import as_seconds, rounded
+from extender.api.units import as_seconds, rounded
 from extender.cli.check.findings import Finding, Installation, at, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS

@@ -7,7 +7,7 @@ from extender.api.configuration import Configuration
 from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
 from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.api.workloads.shape import spoken_kind
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason

@@ -4,10 +4,10 @@ share."""
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from extender.api.durations import rounded
 from extender.api.keys import STOP_NONE
 from extender.api.objects.base import condition
 from extender.api.objects.queues import QueuePreemption
+from extender.api.units import rounded
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence

@@ -18,7 +18,7 @@ from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name, group_name_of

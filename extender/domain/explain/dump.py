@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.durations import timestamp_at
+from extender.api.units import timestamp_at
 from extender.domain.explain.forms import Forms, Misread
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.quantities import BadQuantity
 from extender.api.texts import listed
+from extender.api.units import BadQuantity
 from extender.domain.explain.hypotheses import best_node, with_group, with_nodes, with_queue, without
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey

@@ -8,8 +8,8 @@ from math import ceil
 import msgspec
 
 from extender.api import keys
-from extender.api.durations import timestamp_at
 from extender.api.objects.queues import Queue
+from extender.api.units import timestamp_at
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from extender.api.keys import MARKS
 from extender.api.objects.base import condition
 from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
-from extender.api.quantities import Quantity, at_least, at_most
+from extender.api.units import Quantity, at_least, at_most
 
 # ---- Amounts by the resource's name: `cpu` in millicores, everything else in whole units (bytes, devices,
 # pods). Every pod asks for one of `pods`.

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from extender.api import keys
-from extender.api.durations import as_seconds
 from extender.api.objects.base import Meta
+from extender.api.units import as_seconds
 
 K = TypeVar("K")
 _MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten

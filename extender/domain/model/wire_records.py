@@ -11,7 +11,7 @@ from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue, noted_use
 from extender.domain.model.reasons import Reason

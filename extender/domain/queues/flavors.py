@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from extender.api.objects.base import Quantities
 from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import QueueFlavor, ResourceFlavor
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.domain.model.resources import Resources, add, in_flavor, offered
 from extender.domain.model.selectors import NOWHERE, Labels, NodePart, parts_of, taint_text, tolerated
 from extender.domain.model.shapes import Shape, requests_of

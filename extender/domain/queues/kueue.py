@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from extender.api.keys import LOWER_PRIORITY
-from extender.api.quantities import BadQuantity, at_least
+from extender.api.units import BadQuantity, at_least
 from extender.api.workloads.shape import Json, at
 from extender.domain.model.resources import offered, quantities, total
 

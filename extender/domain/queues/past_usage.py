@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.durations import timestamp_at
 from extender.api.objects.queues import QueueUsage, UsedPart
+from extender.api.units import timestamp_at
 from extender.domain.model.resources import PODS, Resources
 
 _MOMENTS = 200  # in a half-life

@@ -13,7 +13,7 @@ from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue
-from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.api.units import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import CPU, MEMORY, counts, offered
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api.keys import ROOT_QUEUE, SYSTEM_NAMESPACE
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNode, ResourceQuota
-from extender.api.quantities import at_most
+from extender.api.units import at_most
 from extender.domain.model.resources import add, offered, quantities, show, total
 from extender.domain.queues.quota_records import (
     QuotaAmounts,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import Queue, QueueTaken
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues import spec as fields

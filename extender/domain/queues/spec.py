@@ -6,11 +6,10 @@ from typing import TypeVar
 import msgspec
 
 from extender.api import keys
-from extender.api.durations import as_seconds
 from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import BorrowWithinCohort, QueueLimits, QueuePreemption, QueueSpec
-from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.api.units import BadQuantity, Quantity, as_seconds, at_most
 from extender.domain.model.resources import Resources, offered
 from extender.domain.model.selectors import Labels, selects
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.pods import Pod
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
 from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets

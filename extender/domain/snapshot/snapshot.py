@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.durations import timestamp_at
+from extender.api.units import timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from extender.api.quantities import BadQuantity
+from extender.api.units import BadQuantity
 from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
 from extender.sim.apiserver.kinds import Json, ResourceKind
 

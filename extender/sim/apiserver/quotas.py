@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
-from extender.api.quantities import Quantity, at_least, at_most
+from extender.api.units import Quantity, at_least, at_most
 from extender.api.workloads.shape import at
 from extender.domain.model.resources import CPU, MEMORY, pod_requests
 from extender.sim.apiserver.errors import StatusError, forbidden

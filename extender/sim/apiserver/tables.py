@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.api.durations import age, between
 from extender.api.keys import POD_SCHEDULED, SCHEDULING_GATED
+from extender.api.units import age, between
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.field_schemas import printer_columns
 from extender.sim.apiserver.kinds import Json, ResourceKind

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.api.quantities import BadQuantity, at_least, misnamed
+from extender.api.units import BadQuantity, at_least, misnamed
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of

@@ -10,7 +10,7 @@ from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, GATE, SCHEDULED
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
-from extender.api.quantities import Quantity
+from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import auto_name, group_name, stands_for
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, queue_entered

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from extender.api.durations import two_units
+from extender.api.units import two_units
 from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, QueueSummary

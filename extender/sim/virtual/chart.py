@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from extender.api.durations import two_units
+from extender.api.units import two_units
 from extender.domain.model.resources import PODS, show
 from extender.sim.virtual import svg
 from extender.sim.virtual.measurements import GroupTimeline

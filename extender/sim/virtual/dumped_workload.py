@@ -11,7 +11,6 @@ from math import inf, isfinite
 import msgspec
 
 from extender.api import keys
-from extender.api.durations import as_duration
 from extender.api.objects.base import Meta, Quantities
 from extender.api.objects.cluster import Node, NodeSpec, NodeStatus, PriorityClass
 from extender.api.objects.pods import (
@@ -45,6 +44,7 @@ from extender.api.objects.queues import (
     ResourceFlavorSpec,
     RunningLimit,
 )
+from extender.api.units import as_duration
 from extender.domain.model.queue_of_group import note
 from extender.domain.model.records import PodRecord, is_single
 from extender.domain.model.resources import CPU, PODS, Resources

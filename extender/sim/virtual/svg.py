@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from extender.api.durations import two_units
+from extender.api.units import two_units
 
 _LIGHT = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
 _DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")

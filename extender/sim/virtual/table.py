@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from extender.api.durations import two_units
 from extender.api.texts import and_more
+from extender.api.units import two_units
 from extender.sim.virtual.report import FAILED_CREATE, QueueReport, SimulationReport, SizeReport
 from extender.terminal.text import columns, many, shortened
 

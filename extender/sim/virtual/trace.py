@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from extender.api import keys
-from extender.api.durations import as_duration
 from extender.api.keys import GPU
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
-from extender.api.quantities import BadQuantity, at_least
 from extender.api.texts import and_more
+from extender.api.units import BadQuantity, as_duration, at_least
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 _MOST_FAULTS = 20

@@ -8,7 +8,7 @@ import msgspec
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
-from extender.api.quantities import at_least
+from extender.api.units import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
 from extender.domain.ledger.ledger import Ledger

@@ -6,7 +6,7 @@ validateResourceRequirements and ValidateNodeResources.
 
 from typing import Any
 
-from extender.api.quantities import at_least
+from extender.api.units import at_least
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.errors import FieldError, FieldErrors
 from extender.sim.apiserver.kinds import Json

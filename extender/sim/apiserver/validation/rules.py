@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from extender.api.quantities import at_least
+from extender.api.units import at_least
 from extender.api.workloads.shape import at as at_path
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.errors import FieldErrors

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from extender.api.quantities import BadQuantity, at_least
+from extender.api.units import BadQuantity, at_least
 from extender.api.workloads.shape import MOST
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of

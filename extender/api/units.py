@@ -1,0 +1,171 @@
+"""Quantities, durations and moments as texts.
+
+Kubernetes quantities as integers, as strict as the API server.
+
+A quantity is a decimal number with an optional suffix: binary (Ki … Ei), decimal (n u m k M G T P E) or an
+exponent (e3, E-2). A value finer than the unit asked for is rounded so that nothing is overcommitted:
+requests up, capacities down. Rule: apimachinery `resource.ParseQuantity`.
+
+Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people; and
+moments.
+"""
+
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+from math import isinf
+
+from extender.api.keys import GPU
+
+Quantity = str | int
+
+_GRAMMAR = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"(?:(?P<binary>[KMGTPE]i)|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
+)
+_BINARY: dict[str, int] = {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
+_DECIMAL: dict[str, Fraction] = {
+    letter: Fraction(f"1e{power}")
+    for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+}
+_LARGEST = 2**63 - 1
+_LONGEST = 100  # characters; the API server never writes more than 30
+
+
+class BadQuantity(ValueError):
+    """A text that the API server would not accept as a quantity."""
+
+
+def at_least(quantity: Quantity, scale: int = 1) -> int:
+    """`quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
+    value = _parse(quantity) * scale
+    return _capped(-(-value.numerator // value.denominator))
+
+
+def at_most(quantity: Quantity, scale: int = 1) -> int:
+    """`quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
+    value = _parse(quantity) * scale
+    return _capped(value.numerator // value.denominator)
+
+
+@lru_cache(maxsize=4096)
+def _parse(quantity: Quantity) -> Fraction:
+    text = str(quantity)
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise BadQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
+    value = Fraction(match["sign"] + match["number"])
+    if match["binary"]:
+        return value * _BINARY[match["binary"]]
+    if match["decimal"]:
+        return value * _DECIMAL[match["decimal"]]
+    return value * Fraction(f"1e{int(match['exponent'] or 0)}")
+
+
+def _meant(text: str) -> str:
+    """Of units as disks and shops have them."""
+    match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
+    if match is None:
+        return ""
+    number, letter = match[1], match[2].upper()
+    decimal = "" if match[3] else f"{number}{'k' if letter == 'K' else letter} or "
+    return f"; did you mean {decimal}{number}{letter}i?"
+
+
+_RESOURCES = {
+    **dict.fromkeys(("cpus", "core", "cores"), "cpu"),
+    **dict.fromkeys(("mem", "ram"), "memory"),
+    **dict.fromkeys(("gpu", "gpus"), GPU),
+}
+
+
+def misnamed(resource: str) -> str:
+    """What no node has, and what was meant, as a sentence; empty for other names."""
+    meant = _RESOURCES.get(resource.lower())
+    return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
+
+
+def _capped(value: int) -> int:
+    return max(-_LARGEST, min(value, _LARGEST))
+
+
+# ---- durations and moments
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def as_seconds(text: str) -> float:
+    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
+    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+    if isinf(seconds):  # hundreds of digits
+        raise ValueError(text)
+    return seconds
+
+
+def as_duration(seconds: float) -> str:
+    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
+
+
+_STEPS = (  # upper limit in seconds; unit and its letter; second unit and its letter, 0 and "" without one
+    (120, 1, "s", 0, ""),
+    (600, 60, "m", 1, "s"),
+    (3 * 3600, 60, "m", 0, ""),
+    (8 * 3600, 3600, "h", 60, "m"),
+    (48 * 3600, 3600, "h", 0, ""),
+    (8 * 86400, 86400, "d", 3600, "h"),
+    (2 * 365 * 86400, 86400, "d", 0, ""),
+    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
+)
+
+
+def rounded(seconds: int) -> str:
+    """A duration as kubectl prints it: two units while the first is small, then one."""
+    for below, unit, letter, second, second_letter in _STEPS:
+        if seconds < below:
+            rest = seconds % unit // second if second else 0
+            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
+    return f"{seconds // (365 * 86400)}y"
+
+
+def age(timestamp: str, now: datetime | None = None) -> str:
+    """How long ago a timestamp of the API was. Raises ValueError if it is not a timestamp."""
+    passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
+    return rounded(max(0, int(passed.total_seconds())))
+
+
+def timestamp_at(seconds: float) -> str:
+    """The timestamp of a moment in seconds since 1970; empty for one beyond all calendars."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def moment(timestamp: str | None) -> float:
+    """A timestamp of the API in seconds since 1970; 0 for none, and for a text that is none."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    except (OverflowError, ValueError, TypeError):
+        return 0.0
+
+
+def between(start: str, end: str) -> str:
+    """How long it was from one timestamp of the API to another. Raises ValueError if one is none."""
+    return age(start, datetime.fromisoformat(end))
+
+
+def two_units(seconds: float) -> str:
+    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for durations that readers compare."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

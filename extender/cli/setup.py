@@ -1,0 +1,137 @@
+"""What an administrator runs before Muster does: `muster certificates` makes what the scheduler and Muster
+show each other when they speak TLS, `muster migrate` prints what Muster has in the place of another project's
+objects, as YAML to read and apply."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from extender.api.setting_kinds import Kind, within
+from extender.api.units import as_seconds
+from extender.cli.access import Flags, access_flags, opened
+from extender.cli.output import Json, checked, echo
+
+if TYPE_CHECKING:
+    from extender.webhooks.certificates import Pair
+
+_LONGEST = "87600h"
+_LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_seconds, "1h", _LONGEST))
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A new folder; the folders muster and scheduler are created in it.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    default=["127.0.0.1", "localhost"],
+    show_default=True,
+    help="A host name or IP address that the scheduler calls; may be given several times.",
+)
+@click.option(
+    "--lifetime",
+    default=_LONGEST,
+    show_default=True,
+    callback=checked(_LIFETIME),
+    help="How long the certificates are valid. The scheduler reads its own only when it starts.",
+)
+def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
+    """Make certificates for Muster and the scheduler, which know each other by them: docs/install.md.
+
+    Each of the two folders has tls.crt, tls.key and ca.crt. The CA's own key is thrown away, so no other
+    client can be let in with it; to renew, make both anew.
+    """
+    from extender.webhooks.certificates import make_mutual
+
+    if out.exists():
+        raise click.UsageError(f"--out: got '{out}', which is there already; allowed is a new folder")
+    server, client = make_mutual(names, lifetime, time.time())
+    try:
+        _write(out / "muster", server)
+        _write(out / "scheduler", client)
+    except OSError as fault:
+        raise click.UsageError(f"--out: got '{out}'; {fault.strerror}") from fault
+    click.echo(f"{out}/muster is for the Secret that Muster reads, {out}/scheduler for the scheduler's host.")
+
+
+def _write(folder: Path, pair: "Pair") -> None:
+    """The key is for its owner's eyes."""
+    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY
+
+    folder.mkdir(parents=True, mode=0o700)
+    for name, data in ((CERTIFICATE, pair.certificate), (AUTHORITY, pair.authority), (KEY, pair.key)):
+        path = folder / name
+        path.touch(mode=0o600 if name == KEY else 0o644)
+        path.write_bytes(data)
+
+
+_PLURALS = (
+    *("clusterqueues", "cohorts", "resourceflavors", "localqueues", "workloadpriorityclasses"),
+    *("admissionchecks", "provisioningrequestconfigs", "topologies"),
+)
+
+
+@click.group()
+def migrate() -> None:
+    """Print what Muster has in the place of another project's objects."""
+
+
+@migrate.command()
+@click.option(
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="A file or folder of YAML or JSON, or - for the standard input. [default: what is in the cluster]",
+)  # fmt: skip
+@access_flags
+def kueue(files: tuple[Path, ...], **flags: Any) -> None:
+    """Print the queues, LocalQueues and PriorityClasses that stand for Kueue's objects.
+
+    What has no counterpart is a line of comment. Nothing is changed: kubectl apply -f - takes the output.
+    """
+    from yaml import safe_dump
+
+    from extender.api.workloads.children import MALFORMED
+    from extender.domain.queues.kueue import migrated
+    from extender.sim.files.reading import documents
+
+    faults: list[str] = []
+    given = [document.object for path in files for document in documents(path, faults)]
+    if faults:
+        raise click.UsageError("\n".join(faults))
+    try:
+        found = list(migrated(given if files else _in_cluster(Flags(**flags))))
+    except MALFORMED as fault:
+        raise click.UsageError(f"an object of Kueue has a form that is not known: {fault!r}") from fault
+    if not found:
+        raise click.ClickException("no objects of Kueue in there that Muster has something for")
+    for comments, obj in found:
+        echo("---" if obj else "")
+        for comment in comments:
+            echo(f"# {comment}")
+        if obj:
+            echo(safe_dump(obj, sort_keys=False, allow_unicode=True, width=1000).rstrip())
+
+
+def _in_cluster(flags: Flags) -> Iterator[Json]:
+    """Of the newest version that is served."""
+    from extender.kube.errors import NotFound
+    from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
+
+    with opened(flags) as place:
+        roots = [resource.root for resource in KUEUE_LOCAL_QUEUES]
+        for plural in _PLURALS:
+            for root in roots:
+                try:
+                    within = flags.namespace or "" if plural == "localqueues" else ""
+                    yield from place.reader.list(Resource(root, plural), within, dict)
+                except NotFound:
+                    continue
+                break
