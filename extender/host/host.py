@@ -24,9 +24,8 @@ from extender.domain.snapshot.snapshot import Limits
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
-from extender.host.gauges import Gauges
-from extender.host.memory import FreedMemory, collect_less_often, long_lived, share_heaps
 from extender.host.ports import MutualTls, SchedulerView, Webhooks
+from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoding import learn_structs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.host.memory import FreedMemory, collect_less_often, long_lived
+from extender.host.upkeep import FreedMemory, collect_less_often, long_lived
 
 
 @pytest.fixture(autouse=True)

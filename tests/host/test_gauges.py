@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from extender.domain.model.records import Uid
-from extender.host.gauges import Gauges
+from extender.host.upkeep import Gauges
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue

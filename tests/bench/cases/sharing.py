@@ -9,7 +9,7 @@ takes longer than one without the gang that is owed room.
 from collections.abc import Iterator
 from statistics import median
 
-from extender.host.memory import collect_less_often, long_lived
+from extender.host.upkeep import collect_less_often, long_lived
 from tests.bench.cases.deciding import decided_once
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
