@@ -71,13 +71,15 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_ta
     jobs.job("next", parallelism=3, completions=3, **gang)
     jobs.jobs.wait_pods("next", 3, "Running")
     jobs.jobs.wait_pods("cut", 0)
-    wait_unit(jobs, "cut", "BackingOff")
-    said = {
-        event["message"].partition("its pods are refused: ")[2]
-        for event in jobs.api.items(EVENTS, jobs.namespace)
-        if event["reason"] == "StartGivenUp" and event["involvedObject"]["kind"] == "Job"
+
+    def said() -> set[str]:
+        events = jobs.api.items(EVENTS, jobs.namespace, fieldSelector="reason=StartGivenUp")
+        of_jobs = [event["message"] for event in events if event["involvedObject"]["kind"] == "Job"]
+        return {text.partition("its pods are refused: ")[2] for text in of_jobs}
+
+    assert wait_for(said, what="it is told") == {
+        "exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"
     }
-    assert said == {"exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"}
     jobs.limit_pods("3", "Terminating")
     jobs.jobs.finish("next")
     jobs.jobs.wait_pods("cut", 3, "Running")
