@@ -26,7 +26,7 @@ from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
-_RETRIES = 3
+RETRIES = 3  # of a job or a task that says nothing
 _MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
@@ -50,7 +50,7 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
         tasks=list(tasks.values()),
         min_available=needed,
         queue=job.spec.queue or DEFAULT_QUEUE,
-        max_retry=job.spec.max_retry or _RETRIES,
+        max_retry=job.spec.max_retry or RETRIES,
     )
     return replace(job, spec=spec)
 
@@ -60,7 +60,7 @@ def _whole(task: TaskSpec, name: str) -> TaskSpec:
     if least is None:
         in_parts = policy.min_partitions * policy.partition_size if policy is not None else 0
         least = in_parts or replicas
-    retries = task.max_retry or _RETRIES
+    retries = task.max_retry or RETRIES
     return replace(task, name=name, replicas=replicas, min_available=least, max_retry=retries)
 
 

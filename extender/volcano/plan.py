@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from extender.api.objects.volcano import JobStatus, Json, VolcanoJob
 from extender.api.units import moment
 from extender.domain.model.reasons import EventReason
-from extender.volcano.admission import is_too_large, job_warnings, judge_new, with_defaults
+from extender.volcano.admission import RETRIES, is_too_large, job_warnings, judge_new, with_defaults
 from extender.volcano.creations import Creations, PodToCreate, lacking
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
@@ -38,6 +38,7 @@ from extender.volcano.states import (
 
 _MOST = 100  # pods that one look creates, and as many that it deletes
 _MOST_SAID = 3  # faults of a job
+_LONGEST_PAUSE = 60.0  # seconds from one retry to the next
 _WAITS = "Waiting"  # the reason of a job that was made to wait again
 _SYNC = JobRequest(Action.SYNC)
 
@@ -112,9 +113,19 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
     found = [given] if given is not None else []
     if phase in ACTIVE and view.let_go:
         events = asked_for(view.job, view.pods, view.group_phase)
-        found += [each for each in events if TABLE[phase, each.action].kill is not Kill.NONE]
+        found += [_paced(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE]
     now = next((each for each in found if each.at <= view.now), _SYNC)
     return now, min((each.at for each in found if each.at > view.now), default=None)
+
+
+def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
+    """Not at once. A job may be given any number of retries, and each makes its pods anew: those beyond the
+    ones that it has by default come at intervals, each twice as long as the one before."""
+    more = status.retry_count - RETRIES
+    if more < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
+        return request
+    pause = min(2.0 ** min(more, 9), _LONGEST_PAUSE)
+    return request._replace(at=max(request.at, moment(status.state.last_transition_time) + pause))
 
 
 def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:

@@ -324,6 +324,22 @@ def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
     assert "1 times" in found.status.state.message
 
 
+@pytest.mark.parametrize(
+    ("retries", "seconds"), [(0, 0.0), (2, 0.0), (3, 1.0), (5, 4.0), (9, 60.0), (10**6, 60.0)]
+)
+def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, seconds: float) -> None:
+    """From the last one on: whoever has run for long since then waits no more."""
+    rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
+    given = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
+    restarted = NOW - 100.0
+    failed = pod(1, "Failed", ended=restarted)
+    at = {now: look(given, pod(0), failed, now=restarted + now) for now in (0.0, seconds - 0.5, seconds)}
+    assert at[seconds].status.state.phase == "Restarting"
+    if seconds:
+        assert (at[0.0].status.state.phase, at[0.0].due_at) == ("Running", restarted + seconds)
+        assert at[seconds - 0.5].status.state.phase == "Running"
+
+
 # ---- its queue takes its room back
 
 
