@@ -1,8 +1,8 @@
 """The smallest change that would start a group, made by hand: to what is there, not to the snapshot of it."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.evictions import Reclaim
@@ -26,12 +26,6 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
     (r"with a limit of (\d+) groups instead of \d+ in queue (\S+)", lambda it, _, n, q: limited(it, q, n)),
 )
 
-_OPENED: Mapping[str, str] = {  # by words the field of the queue
-    "stopPolicy": "is_stopped",
-    "namespaceSelector": "is_for_others",
-    "may use queue": "is_restricted",
-}
-
 
 def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
     """None for a change of which no amount is told."""
@@ -53,8 +47,9 @@ def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | Non
         return Change(state.without(name_of(it.group or it.name) for it in reclaim.victims), ())
     if "annotation" in change.text:
         return Change(state.with_group(group._replace(is_held=False, timeouts=0)), ())
-    fields: dict[str, Any] = {field: False for words, field in _OPENED.items() if words in change.text}
-    return Change(state.with_queue(queue._replace(**fields)), ()) if fields and queue is not None else None
+    if "stopPolicy" in change.text and queue is not None:
+        return Change(state.with_queue(queue._replace(is_stopped=False)), ())
+    return None  # of notes and namespaces: a State has these of whole queues only
 
 
 def _capability(state: State, change: StartChange) -> Change:
