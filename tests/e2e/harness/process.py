@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -19,6 +20,7 @@ LONGEST_STOP = 30.0
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 OUR_PORTS = range(10_000, 32_000)[WORKER::WORKERS]
+_IN_TURN = cycle(random.sample(OUR_PORTS, len(OUR_PORTS)))
 STARTED: list["Process"] = []
 
 
@@ -128,10 +130,11 @@ def _on_host(name: str) -> Sequence[str]:
 
 def free_ports(count: int) -> list[int]:
     """Distinct loopback ports that were free a moment ago. None of those that the kernel hands out: one of
-    the many connections of a test would take it before its server does."""
-    ports: set[int] = set()
+    the many connections of a test would take it before its server does. Nor, for long, any that was handed
+    out before: its server may not listen yet."""
+    ports: list[int] = []
     while len(ports) < count:
-        port = random.choice(OUR_PORTS)
+        port = next(_IN_TURN)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports.add(port)
-    return list(ports)
+            ports.append(port)
+    return ports
