@@ -38,6 +38,12 @@ def test_the_tightest_node_comes_first() -> None:
     assert placed(world, "p") == {"p": "small"}
 
 
+def test_members_of_which_some_ask_for_what_no_node_offers_any_more_are_not_placed() -> None:
+    lost = [pod(name, "g", cpu="2", more={"x.io/gpu": "1"}) for name in "bc"]
+    world = World(node("n", cpu="8"), pod("a", "g", cpu="1"), lost)
+    assert placed(world, "a", "b", "c") is None
+
+
 def test_large_pods_come_first() -> None:
     world = World(node("a", cpu="3"), node("b", cpu="2"), pod("s", cpu="2"), pod("l", cpu="3"))
     assert placed(world, "s", "l") == {"s": "b", "l": "a"}

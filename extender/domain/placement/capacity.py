@@ -110,14 +110,14 @@ class Capacity:
     def beside(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
         """The rows with room for a pod of either shape; and how many of the other each of these has room for
         beside none, one and up to so many `pods` of the first; -1 where these do not fit."""
-        counts, suits, (columns, amounts) = self.counts(shape), self.suitable(other), self._request(other)
-        rows = np.flatnonzero(counts + self.counts(other))
+        counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
+        rows = np.flatnonzero(counts + others)
         fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
         for n in range(pods + 1):
             room = self.left[rows]
             room[:, self._request(shape)[0]] -= n * self._request(shape)[1]
             there = np.maximum(np.min(room[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
-            fits[:, n] = np.where(counts[rows] >= n, np.where(suits[rows], there, 0), -1)
+            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, there, 0), -1)
         return rows, fits
 
     def total(self, shape: Shape) -> int:

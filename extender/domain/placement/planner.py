@@ -363,21 +363,22 @@ class Planner:
             return None
         rows, fits = self.capacity.beside(few[0].shape, most, many[0].shape)
         costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
-        alike = np.unique(costs, axis=0, return_inverse=True)[1].ravel()
+        # Another row that takes k of them could change places with one of the cheapest for k that takes none.
+        cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
         # By how many of the few are placed: what that costs, and on which rows.
         ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
-        for kind in range(alike.max(initial=-1) + 1):
-            for at in np.flatnonzero(alike == kind)[:most].tolist():  # more rows alike would change nothing
-                cost, row = costs[at].tolist(), int(rows[at])
-                for n in range(most, 0, -1):
-                    more = ((ways[n - k][0] + cost[k], ways[n - k][1] + (row,) * k) for k in range(1, n + 1))
-                    ways[n] = min(ways[n], *more)
+        for at in np.unique(cheapest).tolist():
+            cost, row = costs[at].tolist(), int(rows[at])
+            for n in range(most, 0, -1):
+                more = ((ways[n - k][0] + cost[k], ways[n - k][1] + (row,) * k) for k in range(1, n + 1))
+                ways[n] = min(ways[n], *more)
         cost_of_all, on = ways[most]
         if cost_of_all >= _MUCH or fits[:, 0].sum() - cost_of_all < len(many):
             return None
         placed = list(zip(few, on, strict=True))
         self._count_all(placed, 1)
-        plan = self._place([many], partly=True) or {}
+        plan = self._place([many], partly=False)
+        assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
