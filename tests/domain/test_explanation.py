@@ -14,7 +14,20 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import budget, flavor, group, node, on_flavor, pod, preemption, queue, stranger
+from tests.domain.builders import (
+    NAMESPACE,
+    budget,
+    flavor,
+    group,
+    node,
+    on_flavor,
+    pod,
+    preemption,
+    queue,
+    stranger,
+)
+from tests.domain.test_local_queues import AI, SELECTS_AI, labelled, local
+from tests.domain.test_local_queues import namespace as of_labels
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 from tests.property_examples import examples
 
@@ -358,6 +371,27 @@ def test_a_stopped_queue() -> None:
     world = World(node("n"), queue("q", stop_policy="Hold")).add(one("b")).settle()
     assert change(world, "b").text == "with spec.stopPolicy None in queue q"
     assert world.add(queue("q")).settle().verdict("b") is STARTS
+
+
+def test_a_selector_that_takes_a_namespace_lets_in_who_goes_first_there() -> None:
+    world = World(node("n"), queue("q", namespace_selector=SELECTS_AI, preemption=NEVER))
+    world.add(one("first", "3", "2026-01-01"), one("second", "3", "2026-01-02")).settle()
+    text = f"with spec.namespaceSelector of queue q selecting namespace {NAMESPACE}"
+    assert change(world, "first") == StartChange(text)
+    assert change(world, "second") == StartChange(text, then="NoRoom")
+    world.add(of_labels(AI)).settle()
+    assert (world.verdict("first"), world.reason("second")) == (STARTS, Reason.NO_ROOM)
+
+
+def test_a_local_queue_that_is_resumed_lets_in_who_goes_first_there() -> None:
+    world = small(local(policy="Hold"))
+    world.add(labelled("first", cpu="3", created="2026-01-01"))
+    world.add(labelled("second", cpu="3", created="2026-01-02")).settle()
+    text = f"with spec.stopPolicy None in LocalQueue {NAMESPACE}/lq"
+    assert change(world, "first") == StartChange(text)
+    assert change(world, "second") == StartChange(text, then="NoRoom")
+    world.add(local()).settle()
+    assert (world.verdict("first"), world.reason("second")) == (STARTS, Reason.NO_ROOM)
 
 
 def test_a_window_that_clears() -> None:

@@ -16,6 +16,7 @@ from extender.domain.explain.hypotheses import (
     best_node,
     on_nodes,
     with_group,
+    with_groups,
     with_nodes,
     with_queue,
     without,
@@ -174,7 +175,10 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
-    resumed = with_group(case.snapshot, replace(case.group, local_queue=replace(local, stop_policy="")))
+    there = [group for group in case.snapshot.groups.values() if group.local_queue == local]
+    resumed = with_groups(
+        case.snapshot, (replace(group, local_queue=replace(local, stop_policy="")) for group in there)
+    )
     return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
 
 
@@ -290,9 +294,18 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    allowed = with_group(case.snapshot, replace(case.group, namespace_allowed=True))
-    text = f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace "
-    return case.start_change(text + case.group.key.partition("/")[0], allowed)
+    """All groups of its namespace may enter then, also those that go first."""
+    queue, namespace = case.group.queue, case.group.key.partition("/")[0]
+    allowed = with_groups(
+        case.snapshot,
+        (
+            replace(group, namespace_allowed=True)
+            for group in case.snapshot.groups.values()
+            if group.queue == queue and group.key.startswith(f"{namespace}/")
+        ),
+    )
+    text = f"with spec.namespaceSelector of queue {queue} selecting namespace {namespace}"
+    return case.start_change(text, allowed)
 
 
 def use_allowed(case: WaitingCase) -> StartChange:

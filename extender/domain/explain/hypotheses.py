@@ -90,13 +90,19 @@ def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
 
 
 def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
-    """A group as it would be; its queue asks for what it asks for then."""
-    group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
-    queues, before = dict(snapshot.queues), snapshot.groups[group.key]
-    if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
-        others = _less(queue.requested, [before.asks])
-        queues[group.queue] = replace(queue, requested=_offered(snapshot, [others, group.asks]))
-    return replace(snapshot, groups={**snapshot.groups, group.key: group}, queues=queues)
+    return with_groups(snapshot, [group])
+
+
+def with_groups(snapshot: Snapshot, changed: Iterable[GroupView]) -> Snapshot:
+    """Groups as they would be; their queues ask for what they ask for then."""
+    groups, queues = dict(snapshot.groups), dict(snapshot.queues)
+    for group in changed:
+        group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
+        if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
+            others = _less(queue.requested, [groups[group.key].asks])
+            queues[group.queue] = replace(queue, requested=_offered(snapshot, [others, group.asks]))
+        groups[group.key] = group
+    return replace(snapshot, groups=groups, queues=queues)
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
