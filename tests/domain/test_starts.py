@@ -46,6 +46,18 @@ def test_two_gangs_that_fit_alone_but_not_together() -> None:
     assert world.verdict("b") is STARTS
 
 
+def test_a_start_that_holds_nothing_passes_no_ceiling_that_came_meanwhile() -> None:
+    """A planned member went, and another one came. One that holds room is completed."""
+    for taken in ((), ("g-0",)):
+        world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
+        world.scheduler_takes(*taken).add(queue("q", capability={"cpu": "1"}))
+        world.delete("g-1").add(pod("g-2", "g")).settle()
+        if taken:
+            assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-2": "n"})
+        else:
+            assert (world.reason("g"), world.plan("g"), world.claim_count()) == (Reason.NEVER_FITS, {}, 0)
+
+
 # ---- short starts
 
 

@@ -73,7 +73,7 @@ class Totals:
 
     def only(self, topics: Set[Hashable]) -> "Totals":
         """The same without what is known of other topics."""
-        later, suited = Totals(self.room, self._table.dimensions, self._table.nodes), Totals.suited_by(topics)
+        later, suited = Totals(self.room, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
         later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
@@ -81,11 +81,11 @@ class Totals:
     def know(self, topics: Iterable[Hashable]) -> bool:
         """Whether a change of any sum that was read would be noticed. One that was read of a copy, before all
         was on its way, was not counted here."""
-        return Totals.suited_by(topics) <= self.left.keys()
+        return _suited_by(topics) <= self.left.keys()
 
-    @staticmethod
-    def suited_by(topics: Iterable[Hashable]) -> Set[Alike]:
-        return {topic.alike for topic in topics if isinstance(topic, Left)}
+
+def _suited_by(topics: Iterable[Hashable]) -> Set[Alike]:
+    return {topic.alike for topic in topics if isinstance(topic, Left)}
 
 
 class _ShapeTable:

@@ -272,8 +272,6 @@ class RunningCounts:
         """The limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
-        if group.queue not in self._limits:
-            return None
         for scope, asked, left in self.left(group, pods):
             for kind, more in asked.items():
                 if more > left[kind]:

@@ -107,7 +107,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     def of_those_at_rest(self, now: Snapshot) -> "Memory":
         """What is known where all others are awake."""
         none = Buckets({}, {})
-        return Memory(now, None, None, self.awake, self.not_at_rest, none, {}, None, {}, {})
+        return Memory(now, None, None, frozenset(), self.not_at_rest, none, {}, None, {}, {})
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -79,9 +79,10 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     if not group.placed and (uid := next(refused, None)) is not None:
         budget.release(group, kept.plan)
         return fail(round_, group, group.attempts[uid].words, {uid: kept.moved[uid]})
-    if group.start.admitted_at is None and (above := _above_ceiling(round_, kept)):
+    is_interrupted, holds_any = group.start.admitted_at is None, bool(group.placed or group.pinned)
+    if (is_interrupted or not holds_any) and (above := _above_ceiling(round_, kept)):
         budget.release(group, kept.plan)
-        return fail(round_, group, above)
+        return fail(round_, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
     more: dict[Uid, str] | None = {}
     if kept.unplanned:
         pods = all_that_join(budget, group, kept.unplanned, kept.plan)
@@ -107,8 +108,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
 
 
 def _above_ceiling(round_: Round, kept: KeptPlan) -> str:
-    """How the rest of an interrupted start would exceed the queue's ceiling or a limit; empty if it does
-    not."""
+    """How the rest of a start would exceed the queue's ceiling or a limit; empty if it does not."""
     asked, budget = requests_of(Counter(pod.shape for pod in kept.unplanned)), round_.budget
     if (excess := budget.running.excess(kept.group, len(kept.unplanned))) is not None:
         return excess.text
