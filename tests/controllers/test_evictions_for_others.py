@@ -91,7 +91,7 @@ def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: Ap
     ],
 )
 def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
-    """At once, whether or not it will be refused for ever."""
+    """At once, also where it will be refused each time."""
     bench = Reclaiming()
     with bench.writing():
         bench.api.fail("evict", fault)

@@ -393,7 +393,7 @@ def test_what_is_released_taken_back_and_leaving_is_counted() -> None:
 
 
 def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
-    """Its pods come one by one: those to come have claims, and would stay nominated for ever."""
+    """Its pods come one by one: those to come have claims, and would stay nominated."""
     world = JobWorld(node("a", cpu="4"), viewed=True).submit(job("train", 4))
     world.stopped = True
     world.work()
