@@ -258,6 +258,13 @@ class Planner:
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
+    def let_go(self, holding: Holding) -> None:
+        """Give back what a group holds on nodes that are there."""
+        if any(self.affinity.minds(pod) for pod, _ in holding.pods):
+            self.hold(holding.pods, -1)
+        else:
+            self._journal.take(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
+
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
         are_free = not any(self.affinity.minds(pod) for pod, _ in planned)

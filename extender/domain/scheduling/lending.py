@@ -18,7 +18,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.planner import Planner
+from extender.domain.placement.planner import Holding, Planner
 from extender.domain.placement.units import Loss, Taking
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.flavors import Way
@@ -36,7 +36,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
-        self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
+        self._kept: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
         self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
         self.has_begun = False
@@ -72,7 +72,8 @@ class Lending:
             with Guard(self._round, group):
                 has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
                 if plan := planner.place(wanted.members, partly=True) if has_room else None:
-                    self._kept.append((group.key, wanted, plan))
+                    held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
+                    self._kept.append((group.key, Holding(held, ())))
         shares = self._round.budget.shares
         for group, wanted in self._at_ceiling:
             with Guard(self._round, group):
@@ -87,14 +88,14 @@ class Lending:
 
     def suspend(self) -> None:
         """Until it begins again nothing is lent, and nothing is kept."""
-        for _, wanted, plan in self._kept:
-            self._round.budget.planner.give_back(wanted.members, plan)
+        for _, holding in self._kept:
+            self._round.budget.planner.let_go(holding)
         self.give_back_headroom()
         self._kept, self._headroom, self.has_begun = [], {}, False
 
     def kept_for(self, group: GroupView) -> dict[Uid, str]:
         """The nodes on which room is kept for members of a group."""
-        return next((plan for key, _, plan in self._kept if key == group.key), {})
+        return next((holding.plan for key, holding in self._kept if key == group.key), {})
 
     @property
     def keeps_any(self) -> bool:
@@ -137,8 +138,8 @@ class Lending:
         now = planner.capacity.known
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
-            for _, wanted, plan in self._kept:
-                self._unclaimed[1].give_back(wanted.members, plan)
+            for _, holding in self._kept:
+                self._unclaimed[1].let_go(holding)
         return self._unclaimed[1]
 
 
