@@ -390,8 +390,10 @@ def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "mpi"])
-def test_containers_that_would_be_told_too_many_hosts_are_told_none(name: str) -> None:
-    wide = job({name: []}, {"worker": 2000, "master": 1}, containers=[{"name": f"c{n}"} for n in range(60)])
+@pytest.mark.parametrize(("kind", "more"), [("containers", 60), ("initContainers", 59)])
+def test_containers_that_would_be_told_too_many_hosts_are_told_none(name: str, kind: str, more: int) -> None:
+    several = {kind: [{"name": f"c{n}"} for n in range(more)]}
+    wide = job({name: []}, {"worker": 2000, "master": 1}, **several)
     text = "left out, as the containers of a pod would be told 120060 hosts; allowed are 100000"
     assert plugins_of(wide).faults == (f"plugin {name}: {text}",)
     assert not env(wide, "master", 0).keys() & {"TF_CONFIG", "MPI_HOST"}
