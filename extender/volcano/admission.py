@@ -96,7 +96,9 @@ def is_too_large(job: VolcanoJob) -> bool:
 
 
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
-    return excesses([task.template for task in job.spec.tasks], job.spec.volumes or ())
+    spec = job.spec
+    policies = sum(len(each or ()) for each in (spec.policies, *(task.policies for task in spec.tasks)))
+    return excesses([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
 def judge_gang(spec: VolcanoJobSpec) -> list[Fault]:

@@ -151,7 +151,7 @@ _Rules = Mapping[str | int, _Rule]  # the first by event and by exit code
 
 
 def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
-    """Read once for all that happens: a job may have thousands of policies, and as many pods. One whose
+    """Read once for all that happens: a job may have a thousand policies, and as many pods. One whose
     timeout cannot be read never fits; every pod is pending at first, so that needs a timeout."""
     rules: dict[str | int, _Rule] = {}
     for place, policy in enumerate(policies or ()):

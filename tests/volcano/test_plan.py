@@ -23,6 +23,7 @@ def asked(action: Action, **more: Any) -> JobRequest:
     return JobRequest(action, message="somebody asked", **more)
 
 
+CODES = [policy("AbortJob", exit_code=code) for code in range(1, 514)]
 WIDE: dict[str, Any] = {"containers": [{}] * 60, "initContainers": [{}] * 5}
 
 
@@ -48,8 +49,12 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
             job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
             "spec.volumes: got 257; allowed are 256",
         ),
+        (
+            job(replace(task("w", 1), policies=CODES[1:]), policies=CODES),
+            "spec.policies, with those of tasks: got 1025; allowed are 1024",
+        ),
     ],
-    ids=["tasks", "containers", "volumes"],
+    ids=["tasks", "containers", "volumes", "policies"],
 )
 def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(given: VolcanoJob, told: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""

@@ -51,13 +51,18 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
     return {**given, "metadata": {**meta, "annotations": named, "labels": labelled}, "spec": spec}
 
 
-_MOST_TASKS, _MOST_VOLUMES, _MOST_CONTAINERS = 256, 256, 64
+_MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 64
 
 
-def excesses(templates: Sequence[Any], volumes: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """What a Volcano Job has too many of: the field, and how many. Each look at it goes through its tasks;
-    each container of its pods gets all volumes and, from plugins, variables for each task."""
-    counts = [("spec.tasks", len(templates), _MOST_TASKS), ("spec.volumes", len(volumes), _MOST_VOLUMES)]
+def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) -> Iterator[tuple[str, str]]:
+    """What a Volcano Job has too many of: the field, and how many. Each look at it goes through its tasks,
+    and through its `policies` and theirs; each container of its pods gets all volumes and, from plugins,
+    variables for each task."""
+    counts = [
+        ("spec.tasks", len(templates), _MOST_TASKS),
+        ("spec.volumes", len(volumes), _MOST_VOLUMES),
+        ("spec.policies, with those of tasks", policies, _MOST_POLICIES),
+    ]
     for place, template in enumerate(templates[:_MOST_TASKS]):
         kinds = ("containers", "initContainers")
         containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
@@ -69,13 +74,15 @@ def volcano_tasks(job: Json) -> Json:
     """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority.
     Raises ValueError if there are too many, or a number is none."""
     spec, tasks = job.get("spec") or {}, []
-    templates = [task.get("template") for task in shape.items_at(job, "spec", "tasks")]
-    for field, excess in excesses(templates, shape.items_at(job, "spec", "volumes")):
+    as_written = shape.items_at(job, "spec", "tasks")
+    policies = sum(len(shape.items_at(each, "policies")) for each in (spec, *as_written))
+    templates = [task.get("template") for task in as_written]
+    for field, excess in excesses(templates, shape.items_at(job, "spec", "volumes"), policies):
         raise ValueError(f"{field}: {excess}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
         inherited["priorityClassName"] = spec["priorityClassName"]
-    for number, task in enumerate(shape.items_at(job, "spec", "tasks")):
+    for number, task in enumerate(as_written):
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
