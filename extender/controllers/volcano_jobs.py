@@ -245,8 +245,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._delete(uid, job, found.deletes)
         if found.claims:
             return self._write_first(uid, notes, partial(self._make_claims, job, notes, found.claims))
-        is_kept = job.spec == notes.kept and notes.secret in ("", secret_name(job))
-        if (found.creates or found.deletes) and job.spec.plugins and not is_kept:
+        needs_objects = job.spec.plugins and (found.creates or found.deletes)
+        if needs_objects and (job.spec != notes.kept or notes.secret not in ("", secret_name(job))):
             return self._write_first(uid, notes, partial(self._keep, job, notes))
         if found.creates:
             self._create_all(uid, job, notes, found.creates)
@@ -274,22 +274,26 @@ class VolcanoJobsController(RecordingController[Uid]):
         remarks: tuple[Remark, ...] = (),
         request: JobRequest | None = None,
     ) -> None:
-        meta = job.metadata
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-
         def put() -> None:
-            patch = {"metadata": guard, "status": changes}
-            answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
-            self.copies.follow(job, answer)
+            state = self._put_status(job, changes).status.state
             self._has_obeyed(job, notes, request)
             self._say(job, notes, remarks)
             notes.counts_at = None
             notes.pace = _PACE if "state" in changes else min(2 * notes.pace, _LONGEST_PACE)
             if "state" in changes:
-                state = answer.status.state
-                log.info("a job", job=f"{meta.namespace}/{meta.name}", phase=state.phase, why=state.reason)
+                name = f"{job.metadata.namespace}/{job.metadata.name}"
+                log.info("a job", job=name, phase=state.phase, why=state.reason)
 
         self._write_first(uid, notes, put)
+
+    def _put_status(self, job: VolcanoJob, changes: Json) -> VolcanoJob:
+        """Raises Conflict if it is in another version now."""
+        meta = job.metadata
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": guard, "status": changes}
+        answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
+        self.copies.follow(job, answer)
+        return answer
 
     def _say(self, job: VolcanoJob, notes: _Notes, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
@@ -308,7 +312,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
         """The Secret counts once the status names it: pods are made with that name. Without what its plugins
         ask for it has no pods, so that others may have its room."""
-        whole, meta = with_defaults(job), job.metadata
+        whole = with_defaults(job)
         try:
             self._objects.keep(whole)
             notes.secret = notes.secret or self._objects.make_secret(whole)
@@ -317,10 +321,7 @@ class VolcanoJobsController(RecordingController[Uid]):
                 self._ledger.note_refusal(_group_key(job), fault.message)
             raise
         if notes.secret not in ("", secret_name(job)):
-            guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            noted = {"controlledResources": {SECRET_NOTE: notes.secret}}
-            patch = {"metadata": guard, "status": noted}
-            self.copies.follow(job, self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch))
+            self._put_status(job, {"controlledResources": {SECRET_NOTE: notes.secret}})
         notes.kept = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:

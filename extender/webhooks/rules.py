@@ -214,8 +214,8 @@ class AdmissionRules:
 
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
-        user, namespace = request.user_info.username, request.namespace or group.metadata.namespace
-        maker = "" if user.startswith(_OURS) else user
+        namespace = request.namespace or group.metadata.namespace
+        maker = "" if _is_ours(request) else request.user_info.username
         return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
 
     def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
