@@ -8,12 +8,13 @@ import itertools
 import os
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import build
-from tests.e2e.harness import jobset, manifests, objects, volcano_installed
+from tests.e2e.harness import jobset, manifests, objects, volcano_installed, volcano_jobs
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client, refusal
@@ -178,6 +179,13 @@ def job_rights(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
+    """Volcano Jobs, and what Muster may do with them: there before Muster looks."""
+    with volcano_jobs.installed(cluster.admin):
+        yield
+
+
+@pytest.fixture(scope="module")
 def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
     """Without what the scheduler beside Muster may do: the two share a service account."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
@@ -189,20 +197,31 @@ def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
 @pytest.fixture
 def tenant(stage: Stage) -> Iterator[Client]:
     """Somebody who may do everything in the namespace of the test, and nothing elsewhere."""
-    kind = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "metadata": {"name": "all", "namespace": stage.namespace},
-    }
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"}
-    mallory = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}
-    written = [
-        {**kind, "kind": "Role", "rules": [everything]},
-        {**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [mallory]},
-    ]
-    for each in written:
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "all", "namespace": stage.namespace},
+        "rules": [everything],
+    }
+    bound = objects.binding("all", "mallory", namespace=stage.namespace, of="Role")
+    for each in (role, bound):
         manifests.apply_one(stage.api, each)
+    with _acting_as(stage, "mallory") as client:
+        yield client
+
+
+@pytest.fixture
+def editor(stage: Stage) -> Iterator[Client]:
+    """Somebody with the role edit in the namespace of the test, and nothing elsewhere."""
+    stage.give_edit("eve")
+    with _acting_as(stage, "eve") as client:
+        yield client
+
+
+@contextmanager
+def _acting_as(stage: Stage, user: str) -> Iterator[Client]:
     shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
-    with stage.api.acting_as("mallory") as client:
+    with stage.api.acting_as(user) as client:
         wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, shown)), what="RBAC in force")
         yield client

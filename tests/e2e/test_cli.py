@@ -4,17 +4,15 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from tests.e2e.harness.access import ADMIN, SUBMITTER
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.objects import GROUP_NAME
+from tests.e2e.harness.objects import GROUP_NAME, binding
 from tests.e2e.harness.objects import pod as built_pod
 from tests.e2e.harness.resources import (
-    CLUSTER_ROLES,
     DEPLOYMENTS,
     EVENTS,
     JOBS,
@@ -27,9 +25,7 @@ from tests.e2e.harness.shell import PROGRAM, Shell
 from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
 
-AGGREGATION = ("clusterrole-aggregation-controller",)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-ROLE_BINDINGS = Resource(RBAC, "rolebindings")
 CLUSTER_ROLE_BINDINGS = Resource(RBAC, "clusterrolebindings", namespaced=False)
 Q = "queue.scheduling.volcano.sh"
 
@@ -40,30 +36,12 @@ def admin(stage: Stage) -> Shell:
 
 
 @pytest.fixture
-def submitter(stage: Stage) -> Iterator[Shell]:
+def submitter(stage: Stage) -> Shell:
     """A user with the role edit in the namespace of the test, and nothing else."""
-    aggregating = stage.cluster.start_controller_manager(AGGREGATION)
-    wait_for(lambda: _aggregated(stage), what="edit has what the manifests add to it")
-    stage.api.create(ROLE_BINDINGS, _binding("RoleBinding", "edit", stage.namespace))
+    stage.give_edit(SUBMITTER.name)
     shell = Shell(stage.cluster, SUBMITTER, stage.namespace)
     wait_for(lambda: shell("pg", "list").returncode == 0, what="the role is in force")
-    yield shell
-    aggregating.stop()
-
-
-def _aggregated(stage: Stage) -> bool:
-    rules = stage.api.get(CLUSTER_ROLES, "edit").get("rules") or []
-    return any("podgroups" in rule["resources"] for rule in rules)
-
-
-def _binding(kind: str, role: str, namespace: str = "") -> Json:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": "submitter"} | ({"namespace": namespace} if namespace else {}),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SUBMITTER.name}],
-    }
+    return shell
 
 
 # ---- the submitter
@@ -93,7 +71,7 @@ def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -
     stage.queue("q")
     refusal = submitter.refuses("queue", "list")
     assert "It takes a ClusterRoleBinding to the role kube-muster-view" in refusal
-    stage.api.create(CLUSTER_ROLE_BINDINGS, _binding("ClusterRoleBinding", "kube-muster-view"))
+    stage.api.create(CLUSTER_ROLE_BINDINGS, binding("kube-muster-view", SUBMITTER.name))
     stage.started.callback(stage.api.delete, CLUSTER_ROLE_BINDINGS, "submitter")
     wait_for(lambda: submitter("queue", "list").returncode == 0, what="the binding is in force")
     assert submitter.output("queue", "list", "-o", "name") == f"{Q}/q\n"

@@ -1,6 +1,6 @@
 """Jobs of a tenant that Muster may not change, or whose pods are refused or stay: others start as before."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,39 +9,31 @@ import pytest
 from extender.api.keys import QUEUE
 from tests.e2e.harness import objects
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, JOBS, NAMESPACES, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, task
+from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, task
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
+pytestmark = [
+    pytest.mark.view,
+    pytest.mark.muster_flags("--volcano-jobs=on", "--start-backoff=1s"),
+    pytest.mark.usefixtures("job_rights", "volcano_kinds"),
+]
 
 Json = dict[str, Any]
 MOST = 256 * 1024  # bytes of an object's annotations
 ENDLESS = 2_000_000_000  # seconds
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kinds(cluster: ControlPlane) -> Iterator[None]:
-    with installed(cluster.admin):
-        yield
-
-
 @pytest.fixture
-def muster_flags() -> tuple[str, ...]:
-    return ("--volcano-jobs=on", "--start-backoff=1s")
-
-
-@pytest.fixture
-def jobs(stage: Stage, tenant: Client, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
-    """The tenant's, on four cpu."""
+def jobs(stage: Stage, editor: Client, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
+    """Of somebody with the role edit, on four cpu."""
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
-    return VolcanoJobs(tenant, stage.namespace, stage.kubelet)
+    return VolcanoJobs(editor, stage.namespace, stage.kubelet)
 
 
 def full(**more: str) -> dict[str, str]:
@@ -79,16 +71,16 @@ def test_a_job_that_muster_may_not_change_keeps_no_room(
 
 
 def test_a_group_whose_annotations_are_full_waits_and_says_so(
-    stage: Stage, jobs: VolcanoJobs, tenant: Client
+    stage: Stage, jobs: VolcanoJobs, editor: Client
 ) -> None:
     made = objects.pod_group("full", namespace=stage.namespace, min_member=2, annotations=full())
-    tenant.create(POD_GROUPS, made)
+    editor.create(POD_GROUPS, made)
     pods = stage.pods("full", 2, group="full", gated=True)
     stage.wait_reason("full", "InvalidSpec")
     stage.wait_phase(stage.gang("other", 2, gated=True))
-    tenant.patch(POD_GROUPS, "full", {"metadata": {"annotations": {"fill": None}}}, stage.namespace)
+    editor.patch(POD_GROUPS, "full", {"metadata": {"annotations": {"fill": None}}}, stage.namespace)
     stage.wait_phase(pods)
-    tenant.patch(POD_GROUPS, "full", {"metadata": {"annotations": {"fill": "x" * 261_000}}}, stage.namespace)
+    editor.patch(POD_GROUPS, "full", {"metadata": {"annotations": {"fill": "x" * 261_000}}}, stage.namespace)
     stage.finish(pods)
     stage.wait_group("full", phase="Completed")
 
@@ -108,7 +100,7 @@ def test_pods_that_pod_security_refuses_end_the_start_within_a_moment(
 
 @pytest.mark.parametrize("end", ["given back", "aborted", "deleted"])
 def test_room_of_a_volcano_job_comes_back_however_long_its_pods_ask_for(
-    stage: Stage, jobs: VolcanoJobs, tenant: Client, end: str
+    stage: Stage, jobs: VolcanoJobs, editor: Client, end: str
 ) -> None:
     """Its queue gives them three seconds. Its phase says what is true until they have gone."""
     stage.queue("greedy", preemption={"maxGracePeriod": "3s"})
@@ -116,13 +108,13 @@ def test_room_of_a_volcano_job_comes_back_however_long_its_pods_ask_for(
     jobs.create("slow", task(replicas=4, terminationGracePeriodSeconds=ENDLESS), queue="greedy")
     pods = jobs.wait_pods("slow", 4, "Running")
     for name in pods:
-        tenant.patch(PODS, name, {"metadata": {"finalizers": ["example.com/keep"]}}, stage.namespace)
+        editor.patch(PODS, name, {"metadata": {"finalizers": ["example.com/keep"]}}, stage.namespace)
     stage.kubelet.off()
     if end == "aborted":
-        jobs.command("slow", "AbortJob")
+        VolcanoJobs(stage.api, stage.namespace, stage.kubelet).command("slow", "AbortJob")
         jobs.wait_phase("slow", "Aborting")
     elif end == "deleted":
-        tenant.delete(VOLCANO_JOBS, "slow", stage.namespace)
+        editor.delete(VOLCANO_JOBS, "slow", stage.namespace)
         jobs.wait_pods("slow", 0)
     due = stage.gang("due", 2, queue="starved", gated=True)
 
@@ -138,7 +130,7 @@ def test_room_of_a_volcano_job_comes_back_however_long_its_pods_ask_for(
     if end == "aborted":
         assert jobs.phase("slow") == "Aborting", "its pods are there, with their finalizers"
     for name in pods:
-        tenant.patch(PODS, name, {"metadata": {"finalizers": None}}, stage.namespace)
+        editor.patch(PODS, name, {"metadata": {"finalizers": None}}, stage.namespace)
     if end == "aborted":
         jobs.wait_phase("slow", "Aborted")
 

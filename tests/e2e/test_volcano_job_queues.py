@@ -1,33 +1,24 @@
 """Volcano Jobs wait as jobs in queues: they give way whole, stop after their time, and obey `muster job`."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.harness.access import ADMIN
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, task
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, task
 from tests.e2e.harness.volumes import Provisioner
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = pytest.mark.view
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kinds(cluster: ControlPlane) -> Iterator[None]:
-    with installed(cluster.admin):
-        yield
-
-
-@pytest.fixture
-def muster_flags() -> tuple[str, ...]:
-    return ("--volcano-jobs=on", "--start-backoff=1s")
+pytestmark = [
+    pytest.mark.view,
+    pytest.mark.muster_flags("--volcano-jobs=on", "--start-backoff=1s"),
+    pytest.mark.usefixtures("volcano_kinds"),
+]
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """Volcano Jobs without Volcano: Muster's own controller, on real API servers and a stock kube-scheduler."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.e2e.harness import rights
 from tests.e2e.harness.access import User
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
@@ -22,21 +19,14 @@ from tests.e2e.harness.resources import (
 )
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VolcanoJobs, installed, policy, task, volcano_at_work
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, policy, task, volcano_at_work
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = pytest.mark.view
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kinds(cluster: ControlPlane) -> Iterator[None]:
-    with installed(cluster.admin):
-        yield
-
-
-@pytest.fixture
-def muster_flags() -> tuple[str, ...]:
-    return ("--volcano-jobs=on", "--start-backoff=1s")
+pytestmark = [
+    pytest.mark.view,
+    pytest.mark.muster_flags("--volcano-jobs=on", "--start-backoff=1s"),
+    pytest.mark.usefixtures("volcano_kinds"),
+]
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ The jobs are those of Volcano's guides to its plugins, by names, tasks, flags an
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from tests.e2e.harness.client import refusal
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
     CONFIG_MAPS,
@@ -26,24 +24,17 @@ from tests.e2e.harness.resources import (
 )
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, policy, task
+from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, policy, task
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = pytest.mark.view
+pytestmark = [
+    pytest.mark.view,
+    pytest.mark.muster_flags("--volcano-jobs=on"),
+    pytest.mark.usefixtures("volcano_kinds"),
+]
 
 Json = dict[str, Any]
 COMPLETES = policy("TaskCompleted", "CompleteJob")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kinds(cluster: ControlPlane) -> Iterator[None]:
-    with installed(cluster.admin):
-        yield
-
-
-@pytest.fixture
-def muster_flags() -> tuple[str, ...]:
-    return ("--volcano-jobs=on",)
 
 
 @pytest.fixture

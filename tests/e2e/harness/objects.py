@@ -131,3 +131,15 @@ def local_queue(name: str, *, namespace: str, queue: str, **spec: Any) -> Json:
 def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
     metadata = {"name": name, "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def binding(role: str, user: str, *, namespace: str = "", of: str = "ClusterRole") -> Json:
+    """For the whole cluster, unless a namespace is named. It is called as the user."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": {"name": user} | ({"namespace": namespace} if namespace else {}),
+        "roleRef": {"apiGroup": group, "kind": of, "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }

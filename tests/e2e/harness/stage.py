@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import objects
+from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
@@ -18,6 +18,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.policy import WITHOUT_POLICIES, in_force
 from tests.e2e.harness.resources import (
+    CLUSTER_ROLES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -32,6 +33,7 @@ from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
+AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-edit"  # label of ClusterRoles
 VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # in every scenario, not only in those that are about it
 
 
@@ -89,6 +91,19 @@ class Stage:
         """Jobs get their pods, and what lost its owner goes."""
         process = self.cluster.start_controller_manager()
         self.started.callback(process.kill)
+
+    def give_edit(self, user: str) -> None:
+        """The role edit in the namespace of the test, with what the manifests add to it."""
+        aggregating = self.cluster.start_controller_manager(("clusterrole-aggregation-controller",))
+        wait_for(self._is_edit_whole, what="edit has what is to be added to it")
+        aggregating.stop()
+        manifests.apply_one(self.api, objects.binding("edit", user, namespace=self.namespace))
+
+    def _is_edit_whole(self) -> bool:
+        added = self.api.items(CLUSTER_ROLES, labelSelector=f"{AGGREGATED}=true")
+        has = self.api.get(CLUSTER_ROLES, "edit").get("rules") or []
+        rules = [role.get("rules") or [] for role in added]
+        return all(rules) and all(rule in has for own in rules for rule in own)
 
     def start_jobset_controller(self) -> JobSetController:
         """The real one, beside kube-controller-manager; such tests are marked `jobset`."""
