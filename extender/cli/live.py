@@ -38,12 +38,6 @@ from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
 T = TypeVar("T")
-_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
-_GROUPS_OF_OTHERS = (
-    (resources.PLUGINS_POD_GROUPS, queues.PluginsPodGroup),
-    (resources.NATIVE_POD_GROUPS, queues.NativePodGroup),
-    (resources.ALPHA_POD_GROUPS, queues.AlphaPodGroup),
-)
 _POLICY = (
     "scheduler_names",
     "volcano_jobs",
@@ -240,8 +234,8 @@ class LiveCluster:
             (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
-            *((resource, kind, intake.set_group) for resource, kind in _GROUPS_OF_OTHERS),
-            *((resource, cluster.Workload, intake.set_owner) for resource in _OWNERS),
+            *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
+            *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS),
         )
         for resource, kind, put in needed:
             for obj in self._place.reader.list(resource, "", kind):

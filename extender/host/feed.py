@@ -13,9 +13,9 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
 from extender.api.workloads.table import WORKLOADS
+from extender.controllers.objects import GROUP_KINDS
 from extender.controllers.provisioning import MANAGED_BY
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.records import Origin
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
 from extender.host.controllers import Controllers, VolcanoJobControllers
 from extender.host.sinks import Sinks
@@ -37,13 +37,6 @@ _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 _REFUSED = 60.0  # seconds without accepted credentials; open watches go on for up to ten minutes
-
-_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
-_GROUPS_OF_OTHERS = (
-    (resources.PLUGINS_POD_GROUPS, queues.PluginsPodGroup, Origin.PLUGINS),
-    (resources.NATIVE_POD_GROUPS, queues.NativePodGroup, Origin.NATIVE),
-    (resources.ALPHA_POD_GROUPS, queues.AlphaPodGroup, Origin.ALPHA),
-)
 
 
 class OptionalWatches:
@@ -171,9 +164,10 @@ class Feed:
             for name, (resource, type_) in resources.QUOTAS.items()
             if name in quota_sources
         }
-        for resource, kind, origin in _GROUPS_OF_OTHERS:
-            add(resource, kind, sinks.groups_of_others(origin))
-        for resource in _OWNERS if auto_groups else ():
+        origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
+        for resource, kind in resources.GROUPS_OF_OTHERS:
+            add(resource, kind, sinks.groups_of_others(origins[resource]))
+        for resource in resources.OWNERS if auto_groups else ():
             add(resource, cluster.Workload, sinks.owners)
         controllers.provisioning_is_served = lambda: provisioning.synced
         controllers.quota_is_read = lambda kind: any(

@@ -1,10 +1,12 @@
 """The resources that Muster reads or writes, and their paths."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.objects.queues import AlphaPodGroup, NativePodGroup, PluginsPodGroup
 from extender.api.workloads.shape import RuntimeKind, WorkloadRow
 
 
@@ -72,6 +74,12 @@ QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
+OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)  # of pods, of Kubernetes itself
+GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
+    (PLUGINS_POD_GROUPS, PluginsPodGroup),
+    (NATIVE_POD_GROUPS, NativePodGroup),
+    (ALPHA_POD_GROUPS, AlphaPodGroup),
+)
 SERVICES = Resource("/api/v1", "services")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")
