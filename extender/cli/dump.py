@@ -8,7 +8,8 @@ import urllib.request
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _LARGEST = 2**30  # bytes of JSON: some millions of pods
 _PATIENCE = 60.0  # seconds; it is made in a few
 _GZIP = b"\x1f\x8b"
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @click.command()
@@ -45,13 +47,14 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
     It is JSON, compressed if FILE ends in .gz, and has the names and labels of the whole cluster, but no
     secret and no environment. It is read from the debug port: kubectl port-forward makes that reachable.
     """
-    packed = _fetched(debug_address)
+    raw = _fetched(debug_address)
     if anonymous:
-        packed = gzip.compress(_renamed(gzip.decompress(packed)))
-    raw = packed if file.suffix == ".gz" else gzip.decompress(packed)
+        raw = _renamed(raw)
     if str(file) == "-":
         sys.stdout.buffer.write(raw)
         return
+    if file.suffix == ".gz":
+        raw = gzip.compress(raw, compresslevel=1)
     try:
         file.write_bytes(raw)
     except OSError as fault:
@@ -60,7 +63,7 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
 
 
 def _fetched(address: Address) -> bytes:
-    """Compressed, as the debug port sends it."""
+    """The JSON, which the debug port sends compressed."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"http://{address}/debug/dump", timeout=_PATIENCE) as answer:
@@ -72,9 +75,10 @@ def _fetched(address: Address) -> bytes:
         why = getattr(fault, "reason", fault)
         help_ = "kubectl -n kube-muster port-forward deployment/muster 8283 makes it reachable"
         raise click.ClickException(f"no debug port at {address}: {why}\n{help_}") from fault
-    if not found.startswith(_GZIP):
-        raise click.ClickException(f"what answers at {address} is not Muster's debug port")
-    return found
+    with suppress(*_DAMAGED):
+        if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
+            return raw
+    raise click.ClickException(f"what answers at {address} is not Muster's debug port")
 
 
 def _renamed(raw: bytes) -> bytes:
@@ -171,7 +175,7 @@ def read(file: Path) -> "Dump":
             is_packed = opened.peek(2).startswith(_GZIP)
             raw = (gzip.GzipFile(fileobj=opened) if is_packed else opened).read(_LARGEST)
         return read_dump(raw, __version__)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+    except _DAMAGED as fault:
         raise click.UsageError(f"{file}: it was cut off, or is damaged: {fault}") from fault
     except OSError as fault:
         raise click.UsageError(f"{file}: cannot be read: {fault.strerror}") from fault

@@ -157,9 +157,10 @@ def test_a_port_that_has_none_is_named(port: Callable[[Made], str], tmp_path: Pa
     undecided = port(lambda: None)
     said = complaint("dump", file, "--debug-address", undecided, status=1)
     assert said.startswith(f"the debug port {undecided} answered 404")
-    other = port(lambda: b"hello")
-    said = complaint("dump", file, "--debug-address", other, status=1)
-    assert said == f"what answers at {other} is not Muster's debug port\n"
+    for sent in (b"hello", b"", WHOLE[:100], WHOLE[:200] + b"\0" * 50 + WHOLE[250:]):
+        other = port(lambda sent=sent: sent)  # type: ignore[misc]
+        said = complaint("dump", file, "--debug-address", other, status=1)
+        assert said == f"what answers at {other} is not Muster's debug port\n"
     assert not file.exists()
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 
