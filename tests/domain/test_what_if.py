@@ -240,6 +240,7 @@ def test_the_snapshot_stays_as_it_is() -> None:
         ("delete=runs", "allowed is delete=KIND/[NAMESPACE/]NAME"),
         ("delete=podgroup/other/runs", "there is no podgroup other/runs"),
         ("delete=job/runs", "there is no job team/runs"),
+        ("delete=node/n", "Muster knows a group of; allowed is delete=KIND/[NAMESPACE/]NAME of a podgroup"),
         ("delete=podgroup/waits", "this is what is asked about"),
     ],
 )
@@ -259,3 +260,11 @@ def test_without_a_group_all_is_named_in_full(term: str) -> None:
 def test_so_many_terms_are_a_mistake() -> None:
     with pytest.raises(BadTerm, match="21 terms; at most 20"):
         suppositions(["nodes=+1"] * 21)
+
+
+@pytest.mark.parametrize("start", ["nodes=+1:", "delete=podgroup/", "queue.weight=", "priority="])
+def test_a_term_that_is_endless_is_not_said_again_as_a_whole(start: str) -> None:
+    with pytest.raises(BadTerm) as fault:
+        suppose(world(), start + "x" * 100_000 + ":1")
+    assert str(fault.value).startswith(f"'{start}xxx")
+    assert len(str(fault.value)) < 300

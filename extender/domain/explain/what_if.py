@@ -24,7 +24,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 _LARGEST = 2**31 - 1  # of an int32
 _MOST_NODES = 1000
 _MOST_TERMS = 20
-_LONGEST = 200  # letters of a term that are said again
+_LONGEST = 1000  # letters of a term: names of two objects and of a resource have fewer
+_SAID = 200  # letters of one that are said again
 _NAMES = 8  # in one sentence
 _MOST_OTHERS = 20
 
@@ -41,7 +42,7 @@ class Supposition(NamedTuple):
     resource: str = ""  # of `queue.capability.cpu`
 
     def bad(self, why: str) -> BadTerm:
-        return BadTerm(f"{self.text[:_LONGEST]!r}: {why}")
+        return BadTerm(f"{self.text[:_SAID]!r}: {why}")
 
 
 _AMOUNTS = {
@@ -73,6 +74,8 @@ def suppositions(texts: Sequence[str]) -> list[Supposition]:
 def _term(text: str) -> Supposition:
     name, equals, value = text.partition("=")
     field, resource = name, ""
+    if len(text) > _LONGEST:
+        raise Supposition(text, name, "", value).bad(f"{len(text)} letters; at most {_LONGEST} are allowed")
     if name.startswith("queue."):
         _, kind, resource = [*name.split(".", 2), ""][:3]
         field = f"queue.{kind}"
@@ -181,7 +184,8 @@ def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
     ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
     if not (gone or ended):
-        raise term.bad(f"there is no {kind} {full} that Muster knows a group of")
+        known = f"there is no {kind} {full} that Muster knows a group of"
+        raise term.bad(f"{known}; allowed is {ALLOWED['delete']}")
     if about in ended:
         raise term.bad("this is what is asked about")
     return without(snapshot, frozenset(ended), frozenset(gone))
