@@ -14,7 +14,7 @@ from msgspec.structs import fields
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration
-from extender.api.objects.queues import QueueSpec, QueueStatus, WaitingStatus
+from extender.api.objects.queues import Estimate, QueueSpec, QueueStatus, WaitingStatus
 from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import configured, serve
@@ -464,7 +464,9 @@ def test_a_group_has_every_field_of_its_api() -> None:
     assert set(status) == {
         "phase", "conditions", "running", "succeeded", "failed", "waiting",
     }  # fmt: skip
-    assert set(status["waiting"]["properties"]) == set(WaitingStatus.__struct_encode_fields__)
+    waiting = status["waiting"]["properties"]
+    assert set(waiting) == set(WaitingStatus.__struct_encode_fields__)
+    assert set(waiting["estimate"]["properties"]) == set(Estimate.__struct_encode_fields__)
     assert spec["minMember"]["minimum"] == 0
     assert status["phase"]["enum"] == ["Pending", "Inqueue", "Running", "Unknown", "Completed"]
 

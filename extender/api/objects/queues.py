@@ -258,6 +258,15 @@ class Raise(Wire, frozen=True):
     amount: str = ""
 
 
+class Estimate(Wire, frozen=True):
+    """When a PodGroup is expected to start: two moments and how they were found, or why nobody knows."""
+
+    at_p50: str | None = None  # in half of the futures it has started by then
+    at_p90: str | None = None  # in nine of ten
+    method: str = ""  # which ends it hangs on: Declared, or Learnt where any is by how others ran
+    unknown_because: str = ""  # a sentence that names what has no known end
+
+
 class WaitingStatus(Wire, frozen=True):
     """How a PodGroup waits, or further members of it do; what `condition` Scheduled says in words."""
 
@@ -267,6 +276,7 @@ class WaitingStatus(Wire, frozen=True):
     holders: list[GroupHolder] = []  # the largest first
     remedy: str = ""  # the smallest change that would start it, as a sentence
     capability: list[Raise] = []  # what of it queues would have to allow
+    estimate: Estimate | None = None  # None: not worked out yet
 
 
 class PodGroupStatus(Wire, frozen=True):
