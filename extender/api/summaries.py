@@ -1,0 +1,203 @@
+"""What people and programs are shown of a cluster: one set of views, whoever shows them. They are filled from
+objects of the API alone, or from a running Muster, and are the same JSON in both cases.
+
+Amounts are numbers in the unit of their resource: cores, bytes, pieces. Moments are RFC 3339, and empty
+where they are not known.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from extender.api.objects.base import Wire
+
+VERSION = "muster.summary/v1"  # of the JSON; a field that goes or changes its meaning is a new one
+
+Amounts = Mapping[str, float]
+
+
+class Summary(Wire, frozen=True, omit_defaults=False):
+    """Base of all views: every field is always there."""
+
+
+class ShareSummary(Summary, frozen=True):
+    """What a queue, with those below it, has of one resource, on the nodes of a flavor or on all."""
+
+    resource: str
+    flavor: str = ""  # empty: on all nodes
+    allocated: float = 0.0
+    deserved: float = 0.0
+    guarantee: float = 0.0
+    ceiling: float | None = None  # None: no limit
+    borrowed: float = 0.0  # what it holds above what it deserves
+    lent: float = 0.0  # what it deserves and does not hold, while others hold more than they deserve
+
+
+class QueueSummary(Summary, frozen=True):
+    name: str
+    parent: str = ""  # empty for root
+    depth: int = 0  # below root
+    state: str = ""  # Open, Closing, Closed or Unknown
+    stop_policy: str = ""  # Hold, HoldAndDrain; empty: it admits groups
+    weight: int = 1
+    share: float | None = None  # the part of its deserved amounts that it holds; None: not known
+    shares: Sequence[ShareSummary] = ()
+    waiting: int = 0  # groups in it and below it, as its status counts them
+    starting: int = 0
+    running: int = 0
+    fault: str = ""  # what is wrong with it; empty: nothing
+
+
+class EstimateSummary(Summary, frozen=True):
+    """When a group is expected to start. Without `p50` it is not known, and `unknown_because` says why."""
+
+    p50: str = ""
+    p90: str = ""
+    method: str = ""
+    unknown_because: str = ""
+
+
+class HolderSummary(Summary, frozen=True):
+    """What stands in the way of a group: a group, or a pod of others."""
+
+    kind: str = "PodGroup"
+    namespace: str = ""
+    name: str = ""
+    queue: str = ""
+    pods: int = 0
+    holds: Mapping[str, str] = {}  # quantities of what the group lacks
+    overdue: str = ""  # since when its pods should have gone; empty: none is late
+
+    @property
+    def spoken_name(self) -> str:
+        """`podgroup/team/train`."""
+        return f"{self.kind.lower()}/{self.namespace}/{self.name}"
+
+
+class WaitSummary(Summary, frozen=True):
+    """How a group waits, or further members of it do."""
+
+    reason: str  # a code of the closed list
+    sentence: str  # what that means
+    detail: str = ""  # the numbers
+    since: str = ""
+    position: int = 0  # from 1; 0: not in line
+    line: int = 0  # how many wait in its queue
+    ahead: Sequence[str] = ()  # the first in line in front of it, by `namespace/name`
+    holders: Sequence[HolderSummary] = ()  # the largest first
+    more_holders: int = 0
+    remedy: str = ""  # the smallest change that would start it, as a sentence
+    estimate: EstimateSummary | None = None
+
+
+class GroupSummary(Summary, frozen=True):
+    namespace: str
+    name: str
+    called: str = ""  # `pytorchjob/train` where it stands for one, else its name
+    queue: str = ""
+    user: str = ""  # who submitted it; empty: not known
+    priority: int = 0
+    verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: Muster has not looked at it
+    needed: int = 0  # the members that it needs to start
+    members: int = 0  # those that are there
+    placed: int = 0  # those of them on nodes
+    failed: int = 0
+    succeeded: int = 0
+    asks: Amounts = {}  # what members without a node ask for
+    holds: Amounts = {}
+    created: str = ""
+    started: str = ""  # when it stood whole, or its first member began to run
+    wait: WaitSummary | None = None  # None: nothing of it waits
+    held: bool = False  # its owner keeps it back
+    is_job: bool = False  # it stands for a job, whose pods it is
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class MemberSummary(Summary, frozen=True):
+    pod: str
+    phase: str = ""
+    node: str = ""  # where it is, or is going to; empty: nowhere
+    stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty: it has no claim
+    says: str = ""  # what the scheduler or its container said last; empty: nothing
+
+
+class ShortfallSummary(Summary, frozen=True):
+    """Of one resource: what a group asks for, and what the nodes that suit it have free now."""
+
+    resource: str
+    asked: float
+    free: float
+
+
+class EventSummary(Summary, frozen=True):
+    at: str
+    reason: str
+    message: str
+    warning: bool = False
+    times: int = 1
+
+
+class CommandSummary(Summary, frozen=True):
+    """`purpose`: an infinitive without `to`. `allowed`: the caller has the right that it takes."""
+
+    purpose: str
+    line: str
+    allowed: bool = True
+
+
+class GroupDetails(Summary, frozen=True):
+    """All about one group."""
+
+    group: GroupSummary
+    members: Sequence[MemberSummary] = ()
+    shortfall: Sequence[ShortfallSummary] = ()
+    timeline: Sequence[EventSummary] = ()  # the oldest first
+    commands: Sequence[CommandSummary] = ()
+    notes: Sequence[str] = ()
+
+
+class NodeSummary(Summary, frozen=True):
+    """What stands on a node, is claimed and is reserved of each resource."""
+
+    name: str
+    allocatable: Amounts = {}
+    used: Amounts = {}  # by pods on it, of anybody
+    claimed: Amounts = {}  # by members on their way to it
+    reserved_for: str = ""  # a group, by `namespace/name`
+    groups: Sequence[str] = ()  # those with members on it or on their way, by `namespace/name`; bounded
+    flavors: Sequence[str] = ()
+    taken: bool = True  # new pods may come
+
+
+class ReservationSummary(Summary, frozen=True):
+    group: str  # `namespace/name`
+    queue: str
+    nodes: Sequence[str] = ()
+    asks: Amounts = {}
+
+
+class DecisionSummary(Summary, frozen=True):
+    """A change of what is decided on a group."""
+
+    at: str
+    group: str
+    verdict: str
+    reason: str = ""
+    detail: str = ""
+
+
+class Overview(Summary, frozen=True):
+    """The whole of what its maker may see, at one moment. Never changed; another version is another one."""
+
+    version: str  # equal for equal views, from one maker
+    at: str
+    by: str = "objects"  # of the API; or `muster`, which knows more
+    silent_since: str = ""  # since when Muster has not decided anything; empty: it is at work
+    queues: Sequence[QueueSummary] = ()  # each below its parent, in the order of a tree
+    groups: Sequence[GroupSummary] = ()  # by namespace and name
+    nodes: Sequence[NodeSummary] = ()  # by name
+    reservations: Sequence[ReservationSummary] = ()
+    decisions: Sequence[DecisionSummary] = ()  # the latest first
+    notes: Sequence[str] = ()  # what could not be read, for people
+    api_version: str = VERSION

@@ -1,0 +1,34 @@
+"""What the dashboard shows, where it comes from, and who looks at it."""
+
+from typing import Any, Protocol
+
+from extender.api.summaries import GroupDetails, Overview
+
+
+class Unsure(Exception):
+    """Whether a viewer has a right cannot be found out now; says why."""
+
+
+class Viewer(Protocol):
+    """Whoever looks, with rights of their own. What takes a question to the API server is remembered for
+    seconds."""
+
+    @property
+    def name(self) -> str:
+        """By which the API server knows them; empty where that is not known."""
+
+    def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """Whether the API server grants it; an empty namespace means all. Raises Unsure."""
+
+    def patch(self, resource: str, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""
+
+
+class Source(Protocol):
+    """Called by threads of the dashboard's port; both keep what they made while nothing changes."""
+
+    def overview(self) -> Overview:
+        """Everything. What of it a viewer may see is for the dashboard to say."""
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        """None where there is no such group."""
