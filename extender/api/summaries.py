@@ -28,7 +28,7 @@ class ShareSummary(Summary, frozen=True):
     guarantee: float = 0.0
     ceiling: float | None = None  # None: no limit
     borrowed: float = 0.0  # what it holds above what it deserves
-    lent: float = 0.0  # what it deserves and does not hold, while others hold more than they deserve
+    lent: float = 0.0  # what it was given by its spec and does not ask for, so that others may use it
 
 
 class QueueSummary(Summary, frozen=True):

@@ -1,0 +1,437 @@
+"""The read model of a running Muster: made of the newest decisions and of what they were made on, so that no
+line of it disagrees with another. What has not changed is not made again.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf, isinf
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.api.summaries import (
+    CommandSummary,
+    DecisionSummary,
+    EventSummary,
+    GroupDetails,
+    GroupSummary,
+    HolderSummary,
+    MemberSummary,
+    NodeSummary,
+    Overview,
+    QueueSummary,
+    ReservationSummary,
+    ShareSummary,
+    ShortfallSummary,
+    WaitSummary,
+)
+from extender.dashboard.source import Viewer
+from extender.domain.explain.explain import explain_group
+from extender.domain.explain.holders import Holder
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import CPU, PODS, add, largest, on_all_nodes, quantities, total
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.tree import QueueView
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.decisions import (
+    Decisions,
+    FlavorShare,
+    GroupDecision,
+    QueueDecision,
+    message_of,
+)
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
+from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
+
+_MOST_GROUPS = 16  # that are named on one node
+
+
+class _Presence(NamedTuple):
+    """What members of a group on their way to a node ask for; nothing where all are on it."""
+
+    pinned: dict[str, int]
+    planned: dict[str, int]
+
+
+_Places = Mapping[str, _Presence]  # by node
+
+
+def amounts(found: Mapping[str, float]) -> dict[str, float]:
+    """In cores, bytes and pieces, without pods."""
+    return {name: n / 1000 if name == CPU else float(n) for name, n in found.items() if n and name != PODS}
+
+
+class DecidedOverviews:
+    """`overview` costs a look at each group, and work for those that changed. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._last = Overview("0", "", "muster")
+        self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, int, GroupSummary]] = {}
+        self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
+        self._nodes = _Nodes()
+
+    def overview(self, decisions: Decisions, log: Sequence[DecisionSummary] = ()) -> Overview:
+        """`log`: the latest changes, the newest first. Empty while nothing is decided."""
+        if (memory := notes_of(decisions)) is None:
+            return self._last
+        snapshot = memory.snapshot
+        made = Overview(
+            version=self._last.version,
+            at=self._last.at,
+            by="muster",
+            queues=self._summed_up(snapshot, decisions),
+            groups=self._grouped(snapshot, decisions),
+            nodes=self._nodes.summaries(snapshot, decisions),
+            reservations=[
+                ReservationSummary(key, made.queue, kept.node_names, amounts(kept.asks))
+                for key, made in decisions.groups.items()
+                if (kept := made.reservation) is not None
+            ],
+            decisions=log,
+        )
+        if made != self._last:
+            self._version += 1
+            self._last = replace(made, version=str(self._version), at=snapshot.timestamp(snapshot.now))
+        return self._last
+
+    # ---- queues
+
+    def _summed_up(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
+        known, found = self._queues, {}
+        for name, depth in _as_tree(decisions.queues):
+            view, made = snapshot.queues.get(name), decisions.queues[name]
+            before = known.get(name)
+            if before is None or before[0] is not view or before[1] != made or before[2].depth != depth:
+                before = (view, made, _queue_summary(view, made, depth))
+            found[name] = before
+        self._queues = found
+        return [summary for _, _, summary in found.values()]
+
+    # ---- groups
+
+    def _grouped(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupSummary]:
+        known, found = self._groups, {}
+        for key in sorted(decisions.groups):
+            made, view = decisions.groups[key], snapshot.groups.get(key)
+            if view is None:
+                continue
+            queue = decisions.queues.get(made.queue)
+            line = queue.waiting if queue and made.position else 0
+            before = known.get(key)
+            if before is None or before[0] is not view or before[1] is not made or before[2] != line:
+                before = (view, made, line, _group_summary(view, made, line))
+            found[key] = before
+        self._groups = found
+        return [summary for _, _, _, summary in found.values()]
+
+    def details(
+        self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
+    ) -> GroupDetails | None:
+        """`log`: what was decided on this group, the newest first. Who stands in its way is found out now."""
+        memory, made = notes_of(decisions), decisions.groups.get(key)
+        view = memory.snapshot.groups.get(key) if memory else None
+        if memory is None or made is None or view is None:
+            return None
+        snapshot, why = memory.snapshot, explain_group(decisions, key)
+        summary = _group_summary(view, made, why.waiting if why else 0)
+        if summary.wait is not None and why is not None:
+            wait = replace(
+                summary.wait,
+                ahead=why.ahead,
+                holders=[_holder_summary(it) for it in why.holders],
+                more_holders=why.more_holders,
+                remedy=why.outlook,
+            )
+            summary = replace(summary, wait=wait)
+        namespace, _, name = key.partition("/")
+        line = f"kubectl muster why -n {namespace} podgroup/{name}"
+        return GroupDetails(
+            summary,
+            [*_members(view, made)],
+            [*_shortfall(snapshot, view)] if summary.wait else [],
+            [*_course(view, log)],
+            [CommandSummary("see the same on the command line", line)],
+        )
+
+
+class DecidedSource:
+    """A Source of the newest `decisions`. `log`: the latest changes, the newest first. All who look share one
+    overview, which is made at most once in `pace` seconds."""
+
+    def __init__(
+        self,
+        decisions: Callable[[], Decisions],
+        log: Callable[[], Sequence[DecisionSummary]],
+        pace: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._decisions, self._log = decisions, log
+        self._pace, self._clock = pace, clock
+        self._overviews = DecidedOverviews()
+        self._made, self._at = Overview("0", "", "muster"), -inf
+        self._of: Decisions | None = None
+        self._lock = Lock()
+
+    def overview(self) -> Overview:
+        with self._lock:
+            decisions = self._decisions()
+            if decisions is not self._of and self._clock() - self._at >= self._pace:
+                self._made = self._overviews.overview(decisions, self._log())
+                self._of, self._at = decisions, self._clock()
+            return self._made
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        """Members only for who may list pods."""
+        key = GroupKey(f"{namespace}/{name}")
+        log = [each for each in self._log() if each.group == key]
+        found = self._overviews.details(self._decisions(), key, log)
+        if found is None or viewer.may("list", "", "pods", namespace):
+            return found
+        return replace(found, members=[], notes=["Members are not shown: you may not list pods there."])
+
+
+# ---- queues
+
+
+def _as_tree(queues: Mapping[str, QueueDecision]) -> Iterator[tuple[str, int]]:
+    """Each below its parent, by name; and how deep it is."""
+    below: dict[str, list[str]] = {}
+    for name, made in sorted(queues.items()):
+        below.setdefault(made.parent if made.parent in queues else "", []).append(name)
+    left, seen = [(name, 0) for name in reversed(below.get("", ()))], set[str]()
+    while left:
+        name, depth = left.pop()
+        if name not in seen:
+            seen.add(name)
+            yield name, depth
+            left += [(child, depth + 1) for child in reversed(below.get(name, ()))]
+
+
+def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> QueueSummary:
+    record = view.record if view else QueueRecord(made.name)
+    due = largest(record.deserved or {}, record.guarantee)
+    shares = [*_shares("", made, record.guarantee, made.ceiling, due)]
+    for flavor, share in sorted(made.flavors.items()):
+        shares += _shares(flavor, share, {}, {}, {})
+    return QueueSummary(
+        made.name,
+        made.parent,
+        depth,
+        str(made.state),
+        record.stop_policy,
+        made.weight,
+        round(made.share, 3),
+        shares,
+        made.counts.get("pending", 0),
+        made.counts.get("inqueue", 0),
+        made.counts.get("running", 0),
+        made.fault or (view.fault if view else ""),
+    )
+
+
+def _shares(
+    flavor: str,
+    share: FlavorShare | QueueDecision,
+    guarantee: Mapping[str, int],
+    ceiling: Mapping[str, float],
+    due: Mapping[str, int],
+) -> Iterator[ShareSummary]:
+    """`due`: what a queue deserves as it is written, also while it asks for less."""
+    limits = {name: n for name, n in on_all_nodes(ceiling).items() if not isinf(n)}
+    tables = (share.allocated, share.deserved, share.borrowed, guarantee, limits, due)
+    allocated, deserved, borrowed, guaranteed, most, nominal = (amounts(on_all_nodes(it)) for it in tables)
+    for name in sorted({*allocated, *deserved, *guaranteed, *most, *nominal}):
+        held, own = allocated.get(name, 0.0), deserved.get(name, 0.0)
+        yield ShareSummary(
+            name,
+            flavor,
+            held,
+            own,
+            guaranteed.get(name, 0.0),
+            most.get(name, 0.0) if name in limits else None,
+            borrowed.get(name, 0.0),
+            max(nominal.get(name, 0.0) - max(own, held), 0.0),
+        )
+
+
+# ---- groups
+
+
+def _group_summary(view: GroupView, made: GroupDecision, line: int) -> GroupSummary:
+    namespace, _, name = view.key.partition("/")
+    wait = None
+    if (reason := made.reason) is not None:
+        meaning = f"{reason.meaning[0].upper()}{reason.meaning[1:]}."
+        detail = message_of(replace(made, position=0))
+        wait = WaitSummary(reason, meaning, detail, position=made.position, line=line)
+    return GroupSummary(
+        namespace,
+        name,
+        view.spec.stands_for or name,
+        made.queue,
+        view.spec.submitter,
+        view.priority,
+        made.verdict,
+        view.min_member,
+        len(view.placed) + len(view.pinned) + len(view.waiting) + view.held_back,
+        len(view.placed),
+        view.failed,
+        view.succeeded,
+        amounts(view.pending),
+        amounts(view.allocated),
+        view.created,
+        view.running_since,
+        wait,
+        view.spec.held,
+        view.job.managed,
+    )
+
+
+def _holder_summary(holder: Holder) -> HolderSummary:
+    namespace, _, name = holder.name.partition("/")
+    kind = "PodGroup" if holder.group else "Pod"
+    held = quantities(holder.amounts)
+    return HolderSummary(kind, namespace, name, holder.queue, holder.pods, held, holder.overdue)
+
+
+def _members(view: GroupView, made: GroupDecision) -> Iterator[MemberSummary]:
+    """Those on nodes first; pods that a job has yet to make are not named."""
+
+    def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
+        return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
+
+    for pod in view.placed:
+        yield shown(pod, pod.node, "Bound")
+    for pod in view.departing:
+        yield shown(pod, pod.node, "Leaving")
+    for pod, node in view.pinned:
+        yield shown(pod, node, "Claimed")
+    for pod in view.waiting:
+        node = made.plan.get(pod.uid, "")
+        if not pod.to_be:
+            yield shown(pod, node, "Planned" if node else "")
+
+
+def _shortfall(snapshot: Snapshot, view: GroupView) -> Iterator[ShortfallSummary]:
+    lacking = missing(view)
+    masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
+    suits = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
+    free = np.maximum(snapshot.room[suits], 0).sum(axis=0).tolist()
+    left = amounts(dict(zip(snapshot.dimensions, free, strict=True)))
+    for name, asked in sorted(amounts(lacking.requests).items()):
+        yield ShortfallSummary(name, asked, left.get(name, 0.0))
+
+
+def _course(view: GroupView, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
+    """From its creation on, as far as that is known."""
+    yield EventSummary(view.created, "Created", "it was created")
+    for each in reversed(log):
+        text = ": ".join(filter(None, (each.reason, each.detail))) or each.verdict
+        yield EventSummary(each.at, each.verdict, text, warning=False)
+
+
+# ---- nodes
+
+
+class _Nodes:
+    def __init__(self) -> None:
+        self._table = NodeTable()
+        self._rows: tuple[AmountRows, AmountRows] | None = None
+        self._places: dict[GroupKey, tuple[GroupView, GroupDecision, _Places]] = {}
+        self._on: dict[str, dict[GroupKey, None]] = {}  # by node the groups there, or on their way
+        self._kept: dict[str, GroupKey] = {}  # by node for whom it is reserved
+        self._known: dict[str, NodeSummary] = {}
+
+    def summaries(self, snapshot: Snapshot, decisions: Decisions) -> list[NodeSummary]:
+        changed = self._follow(snapshot, decisions) | self._changed(snapshot)
+        table, named = snapshot.nodes, []
+        for node in table.nodes:
+            if node is None:
+                continue
+            if node.name in changed or node.name not in self._known:
+                self._known[node.name] = self._summary(snapshot, node)
+            named.append(node.name)
+        for gone in self._known.keys() - set(named):
+            del self._known[gone]
+        return [self._known[name] for name in sorted(named)]
+
+    def _changed(self, snapshot: Snapshot) -> set[str]:
+        """Nodes of which the amounts or what they are differs from last time."""
+        table, rows, before = snapshot.nodes, (snapshot.room, snapshot.allocatable), self._rows
+        was, self._table, self._rows = self._table, table, rows
+        if before is None or before[0].shape != rows[0].shape or len(was.nodes) != len(table.nodes):
+            return {node.name for node in table.nodes if node}
+        differs = (before[0] != rows[0]).any(axis=1) | (before[1] != rows[1]).any(axis=1)
+        names = {node.name for node in (table.nodes[row] for row in np.flatnonzero(differs)) if node}
+        if was is not table:
+            pairs = zip(was.nodes, table.nodes, strict=True)
+            names |= {now.name for old, now in pairs if now is not None and now is not old}
+        return names
+
+    def _follow(self, snapshot: Snapshot, decisions: Decisions) -> set[str]:
+        """Brings up to date which groups are where; the nodes of which that changes."""
+        changed: set[str] = set()
+        known, found = self._places, dict[GroupKey, tuple[GroupView, GroupDecision, _Places]]()
+        for key, made in decisions.groups.items():
+            if (view := snapshot.groups.get(key)) is None:
+                continue
+            before = known.pop(key, None)
+            if before is None or before[0] is not view or before[1] is not made:
+                places: _Places = _places(view, made)
+                if before is None or before[2] != places:
+                    self._move(key, before[2] if before else {}, places, changed)
+                before = (view, made, places)
+            found[key] = before
+        for key, (_, _, places) in known.items():
+            self._move(key, places, {}, changed)
+        self._places = found
+        kept = {node: key for key, made in decisions.groups.items() if made.reservation
+                for node in made.reservation.node_names}  # fmt: skip
+        changed |= {node for node, _ in kept.items() ^ self._kept.items()}
+        self._kept = kept
+        return changed
+
+    def _move(self, key: GroupKey, before: _Places, now: _Places, changed: set[str]) -> None:
+        for node in before.keys() - now.keys():
+            if (there := self._on.get(node)) is not None:
+                there.pop(key, None)
+                if not there:
+                    del self._on[node]
+        for node in now:
+            self._on.setdefault(node, {})[key] = None
+        changed.update(before, now)
+
+    def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
+        row = snapshot.nodes.row[node.name]
+        offers, room = (dict(zip(snapshot.dimensions, it[row].tolist(), strict=True)) for it in
+                        (snapshot.allocatable, snapshot.room))  # fmt: skip
+        there = self._on.get(node.name, {})
+        coming = [self._places[key][2][node.name] for key in there]
+        pinned = total(it.pinned for it in coming)
+        claimed = total((pinned, *(it.planned for it in coming)))
+        used = {name: max(n - room[name] - pinned.get(name, 0), 0) for name, n in offers.items()}
+        return NodeSummary(
+            node.name,
+            amounts(offers),
+            amounts(used),
+            amounts(claimed),
+            self._kept.get(node.name, ""),
+            sorted(there)[:_MOST_GROUPS],
+            taken=not any(taint.key == "node.kubernetes.io/unschedulable" for taint in node.taints),
+        )
+
+
+def _places(view: GroupView, made: GroupDecision) -> dict[str, _Presence]:
+    there = (pod.node for pod in (*view.placed, *view.departing) if pod.holds_room)
+    places = {node: _Presence({}, {}) for node in there}
+    for pod, node in view.pinned:
+        add(places.setdefault(node, _Presence({}, {})).pinned, pod.shape.requests)
+    for pod in view.waiting:
+        if node := made.plan.get(pod.uid, ""):
+            add(places.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
+    return places

@@ -1,0 +1,129 @@
+"""The read model of a running Muster says what was decided, and what has not changed is not made again."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis.stateful import invariant
+from msgspec.structs import replace
+
+from extender.api.summaries import GroupSummary, NodeSummary, Overview, QueueSummary
+from extender.dashboard.decided import DecidedOverviews, DecidedSource
+from tests.domain.builders import node, preemption, queue
+from tests.domain.test_stateful import Events
+from tests.domain.world import World, gang, key
+from tests.property_examples import examples
+
+NEVER = preemption(within_queue="Never", unmanaged="Never")
+
+
+def world(*objects: Any) -> World:
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER, capability={"cpu": "3500m"}))
+    made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
+    return made.add(gang("waits", 2, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
+
+
+def seen(made: World) -> Overview:
+    return DecidedOverviews().overview(made.decisions)
+
+
+def group_of(made: World, name: str) -> GroupSummary:
+    return next(it for it in seen(made).groups if it.name == name)
+
+
+def queue_of(made: World, name: str) -> QueueSummary:
+    return next(it for it in seen(made).queues if it.name == name)
+
+
+def test_a_group_that_runs_and_one_that_waits() -> None:
+    runs, waits = group_of(world(), "runs"), group_of(world(), "waits")
+    assert (runs.verdict, runs.needed, runs.placed, runs.holds, runs.wait) == (
+        "Running",
+        1,
+        1,
+        {"cpu": 3},
+        None,
+    )
+    assert (waits.verdict, waits.members, waits.placed, waits.asks) == ("Waiting", 2, 0, {"cpu": 4})
+    assert waits.wait is not None
+    assert waits.wait.reason == "NeverFits"
+    assert waits.wait.sentence == "The group is too large for this cluster or its queue."
+
+
+def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
+    made = world(queue("below", parent="q"), queue("a"), node("m", cpu="4"))
+    tree = [(it.name, it.depth) for it in seen(made).queues]
+    assert tree == [("a", 0), ("default", 0), ("q", 0), ("below", 1)]
+    [cpu] = [it for it in queue_of(made, "q").shares if it.resource == "cpu"]
+    assert (cpu.allocated, cpu.ceiling, cpu.guarantee, cpu.borrowed) == (3, 3.5, 0, 0)
+    assert cpu.deserved == 3.5
+
+
+def test_what_a_queue_is_given_and_does_not_ask_for_is_lent() -> None:
+    made = World(node("n", cpu="4"), queue("q", deserved={"cpu": "1"}), queue("r", deserved={"cpu": "3"}))
+    made.add(gang("runs", 1, queue="q", cpu="3")).start("runs").settle()
+    [of_q], [of_r] = ([s for s in queue_of(made, name).shares if s.resource == "cpu"] for name in "qr")
+    assert (of_q.deserved, of_q.lent) == (3, 0)
+    assert (of_r.deserved, of_r.lent) == (0, 3)
+
+
+def node_of(made: World, name: str) -> NodeSummary:
+    return next(it for it in seen(made).nodes if it.name == name)
+
+
+def test_a_node_has_what_stands_on_it_and_what_comes() -> None:
+    made = World(node("n", cpu="4"), queue("q"), gang("runs", 1, queue="q", cpu="1")).start("runs")
+    made.add(gang("comes", 2, queue="q", cpu="1", created="2026-01-02")).settle()
+    found = node_of(made, "n")
+    assert (found.allocatable["cpu"], found.used, found.claimed) == (4, {"cpu": 1}, {"cpu": 2})
+    assert found.groups == [key("comes"), key("runs")]
+
+
+def test_details_say_who_holds_what_a_group_lacks() -> None:
+    made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
+    found = DecidedOverviews().details(made.decisions, key("small"))
+    assert found is not None
+    assert found.group.wait is not None
+    assert [it.name for it in found.group.wait.holders] == ["runs"]
+    assert "ends" in found.group.wait.remedy
+    assert [(it.resource, it.asked, it.free) for it in found.shortfall] == [("cpu", 2, 1)]
+    assert [(it.pod, it.stage) for it in found.members] == [("small-0", "")]
+    assert DecidedOverviews().details(made.decisions, key("nothing")) is None
+
+
+def test_what_did_not_change_is_the_same_view() -> None:
+    made, views = world(), DecidedOverviews()
+    before = views.overview(made.decisions)
+    made.settle()
+    assert views.overview(made.decisions) is before
+    made.finish("runs-0").settle()
+    after = views.overview(made.decisions)
+    assert after.version != before.version
+
+
+class Overviews(Events):
+    """Whatever happens, what is kept from before makes no difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.views = DecidedOverviews()
+
+    @invariant()
+    def equals_one_made_from_nothing(self) -> None:
+        decisions = self.world.decisions
+        plain = {"version": "", "at": ""}
+        kept, fresh = self.views.overview(decisions), DecidedOverviews().overview(decisions)
+        assert replace(kept, **plain) == replace(fresh, **plain)
+
+
+Overviews.TestCase.settings = settings(max_examples=examples(8), stateful_step_count=40)
+TestOverviews = Overviews.TestCase
+
+
+def test_all_who_look_share_one_overview_for_a_second() -> None:
+    made, now = world(), [0.0]
+    source = DecidedSource(lambda: made.decisions, list, clock=lambda: now[0])
+    before = source.overview()
+    made.finish("runs-0").settle()
+    assert source.overview() is before
+    now[0] += 1
+    assert source.overview() is not before
