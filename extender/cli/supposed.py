@@ -312,8 +312,8 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
         intake.set_job(job.kind, job.waiting)
     titles = {unit.key: "" for unit in units}
     for each in made.members:
-        meta = replace(each.pod.metadata, creation_timestamp=live.timestamp)
-        live.add(replace(each.pod, metadata=meta))
+        meta = replace(each.pod.metadata, creation_timestamp=timestamp_at(live.begun))
+        live.ledger.pods.set(replace(each.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
             maker = None if group_name(each.pod) else maker_of(each.pod)
@@ -356,28 +356,27 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
         for key, title in titles.items()
     ]
     played = live.play(titles.keys())
-    return [_start_of(live, played, start, titles) for start in now]
+    return [_start_of(played, start, titles) for start in now]
 
 
-def _start_of(
-    live: LiveCluster, played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]
-) -> PlannedStart:
+def _start_of(played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]) -> PlannedStart:
     key = GroupKey(start.group)
-    if (after := played.starts.get(key)) is not None:
-        at = timestamp_at(live.begun + after)
-        return replace(start, start=LATER, after=round(after), at=at, method=METHOD) if after else start
-    decisions = live.ledger.decisions  # on the way, no change is looked for
+    future = played.future
+    if (moment := future.starts.get(key)) is not None:
+        after, at = round(moment - future.begun), future.snapshot.timestamp(moment)
+        return replace(start, start=LATER, after=after, at=at, method=METHOD) if after else start
+    decisions, endless = future.decisions, future.endless  # on the way, no change is looked for
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
-    may_end = why.reason in _FOR_OTHERS and (played.is_cut or bool(played.endless))
-    holders = [it for it in why.holders if may_end and it.group in played.endless]
+    may_end = why.reason in _FOR_OTHERS and (played.is_cut or bool(endless))
+    holders = [it for it in why.holders if may_end and it.group in endless]
     return replace(
         start,
         start=UNKNOWN if may_end else NEVER,
         reason=why.reason,
         detail=why.message,
-        not_before=live.timestamp if may_end and played.is_cut else "",
+        not_before=played.timestamp if may_end and played.is_cut else "",
         endless=[titles.get(it.group, it.called) for it in holders],
         remedy=why.change.sentence if why.change else "",
     )

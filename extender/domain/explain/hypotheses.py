@@ -1,8 +1,5 @@
 """Snapshots as they would be if something were different, and trying them out by decide() itself, so that
-what is promised comes true.
-
-Terms and host ports of pods that would be gone stay counted, so with those less is promised than would come
-true, never more."""
+what is promised comes true."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -14,10 +11,11 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, add, total
+from extender.domain.model.resources import Resources, add, tally, total
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
@@ -32,55 +30,73 @@ _ALONE = 12  # how many are tried one by one before several together
 T = TypeVar("T")
 
 
-def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
-    """`ended`: groups. `gone`: pods on nodes that are not ours."""
-    groups = [snapshot.groups[key] for key in ended]
-    pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
-    others = [pod for uid in gone if (pod := snapshot.others.get(uid)) is not None]
-    queues = dict(snapshot.queues)
-    for group in groups:
-        if (queue := queues.get(group.queue)) is not None:
-            queues[group.queue] = replace(
-                queue,
-                groups=max(queue.groups - 1, 0),
-                allocated=_less(queue.allocated, [group.allocated]),
-                requested=_less(queue.requested, [group.allocated, group.asks]),
-                by_pool=_less_by_pool(queue.by_pool, group.by_pool),
-            )
+def with_views(
+    snapshot: Snapshot, changed: Mapping[GroupKey, GroupView | None], gone: Set[Uid] = frozenset()
+) -> Snapshot:
+    """Groups as they would be, None for one that is gone, and without some pods that are not ours. What
+    queues hold and ask for, and what is free on nodes, follows."""
+    groups, queues = dict(snapshot.groups), dict(snapshot.queues)
+    moved = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
+    for key, now in changed.items():
+        before = groups.pop(key, None)
+        if now is not None:
+            groups[key] = now
+        for view, times in ((before, -1), (now, 1)):
+            if view is None:
+                continue
+            moved += [(pod, node, times) for pod, node in on_nodes(view)]
+            if (queue := queues.get(view.queue)) is not None:
+                queues[view.queue] = _counting(snapshot, queue, view, times)
     return replace(
         snapshot,
-        groups={key: group for key, group in snapshot.groups.items() if key not in ended},
-        others=snapshot.others.with_changes(dict.fromkeys(gone)),
+        groups=groups,
+        others=snapshot.others.with_changes(dict.fromkeys(gone)) if gone else snapshot.others,
         queues=queues,
-        room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
+        room=_room_with(snapshot, moved),
+        occupancy=snapshot.occupancy.with_pods(moved),
     )
+
+
+def _counting(snapshot: Snapshot, queue: QueueView, group: GroupView, times: int) -> QueueView:
+    """With a group that it has not counted, or without (-1)."""
+    asks = {} if queue.record.stop_policy else group.asks
+    allocated, requested = dict(queue.allocated), dict(queue.requested)
+    for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
+        tally(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
+    by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
+    for pool, amounts in group.by_pool.items():
+        tally(by_pool.setdefault(pool, {}), amounts, times)
+    groups = max(queue.groups + times * group.is_in_queue, 0)
+    return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
+
+
+def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
+    """`ended`: groups. `gone`: pods on nodes that are not ours."""
+    return with_views(snapshot, dict.fromkeys(ended), gone)
 
 
 def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     """The same by pods: a group of which some are left goes on with these."""
-    standing = {group.key: on_nodes(group) for group in snapshot.groups.values()}
-    going = {key: [each for each in pods if each[0].uid in gone] for key, pods in standing.items()}
-    whole = {key for key, pods in going.items() if pods and len(pods) == len(standing[key])}
-    left = without(snapshot, whole, {uid for uid in gone if uid in snapshot.others})
-    for key, pods in going.items():
-        if not pods or key in whole:
-            continue
-        group, given = snapshot.groups[key], total(pod.shape.requests for pod, _ in pods)
-        in_pools = snapshot.in_pools(pods)
-        rest = replace(
-            group,
-            placed=tuple(pod for pod in group.placed if pod.uid not in gone),
-            departing=tuple(pod for pod in group.departing if pod.uid not in gone),
-            allocated=_less(group.allocated, [given]),
-            by_pool=_less_by_pool(group.by_pool, in_pools),
-        )
-        queue = left.queues[group.queue]
-        allocated, requested = (_less(held, [given]) for held in (queue.allocated, queue.requested))
-        by_pool = _less_by_pool(queue.by_pool, in_pools)
-        now = replace(queue, allocated=allocated, requested=requested, by_pool=by_pool)
-        queues = {**left.queues, group.queue: now}
-        left = replace(with_group(left, rest), queues=queues, room=_room_with(left, pods))
-    return left
+    changed: dict[GroupKey, GroupView | None] = {}
+    for key, group in snapshot.groups.items():
+        pods = on_nodes(group)
+        going = [each for each in pods if each[0].uid in gone]
+        if going:
+            changed[key] = None if len(going) == len(pods) else _without_members(snapshot, group, going)
+    return with_views(snapshot, changed, {uid for uid in gone if uid in snapshot.others})
+
+
+def _without_members(
+    snapshot: Snapshot, group: GroupView, going: Collection[tuple[PodRecord, str]]
+) -> GroupView:
+    gone = {pod.uid for pod, _ in going}
+    return replace(
+        group,
+        placed=tuple(pod for pod in group.placed if pod.uid not in gone),
+        departing=tuple(pod for pod in group.departing if pod.uid not in gone),
+        allocated=_less(group.allocated, [pod.shape.requests for pod, _ in going]),
+        by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(going)),
+    )
 
 
 def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
@@ -167,13 +183,14 @@ def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) 
     return {pool: _less(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
-def _room_with(snapshot: Snapshot, pods: Collection[tuple[PodRecord, str]]) -> AmountRows:
+def _room_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
+    """With pods on nodes, or without (-1)."""
     room, column = snapshot.room.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
-    for pod, node in pods:
+    for pod, node, times in pods:
         row = snapshot.nodes.row.get(node)
         for name, amount in pod.shape.requests.items() if row is not None else ():
             if name in column:
-                room[row, column[name]] += amount
+                room[row, column[name]] -= amount * times
     return room
 
 

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord
-from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_view import Attempt, GroupView, Start
 from extender.domain.snapshot.job_suspension import ComingPods
 from extender.domain.snapshot.jobs import JobRecord
@@ -198,44 +197,9 @@ class Group(msgspec.Struct, eq=False):
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """The history of its starts after a decision, published `now`."""
-        start, places_since = self.start, None
-        rotation = start.rotation if decision.rotation is None else decision.rotation
-        if decision.reason is Reason.WINDOW_FULL:
-            places_since = now if start.places_since is None else start.places_since
-        idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
-        if decision.failed:
-            is_undone = bool(decision.undo) and start.admitted_at is not None and self.job is None
-            return Start(
-                failures=start.failures + 1,
-                undone=self.start_timeouts + 1 if is_undone else start.undone,
-                retry_at=decision.retry_at,
-                failure=decision.failed,
-                admitted=start.admitted and bool(decision.undo),
-                rotation=rotation,
-                claims_since=start.claims_since,
-            )
-        match decision.verdict:
-            case Verdict.STARTING if start.admitted_at is None:
-                return replace(idle, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
-            case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
-                return Start(places_since=places_since)
-            case Verdict.ENDED:
-                return Start()
-            case Verdict.RUNNING:
-                resumes = self.view is not None and self.view.history.resumes
-                return replace(idle, admitted=start.admitted or resumes, places_since=places_since)
-            case Verdict.WAITING if not decision.undo:
-                since = start.claims_since
-                return replace(
-                    idle,
-                    admitted=False,
-                    rotation=rotation,
-                    claims_since=now if since is None and decision.claims_room else since,
-                    places_since=places_since,
-                    reservation=decision.reservation,
-                    reclaim=decision.reclaim,
-                )
-        return start
+        resumes = self.view is not None and self.view.history.resumes
+        undone = None if self.job is not None else self.start_timeouts
+        return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
 
     def note_started(self, pod: PodRecord) -> None:
         """A member runs or has run: a group may stand whole for no longer than between two decisions."""

@@ -68,12 +68,8 @@ class RunTimes:
         that have run for the longest time are expected to run the longest."""
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now
-            expected = self.of(group)
-            if expected is None:
-                self._ends[group.key] = RunEnd(now + max(now - since, _YOUNG), is_known=False)
-            else:
-                until = since + _outrun(now - since, max(expected, _SHORTEST))
-                self._ends[group.key] = RunEnd(until, is_known=True)
+            end = expected_end(self.of(group), since, now)
+            self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
     def _since(self, group: GroupView) -> float:
@@ -90,6 +86,13 @@ class RunTimes:
                 stretch = _outrun(self._snapshot.now - self._since(group), declared) / declared
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
+
+
+def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
+    """Of what has run `since` then and is expected to need so many seconds; None: nobody knows."""
+    if seconds is None:
+        return RunEnd(inf, is_known=False)
+    return RunEnd(since + _outrun(now - since, max(seconds, _SHORTEST)), is_known=True)
 
 
 def _outrun(ran: float, expected: float) -> float:

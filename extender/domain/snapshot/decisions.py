@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueUsage
 from extender.domain.model.evictions import Eviction, Reclaim
@@ -12,7 +13,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.queues.tree import Orphan
-from extender.domain.snapshot.group_view import Reservation
+from extender.domain.snapshot.group_view import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
 NOT_WORKED_OUT = Life()  # until all is decided
@@ -108,6 +109,50 @@ class Decisions(msgspec.Struct, frozen=True):
         if self.serial == seen.serial + 1:
             return self.turned
         return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
+
+
+def start_after(
+    start: Start, decision: GroupDecision, now: float, stood_whole: bool, resumes: bool, undone: int | None
+) -> Start:
+    """The history of a group's starts after a decision, published `now`. `undone`: how many starts in a row
+    count as undone before it; None: those of its job are counted elsewhere."""
+    rotation = start.rotation if decision.rotation is None else decision.rotation
+    places_since = None
+    if decision.reason is Reason.WINDOW_FULL:
+        places_since = now if start.places_since is None else start.places_since
+    idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
+    if decision.failed:
+        is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
+        return Start(
+            failures=start.failures + 1,
+            undone=(undone or 0) + 1 if is_undone else start.undone,
+            retry_at=decision.retry_at,
+            failure=decision.failed,
+            admitted=start.admitted and bool(decision.undo),
+            rotation=rotation,
+            claims_since=start.claims_since,
+        )
+    match decision.verdict:
+        case Verdict.STARTING if start.admitted_at is None:
+            return replace(idle, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
+        case Verdict.RUNNING if stood_whole and not decision.retry_at:
+            return Start(places_since=places_since)
+        case Verdict.ENDED:
+            return Start()
+        case Verdict.RUNNING:
+            return replace(idle, admitted=start.admitted or resumes, places_since=places_since)
+        case Verdict.WAITING if not decision.undo:
+            since = start.claims_since
+            return replace(
+                idle,
+                admitted=False,
+                rotation=rotation,
+                claims_since=now if since is None and decision.claims_room else since,
+                places_since=places_since,
+                reservation=decision.reservation,
+                reclaim=decision.reclaim,
+            )
+    return start
 
 
 # ---- What conditions, events and the log say of a group, so that all of them say the same.

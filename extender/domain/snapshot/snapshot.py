@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from math import inf
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from extender.api.units import timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources
+from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
@@ -120,6 +121,42 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     def is_alike(self, other: "Occupancy") -> bool:
         own = self.ports, self.selected, self.carried
         return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
+
+    def with_pods(self, pods: Iterable[tuple[PodRecord, str, int]]) -> "Occupancy":
+        """With pods on nodes, or without (-1)."""
+        ports, selected, carried = list[_Counted](), list[_Counted](), list[_Counted]()
+        for pod, node, times in pods:
+            rules = pod.shape.constraints
+            ports += [(node, port, times) for port in rules.ports]
+            selecting = self.terms.selecting(pod.namespace, pod.labels) if len(self.terms) else ()
+            selected += [(term, node, times) for term in selecting]
+            carried += [(term, node, times) for term in rules.anti_affinity if term in self.carried]
+        if not (ports or selected or carried):
+            return self
+        return replace(
+            self,
+            ports=_counting(self.ports, ports),
+            selected=_counting(self.selected, selected),
+            carried=_counting(self.carried, carried),
+        )
+
+
+_Counted = tuple[Any, Any, int]
+
+
+def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted]) -> dict[Any, dict[Any, int]]:
+    """Numbers in two levels, of which none is 0, but for outer keys that were there."""
+    found: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
+    copied: set[Any] = set()
+    for outer, inner, times in more:
+        if outer not in copied:
+            copied.add(outer)
+            found[outer] = dict(found.get(outer, {}))
+        tally(found[outer], {inner: 1}, times)
+        if not (found[outer] or outer in counts):
+            del found[outer]
+            copied.discard(outer)
+    return found
 
 
 def moment_of(timestamp: str, epoch: float) -> float:

@@ -1,0 +1,118 @@
+"""A future agrees with itself at every moment, and what ends in it leaves nothing behind."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.domain.explain.future import Future
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import total
+from extender.domain.placement.departures import RunEnd, RunTimes, expected_end
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.builders import apart, node, preemption, queue, stranger
+from tests.domain.world import World, comparable, gang, key, nodes
+from tests.property_examples import examples
+
+_MOST = 500  # rounds
+NEVER = preemption(within_queue="Never", unmanaged="Never")
+
+
+def future_of(world: World) -> Future:
+    snapshot = world.ledger.snapshot()
+    times = RunTimes(snapshot)
+
+    def end_of(group: GroupView, since: float, now: float) -> RunEnd:
+        return expected_end(times.of(group), since, now)
+
+    return Future(snapshot, decide(snapshot), end_of)
+
+
+def played(world: World) -> dict[GroupKey, float]:
+    """By group after how many seconds it starts."""
+    future = future_of(world)
+    for _ in range(_MOST):
+        if not future.step():
+            return {key: at - future.begun for key, at in future.starts.items()}
+    raise AssertionError("no end")
+
+
+def crowd(seed: int) -> World:
+    """Two queues that lend each other what they do not need, and gangs of which some are kept apart."""
+    dice = random.Random(seed)
+    world = World(*nodes("a", "b", "c"), queue("q", weight=3), queue("r", capability={"cpu": "9"}))
+    for number in range(dice.randrange(4, 14)):
+        more: dict[str, Any] = {"cpu": dice.choice(["1", "2", "3"])}
+        if dice.random() < 0.3:
+            more |= {"labels": {"app": "x"}, "affinity": apart(app="x")}
+        if dice.random() < 0.2:
+            more["host_port"] = 80
+        seconds, owner = dice.choice(["60s", "10m", "1h"]), f"rs-{number}"
+        name, size = f"g{number}", dice.choice([1, 1, 2, 3])
+        made = dice.choice(["q", "r"])
+        least = dice.choice([size, 1])
+        world.add(
+            gang(name, size, least, queue=made, run_time=seconds, created="2026-01-01", owner=owner, **more)
+        )
+        if dice.random() < 0.3:
+            world.settle()
+            if len(world.plan(name)) == size:
+                world.start(name)
+    return world.settle()
+
+
+def sums(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """What queues hold, by their groups."""
+    held = {name: [it for it in snapshot.groups.values() if it.queue == name] for name in snapshot.queues}
+    return {name: total(it.allocated for it in groups) for name, groups in held.items()}
+
+
+@settings(max_examples=examples(25))
+@given(st.integers(0, 10**6))
+def test_a_future_agrees_with_itself(seed: int) -> None:
+    world = crowd(seed)
+    future = future_of(world)
+    for _ in range(_MOST):
+        goes_on = future.step()
+        snapshot = future.snapshot
+        assert (snapshot.room >= 0).all()
+        assert {name: dict(it.allocated) for name, it in snapshot.queues.items()} == sums(snapshot)
+        assert comparable(future.decisions) == comparable(decide(snapshot))
+        if not goes_on:
+            break
+    assert not goes_on
+    assert future.starts.keys() >= {key for key, it in world.ledger.snapshot().groups.items() if it.waiting}
+    assert not future.snapshot.groups
+    assert (future.snapshot.room == future.snapshot.allocatable).all()
+    ports, terms = future.snapshot.occupancy.ports, future.snapshot.occupancy
+    assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
+
+
+@pytest.mark.parametrize("more", [{"labels": {"app": "x"}, "affinity": apart(app="x")}, {"host_port": 80}])
+def test_what_kept_others_off_a_node_goes_with_it(more: dict[str, Any]) -> None:
+    world = World(node("n"), queue("q"))
+    world.add(gang("runs", 1, queue="q", run_time="10m", created="2026-01-01", **more)).start("runs")
+    world.add(gang("waits", 1, queue="q", run_time="10m", created="2026-01-02", **more)).settle()
+    assert played(world)[key("waits")] == pytest.approx(600, abs=5)
+
+
+def test_what_nobody_knows_the_end_of_never_ends() -> None:
+    world = World(node("n"), queue("q", preemption=NEVER))
+    world.add(gang("runs", 1, queue="q", cpu="3")).start("runs")
+    world.add(gang("waits", 1, queue="q", cpu="2"), gang("fits", 1, queue="q", cpu="1")).settle()
+    future = future_of(world)
+    while future.step():
+        pass
+    assert future.starts.keys() == {key("fits")}
+    assert future.endless == {key("runs"), key("fits")}
+
+
+def test_pods_that_are_being_deleted_go_when_their_grace_is_over() -> None:
+    world = World(node("n"), queue("q", preemption=NEVER), stranger("old", on="n", cpu="3"))
+    world.mark_deleted("old")
+    world.add(gang("waits", 1, queue="q", cpu="2")).settle()
+    assert played(world) == {key("waits"): pytest.approx(1.0)}
