@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from extender.api.keys import HOLD, START_TIMEOUTS
+from extender.api.changes import OF_GROUP, Patch
 from extender.cli import output as out
 from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
@@ -104,7 +104,7 @@ pg.name, pg.hidden = "pg", True
 @access_flags
 def hold(names: tuple[str, ...], **rest: Any) -> None:
     """Keep groups back: they do not start. Those that run go on, and no further members join them."""
-    _annotate(names, {HOLD: "true"}, "held", **rest)
+    _change(names, OF_GROUP["hold"], "held", **rest)
 
 
 @click.command("resume")
@@ -113,12 +113,10 @@ def hold(names: tuple[str, ...], **rest: Any) -> None:
 @access_flags
 def resume(names: tuple[str, ...], **rest: Any) -> None:
     """Let groups start that were held, or that came too late too often (StartTimedOut)."""
-    _annotate(names, {HOLD: None, START_TIMEOUTS: None}, "resumed", **rest)
+    _change(names, OF_GROUP["resume"], "resumed", **rest)
 
 
-def _annotate(
-    names: tuple[str, ...], annotations: dict[str, str | None], done: str, dry_run: str, **flags: Any
-) -> None:
+def _change(names: tuple[str, ...], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
     """With a dry run by the client, only whether there are such groups."""
     with opened(Flags(**flags)) as place:
         from extender.cli.lookup import fetch
@@ -127,6 +125,5 @@ def _annotate(
         for name in names:
             fetch(place.reader, POD_GROUPS, place.namespace, name, dict)  # says which there are
             if dry_run != out.CLIENT:
-                patch = {"metadata": {"annotations": annotations}}
                 place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == out.SERVER)
             out.show_done(name, done, dry_run, _GROUP)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
+from extender.api.changes import CLOSED, OF_QUEUE, OPEN
 from extender.api.objects.queues import QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
@@ -27,10 +27,9 @@ _WIDE = (
     "RESERVED",
 )
 
-_OPEN, _CLOSED = "Open", "Closed"
-_DONE = {_OPEN: "opened", _CLOSED: "closed"}
-_REACHED = {_OPEN: (_OPEN, ""), _CLOSED: (_CLOSED,)}  # no state written yet counts as Open
-_STATES = {"open": _OPEN, "close": _CLOSED}
+_DONE = {OPEN: "opened", CLOSED: "closed"}
+_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # no state written yet counts as Open
+_STATES = {"open": OPEN, "close": CLOSED}
 _ACTIONS = "open, close, update"
 _wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status shows it.")
 
@@ -125,7 +124,7 @@ def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
 @access_flags
 def open_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take new groups again."""
-    _change_states(names, _OPEN, **rest)
+    _change_states(names, OPEN, **rest)
 
 
 @queue.command("close")
@@ -136,7 +135,7 @@ def open_queues(names: tuple[str, ...], **rest: Any) -> None:
 @access_flags
 def close_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take no new groups. Those that are in them go on; until they have gone it is Closing."""
-    _change_states(names, _CLOSED, **rest)
+    _change_states(names, CLOSED, **rest)
 
 
 def _change_states(
@@ -161,10 +160,10 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     from extender.cli.queue_removal import in_it
     from extender.kube.resources import QUEUES
 
-    if state == _OPEN or dry_run != "none":
+    if state == OPEN or dry_run != "none":
         return _DONE[state]
     found = fetch(place.reader, QUEUES, "", name, ObservedQueue)
-    if found.status.state == _CLOSED:
+    if found.status.state == CLOSED:
         return _DONE[state]
     return ", ".join(filter(None, ("closing", in_it(found).partition(", ")[2])))
 
@@ -176,8 +175,8 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
 @access_flags
 def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
     """Let queues admit nothing new. They still take groups, which wait."""
-    policy, done = (STOP_DRAIN, "draining") if drain else (STOP_HOLD, "held")
-    _stop(names, policy, done, **rest)
+    action, done = ("drain", "draining") if drain else ("hold", "held")
+    _stop(names, action, done, **rest)
 
 
 @queue.command("resume")
@@ -186,13 +185,13 @@ def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
 @access_flags
 def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues admit groups again."""
-    _stop(names, STOP_NONE, "resumed", **rest)
+    _stop(names, "resume", "resumed", **rest)
 
 
-def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags: Any) -> None:
+def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags: Any) -> None:
     with opened(Flags(**flags)) as place:
         for name in names:
-            queue_spec.updated(place, name, {"stopPolicy": policy}, dry_run)
+            queue_spec.updated(place, name, OF_QUEUE[action]["spec"], dry_run)
             out.show_done(name, done, dry_run)
 
 

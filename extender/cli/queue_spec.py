@@ -1,8 +1,5 @@
 """`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make. Only
 what a value alone shows is judged here; the rest is for the API server and Muster's admission.
-
-Volcano's own CRD has no `spec.state`, and the API server drops what it does not know, as its answer shows.
-Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,9 +34,6 @@ _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
 # Read before NAME, whose callback takes it.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
-_ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
-_NO_FIELD = "the cluster's Queue has no spec.state"
-_APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
 
 
 def _named(context: click.Context, given: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
@@ -302,7 +296,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             dry = dry_run == SERVER
             queue = place.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # as new queues are
-                _see_to_state(place, queue, spec.get("state"), dry)
+                place.editor.see_to_state(queue, spec.get("state"), dry)
             _see_to_parent(place, spec)
     show_result(queue, "created", output, dry_run)
 
@@ -334,8 +328,7 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
         result: Json = merged(before, {"spec": spec})
         return result
     dry = dry_run == SERVER
-    changed = place.editor.patch(QUEUES, "", name, {"spec": spec}, dry)
-    _see_to_state(place, changed, spec.get("state"), dry)
+    changed = place.editor.change_queue(name, spec, dry)
     _see_to_parent(place, spec)
     return changed
 
@@ -356,30 +349,3 @@ def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
         if isinstance(fault.__cause__, NotFound):
             waits = "Until it is there, the groups of this queue wait (InvalidSpec)."
             click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)
-
-
-def _see_to_state(place: ClusterAccess, written: Json, wanted: str | None, dry: bool) -> None:
-    """`written`: the queue as the API server answered. Nothing is left to do where it took the state."""
-    from extender.kube.errors import NotFound
-    from extender.kube.resources import COMMANDS
-
-    if wanted is None or written["spec"].get("state") == wanted:
-        return
-    name, action = written["metadata"]["name"], _ACTIONS[wanted]
-    if name == ROOT_QUEUE and wanted == "Closed":
-        message = f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
-        raise click.ClickException(f"{message}\n{_APPLY}")
-    target = {"apiVersion": written["apiVersion"], "kind": "Queue", "name": name}
-    target |= {"uid": written["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
-    command = {
-        "apiVersion": COMMANDS.version,
-        "kind": "Command",
-        "metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]},
-        "action": action,
-        "target": target,
-    }
-    try:
-        place.editor.create(COMMANDS, "default", command, dry)  # where vcctl puts its own
-    except NotFound as fault:
-        message = f"queue {name} was not made {wanted}: {_NO_FIELD}, and it has no Commands of bus.volcano.sh"
-        raise click.ClickException(f"{message}\n{_APPLY}") from fault

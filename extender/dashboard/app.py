@@ -1,35 +1,118 @@
 """The dashboard's application: who looks is found out first, and every answer says what a browser may do with
-it."""
+it. What the API server refuses, or nobody knows, is told on a page in words."""
 
+import hmac
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
-from flask import Flask, Request, Response, g, request
-from werkzeug.exceptions import Unauthorized
+from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request
+from werkzeug.exceptions import (
+    BadGateway,
+    Forbidden,
+    HTTPException,
+    ServiceUnavailable,
+    Unauthorized,
+    default_exceptions,
+)
 
+from extender.dashboard.actions import actions
 from extender.dashboard.pages import pages
-from extender.dashboard.source import Source, Viewer
+from extender.dashboard.source import Source, Unsure, Viewer
+from extender.kube.errors import ApiError, Refused, in_words
+from extender.kube.errors import Unauthorized as TokenRefused
 
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"  # noqa: E501
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
+    "Referrer-Policy": "same-origin",  # with none, browsers would send the Origin `null`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_SAFE = ("GET", "HEAD", "OPTIONS")
 
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 
 
-def create_dashboard_app(source: Source, identify: Identify) -> Flask:
+def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | None = None) -> Flask:
+    """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody."""
     app = Flask(__name__)
+    app.url_map.merge_slashes = False  # a path means what it says
+    app.jinja_env.globals["csrf_token"] = lambda: csrf_token(g.viewer)
 
     @app.before_request
     def who() -> None:
-        viewer = identify(request)
-        if viewer is None:
-            raise Unauthorized
-        g.viewer = viewer
+        g.viewer = None
+        if request.endpoint == "static" or (login and request.blueprint == login.name):
+            return
+        g.viewer = identify(request)
+        if g.viewer is None:
+            raise Unauthorized("The API server does not know you here")
+        if request.method not in _SAFE:
+            _refuse_forged(g.viewer)
+
+    @app.context_processor
+    def shared() -> dict[str, object]:
+        return {"viewer": g.get("viewer"), "login": login}
 
     @app.after_request
     def guarded(answer: Response) -> Response:
-        answer.headers["Content-Security-Policy"] = _POLICY
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.headers["Referrer-Policy"] = "same-origin"
+        answer.headers.update(_HEADERS)
+        if request.endpoint != "static":
+            answer.headers.setdefault("Cache-Control", "private, no-cache")
+            answer.vary.update(("Cookie", "Authorization"))
         return answer
 
+    app.register_error_handler(HTTPException, _told)
+    app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
+    app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
     app.register_blueprint(pages(source))
+    app.register_blueprint(actions(source))
+    if login:
+        app.register_blueprint(login)
     return app
+
+
+# ---- forged requests: another site's page may make a browser send what it wants, but not read our forms
+
+
+def csrf_token(viewer: Viewer) -> str:
+    """The field `csrf` of every form."""
+    return hmac.digest(viewer.secret.encode(), b"csrf", "sha256").hex()
+
+
+def _refuse_forged(viewer: Viewer) -> None:
+    """Raises Forbidden."""
+    origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")
+    foreign = origin is not None and urlsplit(origin).netloc.casefold() != request.host.casefold()
+    if foreign or site not in ("same-origin", "none"):
+        raise Forbidden("This was sent by a page of another site")
+    if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf_token(viewer).encode()):
+        raise Forbidden("This form is too old, or not from here: go back, load the page again, and repeat it")
+
+
+# ---- what is told instead of a page
+
+
+def _told(fault: HTTPException) -> Response:
+    """A page with the fault in words; who is not known gets the page to log in, where there is one."""
+    if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
+        return make_response(fault.get_response())
+    page = "login.html" if isinstance(fault, Unauthorized) else "error.html"
+    answer = make_response(render_template(page, fault=fault), fault.code)
+    for name, value in fault.get_headers():
+        if name not in ("Content-Type", "Content-Length"):
+            answer.headers[name] = value
+    if isinstance(fault, Unauthorized):
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        if "HX-Request" in request.headers:  # a part of a page: the whole of it is to be loaded again
+            answer.headers["HX-Refresh"] = "true"
+    return answer
+
+
+def _as_http(fault: ApiError) -> HTTPException:
+    if isinstance(fault, TokenRefused):
+        return Unauthorized("The API server does not accept your credentials any more")
+    status = fault.status if isinstance(fault, Refused) and fault.status < 500 else 502
+    return default_exceptions.get(status, BadGateway)(in_words(fault))

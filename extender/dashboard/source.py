@@ -1,5 +1,6 @@
 """What the dashboard shows, where it comes from, and who looks at it."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
@@ -17,10 +18,15 @@ class Viewer(Protocol):
     def name(self) -> str:
         """By which the API server knows them; empty where that is not known."""
 
+    @property
+    def secret(self) -> str:
+        """Known only to this viewer's browser, or what stands before it, and to us: it proves that a form is
+        ours."""
+
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Whether the API server grants it; an empty namespace means all. Raises Unsure."""
 
-    def patch(self, resource: str, namespace: str, name: str, patch: dict[str, Any]) -> None:
+    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""
 
 

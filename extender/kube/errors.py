@@ -3,6 +3,7 @@
   NoConfiguration              no cluster was named anywhere, or its description is invalid
   ApiError
    · Fenced                    not sent: this replica does not lead now
+   · NotTaken                  the server took the write, but keeps nothing of what was wanted
    · Unreachable               not sent: connection refused, no route, TLS or proxy failed
    · Ambiguous                 sent, and no answer came back: it is unknown whether it took effect
    · Refused                   the server answered with a Status
@@ -19,8 +20,12 @@ Every error answers the two questions that matter to callers: `transient` (shoul
 again?) and `settled` (is it certain that the request had no effect?).
 """
 
+import re
+
 import msgspec
 
+_DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
+_POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
 _LONGEST = 2048  # characters of a message: it may quote a value of a megabyte that it does not like
 
 
@@ -40,6 +45,10 @@ class Fenced(ApiError):
 
     def __init__(self) -> None:
         super().__init__("not sent: this replica does not lead")
+
+
+class NotTaken(ApiError):
+    pass
 
 
 class Unreachable(ApiError):
@@ -148,3 +157,28 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     seconds = advised or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
     return kind(code, answer.reason, answer.message[:_LONGEST], seconds, fields, body)
+
+
+def in_words(fault: ApiError) -> str:
+    """For a person: the message, and what to do."""
+    message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
+    match fault:
+        case Unauthorized():
+            return "the API server does not accept the credentials of the kubeconfig; log in again"
+        case Unreachable():
+            return f"the API server cannot be reached: {fault}"
+        case Ambiguous():
+            return f"the API server gave no usable answer: {fault}"
+        case Refused() if judged := _DENIED.search(message) or _POLICY.search(message):
+            return f"refused: {judged[1]}"
+        case Refused() if "failed calling webhook" in message:
+            return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
+        case Conflict() if fault.reason == "AlreadyExists":
+            return message
+        case Conflict():
+            return f"{message}\nIt was changed at the same time: try again."
+        case Forbidden():
+            return f"not allowed: {message}"
+        case Refused():
+            return f"the API server refuses: {message}"
+    return message

@@ -1,13 +1,15 @@
 """The common form of requests for objects, and the reads and writes of commands."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from extender.api.keys import ROOT_QUEUE
 from extender.kube.connection import Connection, QueryParams
 from extender.kube.decoding import UNREADABLE, Page, decoder_of
-from extender.kube.errors import Ambiguous, Conflict, Invalid
-from extender.kube.resources import Resource
+from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound, NotTaken
+from extender.kube.resources import COMMANDS, QUEUES, Resource
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -20,6 +22,9 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 _MANAGER = "kubectl-muster"
 _PATIENCE = 30.0  # seconds
 _PAGE = 500
+_ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
+_NO_FIELD = "the cluster's Queue has no spec.state"
+_APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -40,7 +45,7 @@ class Requests:
     def _patch(
         self,
         path: str,
-        patch: Json | list[Json],
+        patch: Mapping[str, Any] | list[Json],
         timeout: float = 10,
         kind: str = MERGE,
         query: QueryParams | None = None,
@@ -81,10 +86,43 @@ class Editor(Requests):
         path = resource.path(namespace)
         return decoded(self._post(path, obj, _PATIENCE, self._query(dry)), Json, path)
 
-    def patch(self, resource: Resource, namespace: str, name: str, patch: Json, dry: bool = False) -> Json:
+    def patch(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry: bool = False
+    ) -> Json:
         """Merge `patch` into the object; a null removes a field."""
         path = resource.path(namespace, name)
         return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
+
+    def change_queue(self, name: str, spec: Mapping[str, Any], dry: bool = False) -> Json:
+        """Merge `spec` into that of a queue. Raises NotTaken where neither the queue nor a Command takes the
+        state."""
+        changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
+        self.see_to_state(changed, spec.get("state"), dry)
+        return changed
+
+    def see_to_state(self, written: Json, wanted: str | None, dry: bool = False) -> None:
+        """Volcano's own CRD has no `spec.state`, and the API server drops what it does not know, as its
+        answer `written` shows. Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it."""
+        if wanted is None or written["spec"].get("state") == wanted:
+            return
+        name, action = written["metadata"]["name"], _ACTIONS[wanted]
+        if name == ROOT_QUEUE and wanted == "Closed":
+            closes = f"no Command closes {ROOT_QUEUE}"
+            raise NotTaken(f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and {closes}\n{_APPLY}")
+        target = {"apiVersion": written["apiVersion"], "kind": "Queue", "name": name}
+        target |= {"uid": written["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+        command = {
+            "apiVersion": COMMANDS.version,
+            "kind": "Command",
+            "metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]},
+            "action": action,
+            "target": target,
+        }
+        try:
+            self.create(COMMANDS, "default", command, dry)  # where vcctl puts its own
+        except NotFound as fault:
+            lacks = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
+            raise NotTaken(f"queue {name} was not made {wanted}: {lacks}\n{_APPLY}") from fault
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Raises Conflict if the object of this name is a different one now."""

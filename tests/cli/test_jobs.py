@@ -379,7 +379,7 @@ def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: 
 
 def test_a_job_that_changes_meanwhile_is_left(town: Desk) -> None:
     town.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
-    assert town.refuses("job", "stop", "runs") == "It was changed at the same time: run the command again."
+    assert town.refuses("job", "stop", "runs") == "It was changed at the same time: try again."
 
 
 def test_a_missing_right_is_named(town: Desk) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from extender import __version__
 from extender.api.objects.cluster import Lease, age_of, lively
 from extender.api.units import rounded
-from extender.cli.access import ClusterAccess, api_error_message
+from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, native_groups, volcano
 from extender.cli.check.findings import (
@@ -31,7 +31,7 @@ from extender.cli.check.findings import (
 from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas
 from extender.cli.check.view import view
-from extender.kube.errors import ApiError, Forbidden
+from extender.kube.errors import ApiError, Forbidden, in_words
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
@@ -72,11 +72,11 @@ def all_findings(
             yield from check(site)
         except Forbidden as fault:
             todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
-            message = api_error_message(fault).removeprefix("not allowed: ")
+            message = in_words(fault).removeprefix("not allowed: ")
             yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
         except ApiError as fault:
             todo = "Mend the connection to the API server, and run the command again."
-            yield wrong(subject, f"could not be looked at: {api_error_message(fault)}", todo)
+            yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
 
 
 def clocks(ahead: float) -> Finding:

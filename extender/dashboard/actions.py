@@ -1,0 +1,101 @@
+"""What a viewer may change by a click, asked twice and done with the viewer's own credentials: groups are
+held, resumed and given a priority, queues opened, closed, held and resumed."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flask import Blueprint, g, redirect, render_template, request
+from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
+from werkzeug.wrappers import Response
+
+from extender.api.changes import OF_GROUP, OF_QUEUE, Patch, of_priority
+from extender.api.setting_kinds import NAME
+from extender.dashboard.source import Source, Viewer
+from extender.kube.resources import POD_GROUPS, QUEUES, Resource
+
+_GROUP_ACTIONS = {
+    "hold": "It does not start until it is resumed. What runs of it goes on, and no further members join it.",
+    "resume": "It may start when its turn comes.",
+    "priority": "It gets another place in line.",
+}
+_QUEUE_ACTIONS = {
+    "open": "It takes new groups again.",
+    "close": "It takes no new groups. Those that are in it go on.",
+    "hold": "It admits nothing new. It still takes groups, which wait.",
+    "resume": "It admits groups again.",
+}
+
+
+class Chosen(NamedTuple):
+    resource: Resource
+    namespace: str
+    name: str
+    page: str  # where it is shown
+
+    @property
+    def spoken_name(self) -> str:
+        return f"queue {self.name}" if self.resource is QUEUES else f"group {self.namespace}/{self.name}"
+
+
+def actions(source: Source) -> Blueprint:
+    made = Blueprint("actions", __name__)
+
+    @made.post("/groups/<namespace>/<name>/<any(hold, resume, priority):action>")
+    def change_group(namespace: str, name: str, action: str) -> Response | str:
+        chosen = Chosen(POD_GROUPS, namespace, name, f"/groups/{namespace}/{name}")
+        _check_right(chosen, g.viewer)
+        fields: dict[str, str] = {}
+        patch = OF_GROUP.get(action)
+        if patch is None:
+            fields["priority_class"] = _priority_class(source, chosen)
+            patch = of_priority(fields["priority_class"])
+        return _asked_twice(chosen, action, _GROUP_ACTIONS[action], patch, fields)
+
+    @made.post("/queues/<name>/<any(open, close, hold, resume):action>")
+    def change_queue(name: str, action: str) -> Response | str:
+        chosen = Chosen(QUEUES, "", name, f"/queues/{name}")
+        _check_right(chosen, g.viewer)
+        return _asked_twice(chosen, action, _QUEUE_ACTIONS[action], OF_QUEUE[action], {})
+
+    return made
+
+
+def _check_right(chosen: Chosen, viewer: Viewer) -> None:
+    """The API server has the last word; this saves the question. Raises HTTPException."""
+    for name in filter(None, (chosen.namespace, chosen.name)):
+        try:
+            NAME.read(name)
+        except ValueError:
+            raise NotFound(f"{name[:100]!r} is no name of an object") from None
+    resource = chosen.resource
+    if not viewer.may("patch", resource.group, resource.plural, chosen.namespace, chosen.name):
+        where = f" in namespace {chosen.namespace}" if chosen.namespace else ""
+        raise Forbidden(f"You may not patch {resource.plural}.{resource.group}{where}")
+
+
+def _priority_class(source: Source, chosen: Chosen) -> str:
+    """That of the form. Raises HTTPException."""
+    key = f"{chosen.namespace}/{chosen.name}"
+    group = next((group for group in source.overview().groups if group.key == key), None)
+    if group is not None and group.is_job:
+        raise Conflict(f"{chosen.spoken_name} stands for {group.called}, whose priority it has: change that")
+    given = request.form.get("priority_class", "").strip()
+    try:
+        return NAME.read(given) if given else ""
+    except ValueError:
+        raise BadRequest(f"priority_class: got {given[:100]!r}; allowed is {NAME.allowed}") from None
+
+
+def _asked_twice(
+    chosen: Chosen, action: str, sentence: str, patch: Patch, fields: Mapping[str, str]
+) -> Response | str:
+    if request.form.get("confirmed") == "yes":
+        g.viewer.patch(chosen.resource.plural, chosen.namespace, chosen.name, patch)
+        return redirect(chosen.page, 303)
+    title = f"{action.capitalize()} {chosen.spoken_name}?"
+    if "priority_class" in fields:
+        title = f"Set the priority class of {chosen.spoken_name} to {fields['priority_class'] or 'none'}?"
+    asked = {**fields, "confirmed": "yes"}
+    return render_template(
+        "confirm.html", title=title, sentence=sentence, action=request.path, fields=asked, back=chosen.page
+    )

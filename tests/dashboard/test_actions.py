@@ -1,0 +1,174 @@
+"""What is changed by a click: with the viewer's own credentials, asked twice, from our own forms only."""
+
+from html import unescape
+from typing import Any
+
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from extender.api.keys import HOLD, START_TIMEOUTS
+from extender.api.summaries import GroupSummary, Overview
+from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.kube.errors import Refused, Unreachable, refused
+from tests.dashboard.standins import SomeSource, SomeViewer
+
+JOB = GroupSummary(namespace="team", name="of-job", called="job/train", is_job=True)
+
+
+class Screen:
+    """A browser of one viewer."""
+
+    def __init__(self, viewer: SomeViewer | None = None) -> None:
+        self.viewer = viewer or SomeViewer()
+        source = SomeSource(Overview(version="1", at="", groups=(JOB,)))
+        self.client = Client(create_dashboard_app(source, lambda request: self.viewer))
+
+    def send(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> TestResponse:
+        form = {"csrf": csrf_token(self.viewer), "confirmed": "yes", **fields}
+        return self.client.post(path, data=form, headers=headers)
+
+
+def annotated(notes: dict[str, str | None]) -> dict[str, Any]:
+    return {"metadata": {"annotations": notes}}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "patched"),
+    [
+        ("/groups/team/train/hold", {}, ("podgroups", "team", "train", annotated({HOLD: "true"}))),
+        (
+            "/groups/team/train/resume",
+            {},
+            ("podgroups", "team", "train", annotated({HOLD: None, START_TIMEOUTS: None})),
+        ),
+        (
+            "/groups/team/train/priority",
+            {"priority_class": "high"},
+            ("podgroups", "team", "train", {"spec": {"priorityClassName": "high"}}),
+        ),
+        ("/queues/research/open", {}, ("queues", "", "research", {"spec": {"state": "Open"}})),
+        ("/queues/research/close", {}, ("queues", "", "research", {"spec": {"state": "Closed"}})),
+        ("/queues/research/hold", {}, ("queues", "", "research", {"spec": {"stopPolicy": "Hold"}})),
+        ("/queues/research/resume", {}, ("queues", "", "research", {"spec": {"stopPolicy": "None"}})),
+    ],
+)
+def test_a_confirmed_action_writes_what_the_command_writes(path: str, fields: Any, patched: Any) -> None:
+    screen = Screen()
+    answer = screen.send(path, **fields)
+    assert (answer.status_code, answer.headers["Location"]) == (303, path.rpartition("/")[0])
+    assert screen.viewer.patched == [patched]
+
+
+def test_what_is_not_confirmed_is_asked_again_and_changes_nothing() -> None:
+    screen = Screen()
+    answer = screen.send("/groups/team/train/priority", confirmed="", priority_class="high")
+    assert "Set the priority class of group team/train to high?" in answer.text
+    assert '<input type="hidden" name="priority_class" value="high">' in answer.text
+    assert csrf_token(screen.viewer) in answer.text
+    assert not screen.viewer.patched
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields"),
+    [
+        ({}, {"csrf": ""}),
+        ({}, {"csrf": "0" * 64}),
+        ({}, {"csrf": "é"}),
+        ({}, {"csrf": csrf_token(SomeViewer(secret="of another"))}),
+        ({"Origin": "https://evil.example"}, {}),
+        ({"Origin": "null"}, {}),
+        ({"Origin": "http://localhost:1"}, {}),
+        ({"Origin": "http://localhost.evil.example"}, {}),
+        ({"Sec-Fetch-Site": "cross-site"}, {}),
+        ({"Sec-Fetch-Site": "same-site"}, {}),
+    ],
+)
+def test_a_form_that_is_not_ours_changes_nothing(headers: dict[str, str], fields: dict[str, str]) -> None:
+    screen = Screen()
+    assert screen.send("/groups/team/train/hold", headers, **fields).status_code == 403
+    assert not screen.viewer.patched
+
+
+def test_a_form_of_ours_has_our_origin() -> None:
+    screen = Screen()
+    ours = {"Origin": "http://LOCALHOST", "Sec-Fetch-Site": "same-origin"}
+    assert screen.send("/groups/team/train/hold", ours).status_code == 303
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
+def test_only_a_form_changes_anything(method: str) -> None:
+    screen = Screen()
+    form = {"csrf": csrf_token(screen.viewer), "confirmed": "yes"}
+    answer = screen.client.open("/groups/team/train/hold", method=method, data=form)
+    assert answer.status_code == 405
+    assert not screen.viewer.patched
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/groups/team/../hold", 404),
+        ("/groups/../kube-system/hold", 404),
+        ("/groups/team/%2e%2e/hold", 404),
+        ("/groups/team/a%2fb/hold", 404),
+        ("/groups//train/hold", 404),
+        ("/groups/team/tr%C3%A4in/hold", 404),
+        ("/groups/team/%0d%0aX: y/hold", 404),
+        ("/groups/team/train/delete", 404),
+        ("/queues/a/b/hold", 404),
+        ("/queues/Q/hold", 404),
+    ],
+)
+def test_a_path_names_an_object_or_nothing(path: str, status: int) -> None:
+    screen = Screen()
+    assert screen.send(path).status_code == status
+    assert not screen.viewer.patched
+
+
+def test_who_may_not_is_told_so_before_being_asked() -> None:
+    screen = Screen(SomeViewer(refused={("patch", "queues", "")}))
+    answer = screen.send("/queues/research/close", confirmed="")
+    assert answer.status_code == 403
+    assert "You may not patch queues.scheduling.volcano.sh" in answer.text
+
+
+def test_a_group_of_a_job_gets_its_priority_from_the_job() -> None:
+    screen = Screen()
+    answer = screen.send("/groups/team/of-job/priority", priority_class="high")
+    assert (answer.status_code, screen.viewer.patched) == (409, [])
+    assert "job/train" in answer.text
+
+
+def test_a_priority_class_is_a_name() -> None:
+    screen = Screen()
+    answer = screen.send("/groups/team/train/priority", priority_class="<b>high</b>")
+    assert answer.status_code == 400
+    assert "<b>" not in answer.text
+    assert "got '<b>high</b>'" in unescape(answer.text)
+
+
+REFUSAL = b'{"code": %d, "reason": "%s", "message": "%s"}'
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        (refused(REFUSAL % (403, b"Forbidden", b"ann cannot patch")), 403, "not allowed: ann cannot patch"),
+        (refused(REFUSAL % (404, b"NotFound", b"there is none")), 404, "there is none"),
+        (
+            refused(REFUSAL % (403, b"", b"admission webhook x.y denied the request: <i>no</i>")),
+            403,
+            "refused: <i>no</i>",
+        ),
+        (refused(REFUSAL % (422, b"Invalid", b"no such field")), 422, "no such field"),
+        (refused(REFUSAL % (401, b"Unauthorized", b"")), 401, "does not accept your credentials any more"),
+        (refused(REFUSAL % (500, b"", b"etcd")), 502, "etcd"),
+        (Unreachable("10.0.0.1: timed out"), 502, "cannot be reached"),
+        (Refused(302), 502, "302"),
+    ],
+)
+def test_what_the_api_server_refuses_is_said_in_words(fault: Exception, status: int, words: str) -> None:
+    answer = Screen(SomeViewer(fault=fault)).send("/groups/team/train/hold")
+    assert answer.status_code == status
+    assert words in unescape(answer.text)
+    assert "<i>" not in answer.text

@@ -1,0 +1,46 @@
+"""Who is let in, and what every answer says to a browser."""
+
+import pytest
+from flask import Request
+from werkzeug.test import Client
+
+from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.source import Unsure, Viewer
+from tests.dashboard.standins import SomeSource, SomeViewer
+
+
+def client(viewer: Viewer | None) -> Client:
+    return Client(create_dashboard_app(SomeSource(), lambda request: viewer))
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/groups/team/train/hold", "//", "/%00"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "PUT"])
+def test_a_stranger_learns_nothing_not_even_which_pages_there_are(method: str, path: str) -> None:
+    answer = client(None).open(path, method=method)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing"])
+@pytest.mark.parametrize("viewer", [None, SomeViewer()])
+def test_every_answer_says_what_a_browser_may_do_with_it(viewer: Viewer | None, path: str) -> None:
+    headers = client(viewer).get(path).headers
+    policy = headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "private, no-cache"
+    assert {"Cookie", "Authorization"} <= set(headers["Vary"].split(", "))
+
+
+def test_a_part_of_a_page_tells_the_page_to_load_itself_again() -> None:
+    assert client(None).get("/", headers={"HX-Request": "true"}).headers["HX-Refresh"] == "true"
+
+
+def test_what_nobody_knows_now_is_said_and_lets_nobody_in() -> None:
+    def identify(request: Request) -> Viewer | None:
+        raise Unsure("the API server does not answer")
+
+    answer = Client(create_dashboard_app(SomeSource(), identify)).get("/")
+    assert answer.status_code == 503
+    assert "the API server does not answer" in answer.text
