@@ -1,0 +1,265 @@
+"""What has happened: who waited, ran and was evicted; and sums of it over a period, by queue, user or
+namespace.
+
+Records are made by the recorder (recorder.py). They are kept in the process and, where wanted, in a file.
+Moments and durations are in seconds, moments since 1970; amounts are by resource, as everywhere, and here
+times seconds.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from math import ceil
+
+import msgspec
+
+from extender.api.units import timestamp_at
+from extender.domain.model.reasons import Reason
+from extender.domain.model.resources import CPU, Resources
+
+Spent = Mapping[str, float]  # by resource, times seconds
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """`end` None: it goes on. What is so far of it is written up to `until`."""
+
+    queue: str
+    namespace: str = ""
+    user: str = ""  # empty: not known
+    start: float
+    end: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of what it tells, besides its start: no two of a kind have the same of both."""
+        return self.queue
+
+    @property
+    def key(self) -> str:
+        return f"{type(self).__name__} {self.name} {self.start:.3f}"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is never changed: one that is known already counts instead."""
+        return False
+
+
+class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
+    """What members of a group held on nodes: of some time, in which that may have changed a little."""
+
+    group: str
+    until: float
+    spent: Spent = {}
+    held: Resources = {}  # since `until`; nothing once it is over
+
+    @property
+    def name(self) -> str:
+        return self.group
+
+    def at(self, now: float) -> "GroupRun":
+        """With what has been held until now."""
+        more = max(now - self.until, 0.0)
+        spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
+        return msgspec.structs.replace(self, until=max(now, self.until), spent={**self.spent, **spent})
+
+    def within(self, since: float, until: float) -> Spent:
+        """What was held from `since` to `until`: in proportion to the time, where only a part of it was."""
+        whole = self if self.end is not None else self.at(until)
+        end = whole.until if whole.end is None else whole.end
+        length, part = end - whole.start, min(end, until) - max(whole.start, since)
+        if length <= 0.0 or part <= 0.0:
+            return {}
+        return whole.spent if part >= length else {name: n * part / length for name, n in whole.spent.items()}
+
+
+# What is up to the owner of a group: time in which it waited for this is no wait.
+OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND, Reason.INVALID_SPEC})
+
+
+class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
+    """A group that waited until it ran, or was gone."""
+
+    group: str
+    until: float
+    reason: str = ""  # for which it waits since `until`; empty: it is starting, or that is not known
+    waited: Mapping[str, float] = {}  # by reason
+    has_started: bool = False  # whether it ended since the group ran
+    from_objects: bool = False  # nobody saw it: the objects say that the group waited and runs
+
+    @property
+    def name(self) -> str:
+        return self.group
+
+    @property
+    def is_final(self) -> bool:
+        return self.from_objects
+
+    def at(self, now: float) -> "Wait":
+        """With what it has waited until now."""
+        waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
+        both = {**self.waited, self.reason: waited}
+        return msgspec.structs.replace(self, until=max(now, self.until), waited=both)
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for reason, seconds in self.waited.items() if reason not in OWN)
+
+
+class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicted"):
+    """A pod that was evicted: by Muster, or by its job, at Muster's request."""
+
+    uid: str
+    pod: str  # namespace/name
+    group: str = ""  # empty: the pod is not Muster's
+    cause: str  # an EvictionCause
+    claimant: str = ""  # the group for which it made room; empty: for none
+    lost: Spent = {}  # the work that went with it
+
+    @property
+    def name(self) -> str:
+        return self.uid
+
+    @property
+    def key(self) -> str:
+        return f"Evicted {self.uid}"
+
+    @property
+    def is_final(self) -> bool:
+        return True
+
+
+class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
+    """What a queue and those below it held, and deserved, in an hour, by samples."""
+
+    deserved: Spent = {}
+    wanting: float = 0.0  # seconds in which it asked for more than it held
+    share: float = 0.0  # of what it deserved in its dominant resource, times these seconds
+
+
+AnyRecord = GroupRun | Wait | Evicted | QueueHour
+
+
+# ---- sums
+
+
+class By(StrEnum):
+    QUEUE = "queue"
+    USER = "user"
+    NAMESPACE = "namespace"
+
+
+class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
+    """Of one queue, user or namespace, or of all. Waits are of groups that started in the period."""
+
+    name: str
+    starts: int  # of groups, also of those that had been evicted
+    waiting: int  # groups that wait at its end
+    wait_median: float | None  # None: none has started
+    wait90: float | None  # nine of ten waits were not longer
+    wait_longest: float | None
+    gpu_hours: float
+    cpu_hours: float
+    hours: Mapping[str, float]  # by resource: cores, bytes, devices
+    evictions: int  # of pods
+    lost_gpu_hours: float  # work that went with them
+    lost_cpu_hours: float
+    share: float | None = None  # of what a queue deserved, while it asked for more; None: it did not
+    deserved_gpu_hours: float | None = None  # of a queue, with those below it
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    since: str
+    until: str
+    by: By
+    rows: tuple[ReportRow, ...]  # those that held most come first
+    total: ReportRow
+    note: str = ""  # what is missing, for people; empty: nothing is
+
+
+def report(records: Iterable[AnyRecord], by: By, since: float, until: float, note: str = "") -> Report:
+    """One row for each name. Every record is looked at once, and none is kept."""
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+    total = _Sums()
+    for record in records:
+        name: str = getattr(record, by)
+        for each in (sums[name], total) if not isinstance(record, QueueHour) else ():
+            each.add(record, since, until)
+        if isinstance(record, QueueHour) and by is By.QUEUE:
+            sums[name].add(record, since, until)
+    rows = [each.row(name) for name, each in sums.items() if not each.is_empty]
+    rows.sort(key=lambda row: (-row.gpu_hours, -row.cpu_hours, -row.starts, row.name))
+    return Report(timestamp_at(since), timestamp_at(until), by, tuple(rows), total.row(""), note)
+
+
+class _Sums(msgspec.Struct):
+    waits: list[float] = []
+    waiting: int = 0
+    spent: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    lost: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    deserved: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    evictions: int = 0
+    wanting: float = 0.0
+    share: float = 0.0
+    is_sampled: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.waits or self.waiting or self.evictions or any(self.spent.values()) or self.wanting)
+
+    def add(self, record: AnyRecord, since: float, until: float) -> None:
+        match record:
+            case GroupRun():
+                _add(self.spent, record.within(since, until))
+            case Wait(end=None):
+                self.waiting += 1
+            case Wait(end=end, has_started=True) if end is not None and since <= end <= until:
+                self.waits.append(record.seconds)
+            case Evicted(start=at) if since <= at <= until:
+                self.evictions += 1
+                _add(self.lost, record.lost)
+            case QueueHour(start=hour) if since - 3600 < hour <= until:
+                self.is_sampled = True
+                _add(self.deserved, record.deserved)
+                self.wanting += record.wanting
+                self.share += record.share
+
+    def row(self, name: str) -> ReportRow:
+        waits = sorted(self.waits)
+        hours = {name: _hours(name, n) for name, n in sorted(self.spent.items()) if n}
+        return ReportRow(
+            name=name,
+            starts=len(waits),
+            waiting=self.waiting,
+            wait_median=_quantile(waits, 0.5),
+            wait90=_quantile(waits, 0.9),
+            wait_longest=waits[-1] if waits else None,
+            gpu_hours=sum(_hours(*each) for each in gpus(self.spent)),
+            cpu_hours=hours.get(CPU, 0.0),
+            hours=hours,
+            evictions=self.evictions,
+            lost_gpu_hours=sum(_hours(*each) for each in gpus(self.lost)),
+            lost_cpu_hours=_hours(CPU, self.lost.get(CPU, 0.0)),
+            share=self.share / self.wanting if self.wanting else None,
+            deserved_gpu_hours=sum(_hours(*each) for each in gpus(self.deserved))
+            if self.is_sampled
+            else None,
+        )
+
+
+def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Whole devices, of whatever vendor: `nvidia.com/gpu`."""
+    return ((name, amount) for name, amount in amounts.items() if name.endswith("/gpu"))
+
+
+def _hours(name: str, spent: float) -> float:
+    return spent / 3600.0 / (1000 if name == CPU else 1)
+
+
+def _add(sums: defaultdict[str, float], more: Spent) -> None:
+    for name, amount in more.items():
+        sums[name] += amount
+
+
+def _quantile(ordered: list[float], part: float) -> float | None:
+    """The smallest value that `part` of them do not exceed."""
+    return ordered[ceil(part * len(ordered)) - 1] if ordered else None

@@ -1,0 +1,293 @@
+"""What makes records of history: from one decision to the next, at the cost of what changed.
+
+After a restart, what a file knows goes on where it still holds, and what the objects say of groups that run
+is put in: each once, by its group and the moment at which it began, which both say alike.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from extender.api.units import moment
+from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, QueueHour, Wait
+from extender.domain.model.evictions import EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.reasons import Outcome, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+
+R = TypeVar("R", GroupRun, Wait, QueueHour)
+
+_FINEST = 60.0  # seconds: changes of what a group holds within this time are told as one run
+_LONGEST_NAME = 253  # characters of a user: the API allows any number
+_SLACK = 1.0  # seconds: timestamps of the API are whole ones
+_HOUR = 3600.0
+_WAITS = (Verdict.WAITING, Verdict.STARTING)
+
+
+class Recorder:
+    """`known`: records without an end, of whoever recorded until `seen`. `is_going`: whether a pod is gone
+    or being deleted."""
+
+    def __init__(self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool]) -> None:
+        self._runs, self._waits, self._hours = _Runs(), _Waits(), _QueueHours()
+        self._evictions = _Evictions(is_going)
+        self._before, self._seen, self._is_first = Decisions(), seen, True
+        for record in sorted(known, key=lambda it: it.start):
+            match record:
+                case GroupRun():
+                    self._runs.open[record.group] = record
+                case Wait():
+                    self._waits.open[record.group] = record
+                case QueueHour():
+                    self._hours.open[record.queue] = record
+
+    def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
+        """Records that are new, or not what they were. `snapshot`: on which these decisions were made."""
+        before, now = self._before, snapshot.epoch + snapshot.now
+        if decisions is before:
+            return []
+        step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
+        made: list[AnyRecord] = []
+        known = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        for key in dict.fromkeys((*decisions.turned_since(before), *map(GroupKey, known))):
+            decision, view = decisions.groups.get(key), snapshot.groups.get(key)
+            group = _Seen(decision, view) if decision is not None and view is not None else None
+            self._evictions.note(key, group)
+            made += self._runs.follow(key, group, step)
+            made += self._waits.follow(key, group, step, was_there=key in before.groups)
+        made += self._evictions.follow(decisions, step)
+        self._before, self._seen, self._is_first = decisions, now, False
+        return made
+
+    def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> list[QueueHour]:
+        """Note what queues deserve. What is decided counts from the last sample on, for `longest` seconds at
+        most; records that are new, or not what they were."""
+        return list(self._hours.sample(queues, now, longest))
+
+    @property
+    def open(self) -> list[AnyRecord]:
+        """Records without an end."""
+        return [*self._runs.open.values(), *self._waits.open.values(), *self._hours.open.values()]
+
+
+class _Step(NamedTuple):
+    """From one decision to the next."""
+
+    snapshot: Snapshot
+    now: float
+    since: float  # what changed did so after this; it is now, but for the first step after a restart
+    is_first: bool  # whether nothing was seen before
+
+    def begun(self, view: GroupView, pod: PodRecord) -> float:
+        """When a member on a node began to run: as its object says, else since the watch showed it there."""
+        seen = self.snapshot.epoch + view.bound_since.get(pod.uid, self.snapshot.now)
+        return min(moment(pod.running_since) or seen, self.now)
+
+
+class _Seen(NamedTuple):
+    """A group that exists."""
+
+    decision: GroupDecision
+    view: GroupView
+
+    @property
+    def created(self) -> float:
+        return moment(self.view.created)
+
+    @property
+    def whose(self) -> dict[str, Any]:
+        """The first fields of a record."""
+        key, user = self.view.key, self.view.spec.submitter[:_LONGEST_NAME]
+        return {
+            "group": key,
+            "queue": self.decision.queue,
+            "namespace": key.partition("/")[0],
+            "user": user,
+        }
+
+    def is_that_of(self, record: GroupRun | Wait) -> bool:
+        """Not another one of its name, and in the same queue."""
+        return self.created <= record.start + _SLACK and self.decision.queue == record.queue
+
+
+def _over(record: R, at: float) -> R:
+    return replace(record, end=max(at, record.start))
+
+
+# ---- what groups hold
+
+
+class _Runs:
+    def __init__(self) -> None:
+        self.open: dict[str, GroupRun] = {}
+
+    def follow(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
+        held = group.view.allocated if group is not None else {}
+        if (run := self.open.get(key)) is None:
+            if group is not None and held:
+                yield self._begin(group, step, floor=0.0)
+            return
+        goes_on = group is not None and held and group.is_that_of(run)
+        if goes_on and held == run.held:
+            return
+        run = run.at(step.since)
+        if goes_on and step.since - run.start < _FINEST:
+            self.open[key] = replace(run, held=held)
+            yield self.open[key]
+            return
+        del self.open[key]
+        yield replace(_over(run, step.since), held={})
+        if group is not None and held:
+            yield self._begin(group, step, floor=run.until, is_same=bool(goes_on))
+
+    def _begin(self, group: _Seen, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
+        """`floor`: what was before is told already. `is_same`: it has held something since then."""
+        spent, starts = dict[str, float](), [step.now]
+        if is_same:
+            starts = [step.since]
+        elif step.is_first:  # what its objects say
+            for pod in (*group.view.placed, *group.view.departing):
+                if pod.holds_room:
+                    starts.append(max(step.begun(group.view, pod), floor))
+                    for name, amount in pod.shape.requests.items():
+                        spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
+        start, held = min(starts), group.view.allocated
+        until = step.now if spent else start
+        run = GroupRun(**group.whose, start=start, until=until, spent=spent, held=held)
+        self.open[run.group] = run
+        return run
+
+
+# ---- who waits
+
+
+class _Waits:
+    def __init__(self) -> None:
+        self.open: dict[str, Wait] = {}
+
+    def follow(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+        wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
+        if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
+            yield from self._by_objects(group, step)
+        is_another = wait is not None and group is not None and not group.is_that_of(wait)
+        if wait is not None and (is_another or verdict not in _WAITS):
+            del self.open[key]
+            yield self._ended(wait, None if is_another else group, step)
+            wait = None
+        if group is None or verdict not in _WAITS:
+            return
+        reason = group.decision.reason or ""
+        if wait is None:
+            begun = step.now if was_there else min(group.created or step.now, step.now)
+            wait = Wait(**group.whose, start=begun, until=begun)
+        elif wait.reason == reason:
+            return
+        self.open[key] = replace(wait.at(step.now), reason=reason)
+        yield self.open[key]
+
+    def _ended(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
+        """The group runs, has run, or is gone."""
+        decision = group.decision if group is not None else None
+        runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
+        if runs and group is not None and step.is_first:
+            at = max(self._begun(group, step), wait.start)
+        has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
+        return replace(_over(wait.at(at), at), has_started=runs or has_run)
+
+    def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
+        """Of one that runs, and was not seen to wait; none where it may have waited more than once."""
+        start, end = group.created, self._begun(group, step)
+        if start and not group.view.history.lost_work:
+            waited = {"": max(end - start, 0.0)}
+            wait = Wait(**group.whose, start=start, until=end, waited=waited, has_started=True)
+            yield replace(_over(wait, end), from_objects=True)
+
+    @staticmethod
+    def _begun(group: _Seen, step: _Step) -> float:
+        on_nodes = (pod for pod in group.view.placed if pod.holds_room)
+        return min((step.begun(group.view, pod) for pod in on_nodes), default=step.now)
+
+
+# ---- who was evicted
+
+
+class _Evictions:
+    def __init__(self, is_going: Callable[[Uid], bool]) -> None:
+        self._is_going = is_going
+        self._reclaims: dict[GroupKey, Reclaim] = {}  # those in force, by the group that gets the room
+        self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
+        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: told already
+
+    def note(self, key: GroupKey, group: _Seen | None) -> None:
+        self._reclaims.pop(key, None)
+        self._undone.pop(key, None)
+        if group is not None and group.decision.reclaim is not None:
+            self._reclaims[key] = group.decision.reclaim
+        if group is not None and group.decision.undo:
+            whose = key, group.decision.queue, EvictionCause.UNDO
+            members = (pod for pod in group.view.placed if pod.uid in group.decision.undo)
+            self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
+
+    def follow(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
+        """Of the pods that were to be evicted, those that are gone by now, or on their way out."""
+        wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
+        wanted |= {uid: it.victim for uid, it in decisions.evictions.items() if not it.is_slow}
+        for uid, victim in wanted.items():
+            if uid not in self._leaving:
+                self._leaving[uid] = self._about(victim, step)
+        for uid, evicted in tuple(self._leaving.items()):
+            if evicted is not None and self._is_going(uid):
+                yield replace(evicted, start=step.now, end=step.now)
+                self._leaving[uid] = None
+            if uid not in wanted and uid not in decisions.evictions:
+                del self._leaving[uid]
+
+    def _about(self, victim: ReclaimVictim, step: _Step) -> Evicted:
+        view, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
+        held = view.allocated if view is not None else {}
+        for_whom = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
+        return Evicted(
+            uid=victim.uid,
+            pod=f"{victim.namespace}/{victim.name}",
+            group=victim.group,
+            queue=victim.queue,
+            namespace=victim.namespace,
+            user=view.spec.submitter[:_LONGEST_NAME] if view is not None else "",
+            cause=victim.cause,
+            claimant=next(for_whom, ""),
+            start=step.now,
+            lost={name: amount * victim.lost for name, amount in held.items() if victim.lost},
+        )
+
+
+# ---- what queues deserve
+
+
+class _QueueHours:
+    def __init__(self) -> None:
+        self.open: dict[str, QueueHour] = {}
+        self._sampled: float | None = None
+
+    def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
+        hour = now // _HOUR * _HOUR
+        seconds = max(min(now - (self._sampled or now), longest), 0.0)
+        self._sampled = now
+        for name in [name for name, known in self.open.items() if known.start != hour]:
+            yield _over(self.open.pop(name), hour)
+        for name, queue in queues.items():
+            if seconds and (queue.allocated or queue.requested):
+                known = self.open.get(name) or QueueHour(queue=name, start=hour)
+                self.open[name] = _sampled(known, queue, seconds)
+                yield self.open[name]
+
+
+def _sampled(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+    wants = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
+    names = hour.deserved.keys() | queue.deserved.keys()
+    due = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
+    wanting, share = hour.wanting + seconds * wants, hour.share + queue.share * seconds * wants
+    return replace(hour, deserved=due, wanting=wanting, share=share)

@@ -1,0 +1,370 @@
+"""Records of what happened, and sums of them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.explain.history import AnyRecord, By, Evicted, GroupRun, QueueHour, Report, Wait, report
+from extender.domain.explain.recorder import Recorder
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.group_view import GroupView
+from tests.domain.builders import node, pod, queue
+from tests.domain.world import EPOCH, World, gang, key, names, timestamp
+from tests.property_examples import examples
+
+HOUR = 3600.0
+GPU = "nvidia.com/gpu"
+
+
+class Scribe:
+    """Records what becomes of a world. Begun anew, it knows what was without an end, and is told the rest by
+    the objects."""
+
+    def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
+        self.world, self.records = world, {record.key: record for record in records}
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        known = [record for record in self.records.values() if record.end is None]
+        self.recorder = Recorder(known, self.now, self._is_going)
+
+    @property
+    def now(self) -> float:
+        return EPOCH + self.world.now
+
+    def _is_going(self, uid: Uid) -> bool:
+        record = self.world.ledger.pods.get(uid)
+        return record is None or record.deleting
+
+    def look(self) -> "Scribe":
+        notes = notes_of(self.world.settle().decisions)
+        assert notes is not None
+        self.keep(self.recorder.observe(self.world.decisions, notes.snapshot))
+        return self
+
+    def keep(self, made: Iterable[AnyRecord]) -> None:
+        for record in made:
+            if not (record.is_final and record.key in self.records):
+                self.records[record.key] = record
+
+    def add(self, *objects: Any) -> "Scribe":
+        self.world.add(*objects)
+        return self.look()
+
+    def start(self, *groups: str) -> "Scribe":
+        self.world.start(*groups)
+        return self.look()
+
+    def delete(self, *pods: str) -> "Scribe":
+        self.world.delete(*pods)
+        return self.look()
+
+    def after(self, seconds: float) -> "Scribe":
+        self.world.advance(seconds)
+        return self.look()
+
+    def all_of(self, kind: type[AnyRecord]) -> list[Any]:
+        return [record for record in self.records.values() if isinstance(record, kind)]
+
+    def report(self, by: By = By.QUEUE, since: float = 0.0) -> Report:
+        return report(self.records.values(), by, since, self.now)
+
+
+def made_by(user: str, name: str, members: int, **more: Any) -> list[Any]:
+    return gang(name, members, notes={keys.SUBMITTER: user}, **more)
+
+
+def figures(found: Report) -> dict[str, tuple[int, float]]:
+    return {row.name: (row.starts, round(row.cpu_hours, 3)) for row in found.rows}
+
+
+def run_since(world: World, moment: float, *pods: str) -> None:
+    for name in pods:
+        was = world.pods[name]
+        world.add(replace(was, status=replace(was.status, start_time=timestamp(moment))))
+
+
+# ---- from the course of things to records
+
+
+def test_a_group_waits_runs_and_ends() -> None:
+    scribe = Scribe(World(queue("q"))).add(made_by("ann", "g", 2, queue="q", more={GPU: "2"}))
+    scribe.after(60).add(node("a", more={GPU: "8"})).start("g").after(HOUR)
+    scribe.world.finish(*names("g", 2))
+    scribe.look().after(HOUR)
+    (wait,), (run,) = scribe.all_of(Wait), scribe.all_of(GroupRun)
+    assert (wait.group, wait.queue, wait.namespace, wait.user) == (key("g"), "q", "team", "ann")
+    assert (wait.has_started, wait.seconds, sum(wait.waited.values())) == (True, 60, 60)
+    assert (run.end - run.start, run.spent["cpu"], run.spent[GPU]) == (HOUR, 2000 * HOUR, 4 * HOUR)
+    (row,) = scribe.report().rows
+    assert (row.name, row.starts, row.waiting, row.gpu_hours, row.cpu_hours) == ("q", 1, 0, 4.0, 2.0)
+
+
+def test_a_group_that_runs_counts_up_to_now() -> None:
+    scribe = Scribe(World(node("a"))).add(gang("g", 3)).start("g")
+    scribe.world.advance(2 * HOUR)
+    assert figures(scribe.report()) == {"default": (1, 6.0)}
+    assert figures(scribe.report(since=scribe.now - HOUR)) == {"default": (0, 3.0)}
+
+
+def test_each_reason_of_a_wait_is_told_and_what_was_up_to_its_owner_is_none() -> None:
+    scribe = Scribe(World(node("a"))).add(gang("g", 1, min_member=2)).after(100)
+    scribe.add(pod("g-1", "g", cpu="9")).after(50)
+    scribe.delete("g-1").add(pod("g-2", "g")).start("g")
+    (wait,) = scribe.all_of(Wait)
+    assert wait.waited == {"NotEnoughMembers": 100, "NeverFits": 50, "": 0}
+    assert scribe.report().total.wait_longest == wait.seconds == 50
+
+
+def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
+    scribe = Scribe(World(node("a"))).add(gang("g", 9)).after(10)
+    assert (scribe.report().total.waiting, scribe.report().total.starts) == (1, 0)
+    scribe.world.ledger.intake.drop_group(key("g"))
+    scribe.delete(*names("g", 9))
+    (wait,) = scribe.all_of(Wait)
+    assert (wait.end, wait.has_started) == (scribe.now, False)
+    assert (scribe.report().total.waiting, scribe.report().total.starts) == (0, 0)
+
+
+def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
+    scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 3)).start("g")
+    scribe.after(10).delete("g-2").after(HOUR).delete("g-1").after(HOUR)
+    runs = scribe.all_of(GroupRun)
+    assert [run.at(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
+    assert runs[0].end == runs[1].start
+
+
+def borrowed() -> Scribe:
+    """Queue b holds the whole cluster, and half of it is taken back for a."""
+    scribe = Scribe(World(node("n", cpu="2"), queue("a"), queue("b")))
+    scribe.add(made_by("bob", "b0", 1, queue="b"), made_by("bob", "b1", 1, queue="b")).start("b0", "b1")
+    run_since(scribe.world, scribe.world.now, "b0-0", "b1-0")
+    return scribe.after(HOUR).add(gang("x", 1, queue="a"))
+
+
+def test_an_eviction_says_for_whom_and_what_is_lost() -> None:
+    scribe = borrowed()
+    (victim,) = scribe.world.decisions.evictions.values()
+    assert not scribe.all_of(Evicted)  # it is only to be
+    scribe.world.mark_deleted(victim.victim.name)
+    (evicted,) = scribe.look().all_of(Evicted)
+    assert (evicted.pod, evicted.claimant) == (f"team/{victim.victim.name}", key("x"))
+    assert (evicted.cause, evicted.queue, evicted.user) == ("Reclaim", "b", "bob")
+    assert evicted.lost["cpu"] == 1000 * HOUR
+    scribe.delete(victim.victim.name).start("x")
+    lost = {row.name: (row.evictions, row.lost_cpu_hours) for row in scribe.report(By.USER).rows}
+    assert lost == {"bob": (1, 1.0), "": (0, 0.0)}
+
+
+def test_a_pod_that_stays_after_all_was_not_evicted() -> None:
+    scribe = borrowed()
+    scribe.world.ledger.intake.drop_group(key("x"))
+    scribe.delete("x-0").after(60)
+    assert not scribe.world.decisions.evictions
+    assert not scribe.all_of(Evicted)
+
+
+def test_a_group_that_was_evicted_waits_anew() -> None:
+    scribe = borrowed()
+    (victim,) = scribe.world.decisions.evictions.values()
+    scribe.delete(victim.victim.name).start("x").after(60)
+    scribe.add(pod("again", victim.victim.group.partition("/")[2])).after(40)
+    waits = [wait for wait in scribe.all_of(Wait) if wait.group == victim.victim.group]
+    assert [wait.has_started for wait in waits] == [True, False]
+    assert waits[1].at(scribe.now).seconds == 40  # before that it lacked a pod
+
+
+def test_members_of_a_start_that_failed_are_evicted_for_nobody() -> None:
+    scribe = Scribe(World(node("a"), gang("g", 2)))
+    scribe.look().world.scheduler_takes("g-0")
+    scribe.world.bind("g-0", "a")
+    scribe.look()
+    scribe.world.pass_time(1000)
+    scribe.look()
+    assert list(scribe.world.decision("g").undo) == ["uid-g-0"]
+    (evicted,) = scribe.delete("g-0").all_of(Evicted)
+    assert (evicted.pod, evicted.cause, evicted.claimant, evicted.lost) == ("team/g-0", "Undo", "", {})
+
+
+# ---- queues over time
+
+
+def test_the_share_of_a_queue_counts_while_it_wants_more() -> None:
+    scribe = Scribe(World(node("n", cpu="4"), queue("a"), queue("b")))
+    scribe.add(gang("b0", 3, queue="b")).start("b0").add(gang("a0", 1, queue="a")).start("a0")
+    scribe.add(gang("a1", 2, queue="a"))
+    for _ in range(61):
+        scribe.keep(scribe.recorder.sample(scribe.world.decisions.queues, scribe.now, longest=60.0))
+        scribe.world.advance(60)
+    shares = {row.name: row.share for row in scribe.report().rows}
+    assert shares == {"a": 0.5, "b": None}
+    hours = [record for record in scribe.all_of(QueueHour) if record.queue == "a"]
+    assert sum(hour.wanting for hour in hours) == HOUR
+    assert sum(hour.deserved["cpu"] for hour in hours) == 2000 * HOUR
+    assert all(hour.start % HOUR == 0 for hour in hours)
+
+
+# ---- restarts
+
+
+def test_a_running_group_is_taken_from_its_objects_if_nothing_is_known_of_it() -> None:
+    world = World(node("a", cpu="9")).add(gang("g", 2, created=timestamp(1000))).settle()
+    world.advance(100).start("g").advance(HOUR)
+    run_since(world, 1100, *names("g", 2))
+    scribe = Scribe(world).look()
+    (wait,), (run,) = scribe.all_of(Wait), scribe.all_of(GroupRun)
+    assert (wait.seconds, wait.has_started) == (100, True)
+    assert (run.start, run.spent["cpu"]) == (EPOCH + 1100, 2000 * HOUR)
+    before = dict(scribe.records)
+    scribe.begin_anew()
+    assert scribe.look().records == before  # the same once more
+
+
+def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
+    scribe = Scribe(World(node("a"))).add(gang("g", 2, created=timestamp(0))).after(60).start("g")
+    (wait,) = scribe.all_of(Wait)
+    scribe.begin_anew()
+    assert scribe.look().all_of(Wait) == [wait]
+
+
+@pytest.mark.parametrize("change", ["gone", "smaller", "another"])
+def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: str) -> None:
+    scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
+    scribe.start("g").after(HOUR)
+    scribe.begin_anew()
+    scribe.world.advance(HOUR)
+    if change == "smaller":
+        scribe.world.delete("g-1")
+    else:
+        scribe.world.ledger.intake.drop_group(key("g"))
+        scribe.world.delete("g-0", "g-1").settle()
+    if change == "another":
+        scribe.world.add(gang("g", 3, created=timestamp(scribe.world.now))).start("g")
+    held = {"gone": 0, "smaller": 1, "another": 3}[change]
+    scribe.look().after(HOUR)
+    known = HOUR if change == "smaller" else 0  # it held that in the meantime
+    assert scribe.report().total.cpu_hours == pytest.approx((2 * HOUR + held * (HOUR + known)) / HOUR)
+
+
+# ---- what always holds
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("comes"), st.integers(1, 4), st.integers(0, 8)),
+        st.tuples(st.just("starts"), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["fails", "ends", "is deleted"]), st.integers(0, 30), st.just(0)),
+        st.tuples(st.just("passes"), st.sampled_from([1, 30, 90, 4000]), st.just(0)),
+        st.tuples(st.just("restart"), st.just(0), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+def take(world: World, step: tuple[str, int, int]) -> None:
+    what, number, more = step
+    there = sorted(world.pods)
+    if what == "comes":
+        name = f"g{world.changes}"
+        owner = ("ann", "bob", "")[more % 3]
+        needed = max(number - more % 2, 1)
+        world.add(
+            gang(name, number, needed, ("a", "b")[more % 2], notes={keys.SUBMITTER: owner} if owner else {})
+        )
+    elif what == "starts":
+        for group in [each for each, decision in world.settle().decisions.groups.items() if decision.plan]:
+            if world.decisions.groups[group].plan:
+                world.start(group.partition("/")[2])
+    elif what == "passes":
+        world.advance(number)
+    elif there and what == "is deleted":
+        world.delete(there[number % len(there)])
+    elif there and what in ("ends", "fails") and world.pods[there[number % len(there)]].spec.node_name:
+        world.finish(there[number % len(there)], phase="Failed" if what == "fails" else "Succeeded")
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(steps)
+def test_sums_are_what_was_held_whenever_the_process_was_restarted(
+    course: list[tuple[str, int, int]],
+) -> None:
+    world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
+    steady, restarted = Scribe(world).look(), Scribe(world).look()
+    held: defaultdict[str, float] = defaultdict(float)
+    for step in [*course, ("passes", 90, 0)]:
+        before = world.now
+        allocated = {name: view.allocated.get("cpu", 0) for name, view in groups(world).items()}
+        queues = {name: decision.queue for name, decision in world.decisions.groups.items()}
+        if step[0] == "restart":
+            restarted.begin_anew()
+        take(world, step)
+        for group, cpu in allocated.items():
+            held[queues[group]] += cpu * (world.now - before)
+        steady.look(), restarted.look()
+    for since in (0.0, steady.now - 1000):
+        found, again = steady.report(since=since), restarted.report(since=since)
+        assert figures(found) == figures(again)
+    for row in steady.report().rows:
+        assert row.cpu_hours == pytest.approx(held[row.name] / 3600 / 1000)
+    assert sum(held.values()) / 3600 / 1000 == pytest.approx(steady.report().total.cpu_hours)
+    starts = [steady.report(by).total.starts for by in By]
+    for by, total in zip(By, starts, strict=True):
+        rows = steady.report(by).rows
+        assert sum(row.starts for row in rows) == total == starts[0]
+        assert sum(row.cpu_hours for row in rows) == pytest.approx(steady.report().total.cpu_hours)
+
+
+def groups(world: World) -> Mapping[GroupKey, GroupView]:
+    notes = notes_of(world.settle().decisions)
+    assert notes is not None
+    return notes.snapshot.groups
+
+
+names_of = st.text("ab<", max_size=2)
+whose = {"queue": names_of, "namespace": names_of, "user": names_of}
+moments, amounts = (
+    st.integers(0, 100).map(float),
+    st.dictionaries(st.sampled_from(["cpu", GPU]), st.integers(1, 9)),
+)
+
+
+def _ends(record: Any) -> Any:
+    return replace(record, end=max(record.start, record.until)) if record.user != "a" else record
+
+
+records = st.lists(
+    st.one_of(
+        st.builds(
+            GroupRun, **whose, start=moments, group=names_of, until=moments, spent=amounts, held=amounts
+        ),
+        st.builds(Wait, **whose, start=moments, group=names_of, until=moments, has_started=st.booleans()),
+        st.builds(Evicted, **whose, start=moments, uid=names_of, pod=names_of, cause=names_of, lost=amounts),
+    )
+).map(lambda found: [_ends(each) if not isinstance(each, Evicted) else each for each in found])
+
+
+@given(records, moments, moments)
+def test_rows_add_up_to_the_total_whoever_they_are_of(found: list[Any], one: float, other: float) -> None:
+    since, until = sorted((one, other))
+    totals = []
+    for by in By:
+        made = report(found, by, since, until)
+        totals.append(made.total)
+        for field in ("starts", "waiting", "evictions", "gpu_hours", "cpu_hours", "lost_gpu_hours"):
+            rows = sum(getattr(row, field) for row in made.rows)
+            assert rows == pytest.approx(getattr(made.total, field))
+    assert totals[0] == totals[1] == totals[2]
+
+
+@given(records, moments, moments)
+def test_two_parts_of_a_period_add_up_to_the_whole(found: list[Any], one: float, other: float) -> None:
+    middle, end = sorted((one, other))
+    ended = [each for each in found if not isinstance(each, GroupRun) or each.end is not None]
+    parts = [report(ended, By.QUEUE, *part).total.gpu_hours for part in ((0, middle), (middle, end))]
+    assert sum(parts) == pytest.approx(report(ended, By.QUEUE, 0, end).total.gpu_hours)
