@@ -31,7 +31,7 @@ from extender.dashboard.source import Viewer
 from extender.domain.explain.explain import explain_group
 from extender.domain.explain.holders import Holder
 from extender.domain.model.records import GroupKey, PodRecord
-from extender.domain.model.resources import CPU, PODS, add, largest, on_all_nodes, quantities, total
+from extender.domain.model.resources import add, in_units, largest, on_all_nodes, quantities, total
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import notes_of
@@ -60,11 +60,6 @@ class _Presence(NamedTuple):
 _Places = Mapping[str, _Presence]  # by node
 
 
-def amounts(found: Mapping[str, float]) -> dict[str, float]:
-    """In cores, bytes and pieces, without pods."""
-    return {name: n / 1000 if name == CPU else float(n) for name, n in found.items() if n and name != PODS}
-
-
 class DecidedOverviews:
     """`overview` costs a look at each group, and work for those that changed. For one thread at a time."""
 
@@ -88,7 +83,7 @@ class DecidedOverviews:
             groups=self._grouped(snapshot, decisions),
             nodes=self._nodes.summaries(snapshot, decisions),
             reservations=[
-                ReservationSummary(key, made.queue, kept.node_names, amounts(kept.asks))
+                ReservationSummary(key, made.queue, kept.node_names, in_units(kept.asks))
                 for key, made in decisions.groups.items()
                 if (kept := made.reservation) is not None
             ],
@@ -244,7 +239,7 @@ def _shares(
     """`due`: what a queue deserves as it is written, also while it asks for less."""
     limits = {name: n for name, n in on_all_nodes(ceiling).items() if not isinf(n)}
     tables = (share.allocated, share.deserved, share.borrowed, guarantee, limits, due)
-    allocated, deserved, borrowed, guaranteed, most, nominal = (amounts(on_all_nodes(it)) for it in tables)
+    allocated, deserved, borrowed, guaranteed, most, nominal = (in_units(on_all_nodes(it)) for it in tables)
     for name in sorted({*allocated, *deserved, *guaranteed, *most, *nominal}):
         held, own = allocated.get(name, 0.0), deserved.get(name, 0.0)
         yield ShareSummary(
@@ -282,8 +277,8 @@ def _group_summary(view: GroupView, made: GroupDecision, line: int) -> GroupSumm
         len(view.placed),
         view.failed,
         view.succeeded,
-        amounts(view.pending),
-        amounts(view.allocated),
+        in_units(view.pending),
+        in_units(view.allocated),
         view.created,
         view.running_since,
         wait,
@@ -322,8 +317,8 @@ def _shortfall(snapshot: Snapshot, view: GroupView) -> Iterator[ShortfallSummary
     masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
     suits = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
     free = np.maximum(snapshot.room[suits], 0).sum(axis=0).tolist()
-    left = amounts(dict(zip(snapshot.dimensions, free, strict=True)))
-    for name, asked in sorted(amounts(lacking.requests).items()):
+    left = in_units(dict(zip(snapshot.dimensions, free, strict=True)))
+    for name, asked in sorted(in_units(lacking.requests).items()):
         yield ShortfallSummary(name, asked, left.get(name, 0.0))
 
 
@@ -417,9 +412,9 @@ class _Nodes:
         used = {name: max(n - room[name] - pinned.get(name, 0), 0) for name, n in offers.items()}
         return NodeSummary(
             node.name,
-            amounts(offers),
-            amounts(used),
-            amounts(claimed),
+            in_units(offers),
+            in_units(used),
+            in_units(claimed),
             self._kept.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
             taken=not any(taint.key == "node.kubernetes.io/unschedulable" for taint in node.taints),

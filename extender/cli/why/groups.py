@@ -124,8 +124,13 @@ def _kept_from(asked: str, name: str) -> list[str]:
     return [f"{text} until none of its pods holds room."]
 
 
+def verdict_of(group: ObservedGroup) -> str:
+    """By its phase."""
+    return _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
+
+
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
-    verdict = _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
+    verdict = verdict_of(group)
     if members and members.succeeded + members.failed and (verdict == Stands.OVER or not members.there):
         return Stands.OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     if verdict == Stands.WAITING:

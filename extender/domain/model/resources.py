@@ -105,6 +105,11 @@ def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
     return {name: _quantity(name, int(amount)) for name, amount in amounts.items()}
 
 
+def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
+    """Amounts as plain numbers of cores, bytes and pieces, without zeros and pods."""
+    return {name: n / _scale(name) for name, n in amounts.items() if n and name != PODS}
+
+
 def _quantity(name: str, amount: int) -> str:
     return f"{amount}m" if name == CPU and amount % _MILLI else str(amount // _scale(name))
 

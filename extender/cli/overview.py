@@ -1,0 +1,333 @@
+"""The read model made of objects of the API alone, with the rights of whoever looks: what Muster wrote into
+statuses, and what pods and nodes say themselves. It works while Muster is down, too."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from math import inf
+from threading import Lock
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.keys import ENDED_PHASES, HOLD, SUBMITTER
+from extender.api.objects.base import Quantities
+from extender.api.objects.cluster import Event, Lease, Node, lively
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import GroupHolder
+from extender.api.summaries import (
+    Amounts,
+    CommandSummary,
+    EventSummary,
+    GroupDetails,
+    GroupSummary,
+    HolderSummary,
+    MemberSummary,
+    NodeSummary,
+    Overview,
+    QueueSummary,
+    ShareSummary,
+    ShortfallSummary,
+    WaitSummary,
+)
+from extender.api.units import BadQuantity, timestamp_at
+from extender.cli.access import ClusterAccess
+from extender.cli.check.findings import Installation
+from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.cli.watched import WatchedReader
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import scheduled
+from extender.cli.why.groups import explain_group, verdict_of
+from extender.dashboard.source import Viewer
+from extender.domain.model.ownership import group_name
+from extender.domain.model.reasons import sentence
+from extender.domain.model.resources import add, in_units, offered, pod_requests
+from extender.kube.errors import ApiError, NotFound
+from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
+
+_PACE = 1.0  # seconds between two overviews
+_LOOK = 10.0  # seconds between two looks whether Muster is at work
+_MOST_GROUPS = 16  # that are named on one node
+_MOST_EVENTS = 200
+
+
+class ObservedSource:
+    """A Source over watched objects: `start` begins to watch when somebody looks first."""
+
+    def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.time) -> None:
+        self._place, self._clock = place, clock
+        self._reader = WatchedReader(place)
+        self._lock = Lock()
+        self._made, self._at = Overview("0", ""), -inf
+        self._started = False
+        self._looked, self._silent = -inf, ""
+
+    def overview(self) -> Overview:
+        """Raises ApiError while nothing can be read at all."""
+        with self._lock:
+            if not self._started:
+                self._reader.start()
+                self._reader.changed.set()
+                self._started = True
+            now = self._clock()
+            if now - self._looked >= _LOOK:
+                self._looked, silent = now, self._silence(now)
+                if silent != self._silent:
+                    self._silent = silent
+                    self._reader.changed.set()
+            if self._reader.changed.is_set() and now - self._at >= _PACE:
+                self._reader.changed.clear()
+                self._at = now
+                made = self._observed()
+                if replace(made, version=self._made.version, at=self._made.at) != self._made:
+                    self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
+            return self._made
+
+    def stop(self) -> None:
+        self._reader.stop()
+
+    # ---- all
+
+    def _evidence(self, namespace: str = "") -> Evidence:
+        return Evidence(self._place._replace(reader=self._reader, namespace=namespace), namespace)
+
+    def _observed(self) -> Overview:
+        evidence, reader = self._evidence(), self._reader
+        scopes = (reader.scope(resource) for resource in (POD_GROUPS, PODS))
+        groups, pods = (reader.watched(resource) for resource in (POD_GROUPS, PODS))
+        members: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            if name := group_name(pod):
+                members[f"{pod.metadata.namespace}/{name}"].append(pod)
+        lines = {name: queue.counts["pending"] for name, queue in (evidence.queues or {}).items()}
+        found = []
+        for group in sorted(groups, key=lambda group: group.key):
+            queue = evidence.queue_of(group)
+            found.append(group_summary(group, queue, members[group.key], lines.get(queue, 0)))
+        notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
+        notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
+        return Overview(
+            version="",
+            at="",
+            silent_since=self._silent,
+            queues=[*_as_tree(reader.watched(QUEUES))],
+            groups=found,
+            nodes=[*_nodes(reader.watched(NODES), pods)] if reader.scope(PODS) == "" else [],
+            notes=notes,
+        )
+
+    def _silence(self, now: float) -> str:
+        """Since when the Lease that Muster leads by has not been renewed; empty where it has, or where that
+        may not be read."""
+        site = Installation(self._place._replace(namespace=""))
+        with suppress(ApiError):
+            for serving in site.workloads:
+                if serving.setting("leader_elect") == "off":
+                    continue
+                lease = site.get(LEASES, *serving.setting("lease").split("/"))
+                spec = msgspec.convert(lease, Lease).spec if lease else None
+                if spec is not None and not lively(spec, now):
+                    return spec.renew_time or ""
+        return ""
+
+    # ---- one group
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        """Raises ApiError."""
+        evidence = self._evidence(namespace)
+        try:
+            group = self._reader.get(POD_GROUPS, namespace, name, ObservedGroup)
+        except NotFound:
+            return None
+        found, members = explain_group(evidence, group), evidence.members(group) or []
+        queue = evidence.queue(evidence.queue_of(group))
+        summary = group_summary(
+            group, evidence.queue_of(group), members, queue.counts["pending"] if queue else 0
+        )
+        if summary.wait is not None and not summary.wait.remedy:
+            summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(found.remedies)))
+        return GroupDetails(
+            summary,
+            [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
+            self._shortfall(summary) if summary.wait else [],
+            [*self._timeline(group, members)],
+            [CommandSummary(it.purpose, it.line, it.allowed) for it in found.commands],
+            [
+                *(f"{len(stray.pods)} pods do not count: {stray.cause}." for stray in found.uncounted),
+                *found.notes,
+            ],
+        )
+
+    def _shortfall(self, group: GroupSummary) -> Sequence[ShortfallSummary]:
+        """Beside what all nodes that take pods have free: which of them suit it, only Muster knows."""
+        free: defaultdict[str, float] = defaultdict(float)
+        nodes = [node for node in self.overview().nodes if node.taken]
+        for node in nodes:
+            for name, offered_ in node.allocatable.items():
+                free[name] += max(offered_ - node.used.get(name, 0) - node.claimed.get(name, 0), 0)
+        return [ShortfallSummary(name, n, free[name]) for name, n in sorted(group.asks.items()) if nodes]
+
+    def _timeline(self, group: ObservedGroup, members: Iterable[Pod]) -> Iterator[EventSummary]:
+        yield EventSummary(group.metadata.creation_timestamp or "", "Created", "it was created")
+        names = {group.name, *(pod.metadata.name for pod in members)}
+        try:
+            found = self._reader.list(EVENTS, group.namespace, Event)
+        except ApiError:
+            return
+        own = [event for event in found if event.about.name in names]
+        for event in sorted(own, key=lambda event: event.at)[-_MOST_EVENTS:]:
+            about = "" if event.about.name == group.name else f"{event.about.name}: "
+            text = f"{about}{event.message}"
+            yield EventSummary(event.at, event.reason, text, event.type == "Warning", event.times)
+
+
+# ---- queues
+
+
+def _as_tree(queues: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
+    """Each below its parent, by name."""
+    by_name = {queue.name: queue for queue in queues}
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for name, queue in sorted(by_name.items()):
+        parent = queue.spec.parent
+        below[parent if parent in by_name else ""].append(name)
+    left, seen = [(name, 0) for name in reversed(below[""])], set[str]()
+    while left:
+        name, depth = left.pop()
+        if name not in seen:
+            seen.add(name)
+            yield _queue_summary(by_name[name], depth)
+            left += [(child, depth + 1) for child in reversed(below[name])]
+
+
+def _queue_summary(queue: ObservedQueue, depth: int) -> QueueSummary:
+    spec, status, counts = queue.spec, queue.status, queue.counts
+    guarantee = spec.guarantee.resource if spec.guarantee else None
+    shares = [*_shares("", status.allocated, status.deserved, guarantee, spec.capability, spec.deserved)]
+    for each in status.flavors or ():
+        shares += _shares(each.name, each.allocated, each.deserved, None, None, None)
+    stop = "" if spec.stop_policy == "None" else spec.stop_policy
+    numbers = counts["pending"], counts["inqueue"], counts["running"]
+    fault = "its specification is invalid" if queue.has_fault else ""
+    return QueueSummary(
+        queue.name, spec.parent, depth, queue.state, stop, spec.weight, status.share, shares, *numbers, fault
+    )
+
+
+def _shares(flavor: str, *tables: Quantities | None) -> Iterator[ShareSummary]:
+    """`tables`: allocated, deserved, guarantee, capability, and what its spec says it deserves."""
+    held, deserved, guaranteed, most, due = (_read(table) for table in tables)
+    for name in sorted({*held, *deserved, *guaranteed, *most, *due}):
+        has, own = held.get(name, 0.0), deserved.get(name, 0.0)
+        given = max(due.get(name, 0.0), guaranteed.get(name, 0.0))
+        yield ShareSummary(
+            name,
+            flavor,
+            has,
+            own,
+            guaranteed.get(name, 0.0),
+            most.get(name),
+            max(has - own, 0.0),
+            max(given - max(own, has), 0.0),
+        )
+
+
+def _read(quantities: Quantities | None) -> dict[str, float]:
+    """Without those that make no sense."""
+    found: dict[str, float] = {}
+    for name, quantity in (quantities or {}).items():
+        with suppress(BadQuantity):
+            found |= in_units(offered({name: quantity}))
+    return found
+
+
+# ---- groups
+
+
+def group_summary(group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int) -> GroupSummary:
+    """`pods`: its members, as far as they may be read; `line`: how many groups wait in its queue."""
+    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed = [pod for pod in left if pod.spec.node_name]
+    status, annotations = group.status, group.metadata.annotations or {}
+    starts = [pod.status.start_time or "" for pod in placed]
+    return GroupSummary(
+        group.namespace,
+        group.name,
+        group.spoken_name,
+        queue,
+        annotations.get(SUBMITTER, ""),
+        0,
+        verdict_of(group),
+        group.spec.min_member,
+        len(left),
+        len(placed) if pods else status.running,
+        status.failed,
+        status.succeeded,
+        _asked(pod for pod in left if not pod.spec.node_name),
+        _asked(placed),
+        group.metadata.creation_timestamp or "",
+        min(filter(None, starts), default=""),
+        _wait(group, line) if group.reason else None,
+        annotations.get(HOLD) == "true",
+        bool(group.job_name),
+    )
+
+
+def _wait(group: ObservedGroup, line: int) -> WaitSummary:
+    known = group.waiting
+    return WaitSummary(
+        group.reason,
+        sentence(group.reason),
+        group.message,
+        known.since or "",
+        known.position,
+        line if known.position else 0,
+        known.ahead,
+        [_holder(it) for it in known.holders],
+        remedy=known.remedy,
+    )
+
+
+def _holder(it: GroupHolder) -> HolderSummary:
+    return HolderSummary(it.kind, it.namespace, it.name, it.queue, it.pods, it.holds, it.overdue or "")
+
+
+def _member(pod: Pod) -> MemberSummary:
+    node, condition = pod.spec.node_name, scheduled(pod)
+    says = "" if node else condition.message
+    return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", says)
+
+
+def _asked(pods: Iterable[Pod]) -> Amounts:
+    sums: dict[str, int] = {}
+    for pod in pods:
+        with suppress(BadQuantity):
+            add(sums, pod_requests(pod.spec))
+    return in_units(sums)
+
+
+# ---- nodes
+
+
+def _nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[NodeSummary]:
+    used: defaultdict[str, list[Pod]] = defaultdict(list)
+    coming: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.status.phase not in ENDED_PHASES:
+            if pod.spec.node_name:
+                used[pod.spec.node_name].append(pod)
+            elif nominated := pod.status.nominated_node_name:
+                coming[nominated].append(pod)
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        name = node.metadata.name
+        here = (*used[name], *coming[name])
+        groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
+        yield NodeSummary(
+            name,
+            _read(node.status.allocatable),
+            _asked(used[name]),
+            _asked(coming[name]),
+            groups=sorted(groups)[:_MOST_GROUPS],
+            taken=not node.spec.unschedulable,
+        )

@@ -1,0 +1,117 @@
+"""The read model made of objects alone: what statuses, pods and nodes say, as far as they may be read."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from extender.api.summaries import GroupSummary, Overview
+from extender.cli.access import Flags, opened
+from extender.cli.overview import ObservedSource
+from extender.sim.apiserver.kinds import NODES
+from extender.sim.kubelets import node
+from tests.cli.desk import Desk
+
+
+class Anybody:
+    """Whoever has the kubeconfig."""
+
+    name = ""
+
+    def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return True
+
+    def patch(self, resource: str, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        raise AssertionError("nothing is changed here")
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    made = node("n0", "8", "64Gi")
+    desk.store.put(NODES, {**made, "metadata": {**made["metadata"], "uid": "n0"}})
+    for namespace in ("team", "other"):
+        desk.namespace(namespace)
+    desk.queue(
+        "q", {"guarantee": {"resource": {"cpu": "6"}}}, state="Open", allocated={"cpu": "4"}, pending=1
+    )
+    desk.queue("below", {"parent": "q"})
+    desk.group("runs", "Running", "Running", queue="q")
+    for number in range(2):
+        desk.pod(f"runs-{number}", "runs", node="n0")
+    desk.group("waits", "Pending", "NoRoom", queue="q", message="cpu: 8 needed, 4 left")
+    desk.pod("waits-0", "waits")
+    return desk
+
+
+@pytest.fixture
+def source(town: Desk) -> Iterator[Callable[..., ObservedSource]]:
+    made: list[ObservedSource] = []
+    with opened(Flags(str(town.kubeconfig), None, "team")) as place:
+
+        def start(**more: Any) -> ObservedSource:
+            made.append(ObservedSource(place, **more))
+            return made[-1]
+
+        yield start
+        for each in made:
+            each.stop()
+
+
+def group_of(overview: Overview, name: str) -> GroupSummary:
+    return next(it for it in overview.groups if it.name == name)
+
+
+def test_all_that_statuses_pods_and_nodes_say(source: Callable[..., ObservedSource]) -> None:
+    seen = source().overview()
+    runs, waits = group_of(seen, "runs"), group_of(seen, "waits")
+    assert (runs.verdict, runs.placed, runs.members, runs.wait) == ("Running", 2, 2, None)
+    assert (waits.verdict, waits.placed, waits.members, waits.queue) == ("Waiting", 0, 1, "q")
+    assert waits.wait is not None
+    assert (waits.wait.reason, waits.wait.detail) == ("NoRoom", "cpu: 8 needed, 4 left")
+    assert [(it.name, it.depth) for it in seen.queues] == [("q", 0), ("below", 1)]
+    [cpu] = seen.queues[0].shares
+    assert (cpu.allocated, cpu.guarantee, cpu.lent) == (4, 6, 2)
+    [only] = seen.nodes
+    assert (only.name, only.allocatable["cpu"], only.groups) == ("n0", 8, ["team/runs"])
+    assert not seen.notes
+
+
+def test_a_change_is_another_version_and_nothing_else_is(
+    source: Callable[..., ObservedSource], town: Desk
+) -> None:
+    now = [1000.0]
+    looking = source(clock=lambda: now[0])
+    before = looking.overview()
+    now[0] += 5
+    assert looking.overview() is before
+    town.group("comes", "Pending", "NoRoom", queue="q")
+    until = time.monotonic() + 30
+    while (after := looking.overview()) is before and time.monotonic() < until:
+        now[0] += 1
+        time.sleep(0.01)
+    assert after.version != before.version
+    assert group_of(after, "comes").verdict == "Waiting"
+
+
+def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], town: Desk) -> None:
+    town.group("theirs", "Running", "Running", queue="q", namespace="other")
+    town.lock(
+        *((plural, "") for plural in ("podgroups", "pods", "nodes", "queues", "namespaces", "localqueues"))
+    )
+    seen = source().overview()
+    assert {it.name for it in seen.groups} == {"runs", "waits"}
+    assert (seen.queues, seen.nodes) == ([], [])
+    assert "Only namespace team is shown: you may list no others." in seen.notes
+    assert "You may not list nodes: they are not shown." in seen.notes
+
+
+def test_details_are_those_of_why(source: Callable[..., ObservedSource]) -> None:
+    looking = source()
+    looking.overview()
+    found = looking.details("team", "waits", Anybody())
+    assert found is not None
+    assert [(it.pod, it.node) for it in found.members] == [("waits-0", "")]
+    assert found.timeline[0].reason == "Created"
+    assert [it.resource for it in found.shortfall] == sorted(found.group.asks)
+    assert looking.details("team", "nothing", Anybody()) is None
