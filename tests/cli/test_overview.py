@@ -1,7 +1,7 @@
 """The read model made of objects alone: what statuses, pods and nodes say, as far as they may be read."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -17,12 +17,12 @@ from tests.cli.desk import Desk
 class Anybody:
     """Whoever has the kubeconfig."""
 
-    name = ""
+    name = secret = ""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return True
 
-    def patch(self, resource: str, namespace: str, name: str, patch: dict[str, Any]) -> None:
+    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         raise AssertionError("nothing is changed here")
 
 
