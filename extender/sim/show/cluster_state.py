@@ -23,9 +23,9 @@ from extender.sim.show.gangs import (
     Gang,
     Known,
     LoosePod,
-    PictureNode,
-    PictureQueue,
     PodSummary,
+    ReportedNode,
+    ReportedQueue,
     WaysIn,
     Written,
     gang_of,
@@ -137,7 +137,7 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
 
 def queue_summaries(
     queues: Iterable[Json], used: Collection[str], shares: Iterable[Json]
-) -> list[PictureQueue]:
+) -> list[ReportedQueue]:
     """Those that exist, and the default one where it is used without being made. Those that every cluster has
     are left out where no group uses them. `shares`: what /debug/queues says, for queues whose status does not
     carry them yet."""
@@ -148,7 +148,7 @@ def queue_summaries(
     return [_queue(made[name], debugged.get(name, {})) for name in shown]
 
 
-def _queue(given: Json, debugged: Json) -> PictureQueue:
+def _queue(given: Json, debugged: Json) -> ReportedQueue:
     queue, says = typed(given, Queue), given.get("status") or {}
     if "deserved" not in says:
         amounts = {name: _written(debugged.get(name)) for name in ("deserved", "allocated")}
@@ -156,15 +156,15 @@ def _queue(given: Json, debugged: Json) -> PictureQueue:
     state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
     share = round(says.get("share") or 0.0, 4)
     held = says.get("allocated") or {}
-    return PictureQueue(queue.metadata.name, state, queue.spec.weight, says["deserved"], held, share)
+    return ReportedQueue(queue.metadata.name, state, queue.spec.weight, says["deserved"], held, share)
 
 
-def node_summary(node: Node, pods: Iterable[Pod]) -> PictureNode:
+def node_summary(node: Node, pods: Iterable[Pod]) -> ReportedNode:
     name = node.metadata.name
     here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
     used = total(pod_requests(pod.spec) for pod in here)
     held = {resource: used.get(resource, 0) for resource in offered(node.status.allocatable)}
-    return PictureNode(name, node.status.allocatable or {}, _written(held))
+    return ReportedNode(name, node.status.allocatable or {}, _written(held))
 
 
 def _written(amounts: Mapping[str, Any] | None) -> Written:

@@ -23,7 +23,7 @@ from extender.terminal.text import did_you_mean, many, names_in, near_miss, near
 Written = dict[str, Quantity]
 
 
-class PictureQueue(msgspec.Struct, frozen=True):
+class ReportedQueue(msgspec.Struct, frozen=True):
     name: str
     state: str
     weight: int
@@ -32,7 +32,7 @@ class PictureQueue(msgspec.Struct, frozen=True):
     share: float
 
 
-class PictureGroup(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
     """`reason`: why it or some of its members wait; empty if none do. `bound`: members on nodes."""
 
     namespace: str
@@ -55,17 +55,17 @@ class PodSummary(msgspec.Struct, frozen=True, rename="camel"):
     node: str
 
 
-class PictureNode(msgspec.Struct, frozen=True):
+class ReportedNode(msgspec.Struct, frozen=True):
     name: str
     allocatable: Written
     used: Written
 
 
 class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
-    pod_groups: list[PictureGroup]
-    queues: list[PictureQueue]
+    pod_groups: list[ReportedGroup]
+    queues: list[ReportedQueue]
     pods: list[PodSummary]
-    nodes: list[PictureNode]
+    nodes: list[ReportedNode]
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Gang(msgspec.Struct, frozen=True):
     `title`: how it is shown, NAMESPACE/NAME. A group that Muster made for pods that name none is shown as the
     controller of those pods, or as the pod: NAMESPACE/KIND/NAME."""
 
-    summary: PictureGroup
+    summary: ReportedGroup
     title: str
     verdict: str  # the reason of its condition; empty before Muster has written one
     detail: str
@@ -157,7 +157,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     reason = scheduled.reason if scheduled else ""
     owner = stands_for(meta.name, meta.owner_references)
     row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
-    summary = PictureGroup(
+    summary = ReportedGroup(
         namespace=meta.namespace,
         name=meta.name,
         queue=ways.queue_of(group),

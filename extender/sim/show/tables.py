@@ -13,7 +13,7 @@ from rich.text import Text
 from extender.api.units import two_units
 from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang, PictureQueue
+from extender.sim.show.gangs import Gang, ReportedQueue
 from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
 from extender.terminal.text import bar, many, shortened, shows_unicode
 
@@ -90,7 +90,7 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) 
     return lines
 
 
-def _dominant(queue: PictureQueue) -> str:
+def _dominant(queue: ReportedQueue) -> str:
     """The resource of which it uses the largest part of what it deserves: `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
     wanted = [name for name in deserved if deserved[name]]
