@@ -1,12 +1,12 @@
 """The read model made of objects of the API alone, with the rights of whoever looks: what Muster wrote into
 statuses, and what pods and nodes say themselves. It works while Muster is down, too."""
 
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import inf
-from threading import Lock
+from threading import Lock, Thread
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from extender.api.keys import ENDED_PHASES, HOLD, SUBMITTER
 from extender.api.objects.base import Quantities
 from extender.api.objects.cluster import Event, Lease, Node, lively
-from extender.api.objects.pods import Pod
+from extender.api.objects.pods import Pod, PodSpec
 from extender.api.objects.queues import GroupHolder
 from extender.api.summaries import (
     Amounts,
@@ -45,57 +45,71 @@ from extender.domain.model.reasons import sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
 
 _PACE = 1.0  # seconds between two overviews
-_LOOK = 10.0  # seconds between two looks whether Muster is at work
+_LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
 _MOST_GROUPS = 16  # that are named on one node
 _MOST_EVENTS = 200
 
 
 class ObservedSource:
-    """A Source over watched objects: `start` begins to watch when somebody looks first."""
+    """A Source over watched objects. It begins to watch when somebody looks first, and from then on a thread
+    makes the overview anew: on a large cluster that takes a second, and it pauses four times as long."""
 
     def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
         self._reader = WatchedReader(place)
+        self._requests = _Requests()
+        self._made = Overview("0", "")
         self._lock = Lock()
-        self._made, self._at = Overview("0", ""), -inf
-        self._started = False
-        self._looked, self._silent = -inf, ""
+        self._thread: Thread | None = None
+        self._stopping = threading.Event()
 
     def overview(self) -> Overview:
-        """Raises ApiError while nothing can be read at all."""
+        """Raises ApiError where nothing can be read at all."""
         with self._lock:
-            if not self._started:
+            if self._thread is None:
                 self._reader.start()
-                self._reader.changed.set()
-                self._started = True
-            now = self._clock()
-            if now - self._looked >= _LOOK:
-                self._looked, silent = now, self._silence(now)
-                if silent != self._silent:
-                    self._silent = silent
-                    self._reader.changed.set()
-            if self._reader.changed.is_set() and now - self._at >= _PACE:
-                self._reader.changed.clear()
-                self._at = now
-                made = self._observed()
-                if replace(made, version=self._made.version, at=self._made.at) != self._made:
-                    self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
-            return self._made
+                self._look()
+                self._thread = Thread(target=self._follow, name="overview", daemon=True)
+                self._thread.start()
+        return self._made
 
     def stop(self) -> None:
+        self._stopping.set()
+        self._reader.changed.set()
         self._reader.stop()
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            try:
+                self._look()
+            except Exception:  # one object's fault, or a cluster that is gone: the next look may do better
+                log.exception("an overview could not be made")
+            self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun)))
+            self._reader.changed.wait(_LOOK)
+
+    def _look(self) -> None:
+        self._reader.changed.clear()
+        now = self._clock()
+        made = self._observed(self._silence(now))
+        if replace(made, version=self._made.version, at=self._made.at) != self._made:
+            self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
 
     # ---- all
 
     def _evidence(self, namespace: str = "") -> Evidence:
         return Evidence(self._place._replace(reader=self._reader, namespace=namespace), namespace)
 
-    def _observed(self) -> Overview:
+    def _observed(self, silent_since: str) -> Overview:
         evidence, reader = self._evidence(), self._reader
         scopes = (reader.scope(resource) for resource in (POD_GROUPS, PODS))
         groups, pods = (reader.watched(resource) for resource in (POD_GROUPS, PODS))
+        self._requests.forget_all_but(pods)
         members: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             if name := group_name(pod):
@@ -104,16 +118,17 @@ class ObservedSource:
         found = []
         for group in sorted(groups, key=lambda group: group.key):
             queue = evidence.queue_of(group)
-            found.append(group_summary(group, queue, members[group.key], lines.get(queue, 0)))
+            line = lines.get(queue, 0)
+            found.append(group_summary(group, queue, members[group.key], line, self._requests))
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         return Overview(
             version="",
             at="",
-            silent_since=self._silent,
+            silent_since=silent_since,
             queues=[*_as_tree(reader.watched(QUEUES))],
             groups=found,
-            nodes=[*_nodes(reader.watched(NODES), pods)] if reader.scope(PODS) == "" else [],
+            nodes=[*_nodes(reader.watched(NODES), pods, self._requests)] if reader.scope(PODS) == "" else [],
             notes=notes,
         )
 
@@ -142,9 +157,8 @@ class ObservedSource:
             return None
         found, members = explain_group(evidence, group), evidence.members(group) or []
         queue = evidence.queue(evidence.queue_of(group))
-        summary = group_summary(
-            group, evidence.queue_of(group), members, queue.counts["pending"] if queue else 0
-        )
+        line = queue.counts["pending"] if queue else 0
+        summary = group_summary(group, evidence.queue_of(group), members, line, _Requests())
         if summary.wait is not None and not summary.wait.remedy:
             summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(found.remedies)))
         return GroupDetails(
@@ -245,7 +259,36 @@ def _read(quantities: Quantities | None) -> dict[str, float]:
 # ---- groups
 
 
-def group_summary(group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int) -> GroupSummary:
+class _Requests:
+    """What pods ask for, read once for each: that of 50,000 takes two seconds."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
+
+    def of(self, pods: Iterable[Pod]) -> Amounts:
+        sums: dict[str, int] = {}
+        for pod in pods:
+            add(sums, self._one(pod))
+        return in_units(sums)
+
+    def forget_all_but(self, pods: Iterable[Pod]) -> None:
+        there = {pod.metadata.uid for pod in pods}
+        self._known = {uid: known for uid, known in self._known.items() if uid in there}
+
+    def _one(self, pod: Pod) -> Mapping[str, int]:
+        """Nothing where its amounts make no sense."""
+        uid = pod.metadata.uid
+        if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
+            amounts: Mapping[str, int] = {}
+            with suppress(BadQuantity):
+                amounts = pod_requests(pod.spec)
+            known = self._known[uid] = (pod.spec, amounts)
+        return known[1]
+
+
+def group_summary(
+    group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int, requests: _Requests
+) -> GroupSummary:
     """`pods`: its members, as far as they may be read; `line`: how many groups wait in its queue."""
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in left if pod.spec.node_name]
@@ -264,8 +307,8 @@ def group_summary(group: ObservedGroup, queue: str, pods: Sequence[Pod], line: i
         len(placed) if pods else status.running,
         status.failed,
         status.succeeded,
-        _asked(pod for pod in left if not pod.spec.node_name),
-        _asked(placed),
+        requests.of(pod for pod in left if not pod.spec.node_name),
+        requests.of(placed),
         group.metadata.creation_timestamp or "",
         min(filter(None, starts), default=""),
         _wait(group, line) if group.reason else None,
@@ -299,18 +342,10 @@ def _member(pod: Pod) -> MemberSummary:
     return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", says)
 
 
-def _asked(pods: Iterable[Pod]) -> Amounts:
-    sums: dict[str, int] = {}
-    for pod in pods:
-        with suppress(BadQuantity):
-            add(sums, pod_requests(pod.spec))
-    return in_units(sums)
-
-
 # ---- nodes
 
 
-def _nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[NodeSummary]:
+def _nodes(nodes: Iterable[Node], pods: Iterable[Pod], requests: _Requests) -> Iterator[NodeSummary]:
     used: defaultdict[str, list[Pod]] = defaultdict(list)
     coming: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -326,8 +361,8 @@ def _nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[NodeSummary]:
         yield NodeSummary(
             name,
             _read(node.status.allocatable),
-            _asked(used[name]),
-            _asked(coming[name]),
+            requests.of(used[name]),
+            requests.of(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],
             taken=not node.spec.unschedulable,
         )
