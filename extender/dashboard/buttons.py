@@ -1,0 +1,45 @@
+"""What a viewer is offered to do to a group or a queue: what they have the right to. Each leads to a page
+that asks whether it is meant."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flask import current_app
+
+from extender.api.summaries import GroupSummary, QueueSummary
+from extender.dashboard.seen import PODGROUPS, QUEUES
+from extender.dashboard.source import Unsure, Viewer
+
+
+class Button(NamedTuple):
+    """`field`: what has to be typed, or nothing."""
+
+    label: str
+    url: str
+    field: str = ""
+
+
+def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
+    if group.verdict == "Ended" or not _may_patch(viewer, PODGROUPS, group.namespace, group.name):
+        return ()
+    path = f"/groups/{group.namespace}/{group.name}"
+    held = Button("Resume", f"{path}/resume") if group.held else Button("Hold", f"{path}/hold")
+    return (held, Button("Change priority", f"{path}/priority", "priority_class"))
+
+
+def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
+    if not _may_patch(viewer, QUEUES, "", queue.name):
+        return ()
+    path = f"/queues/{queue.name}"
+    stopped = Button("Resume", f"{path}/resume") if queue.stop_policy else Button("Hold", f"{path}/hold")
+    closed = (
+        Button("Open", f"{path}/open") if queue.state.startswith("Clos") else Button("Close", f"{path}/close")
+    )
+    return (stopped, closed)
+
+
+def _may_patch(viewer: Viewer, kind: tuple[str, str], namespace: str, name: str) -> bool:
+    try:
+        return "actions" in current_app.blueprints and viewer.may("patch", *kind, namespace, name)
+    except Unsure:
+        return False

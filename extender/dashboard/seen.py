@@ -1,0 +1,122 @@
+"""What of everything somebody may see: nothing that `kubectl get` would refuse them. All pages and all JSON
+take their data from here.
+
+Whose groups, by the right to list podgroups of a namespace; queues and nodes, by the right to list those;
+pods of a group, by the right to list pods of its namespace. What a group's own status says of others (who is
+ahead, who holds the room) is part of the group.
+"""
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+from msgspec.structs import replace
+
+from extender.api.summaries import GroupDetails, NodeSummary, Overview
+from extender.dashboard.source import Source, Viewer
+
+PODGROUPS = ("scheduling.volcano.sh", "podgroups")
+QUEUES = ("scheduling.volcano.sh", "queues")
+SOMEBODY = "another group"  # has a node reserved, and may not be named
+_KEPT = 8  # overviews as people with different rights see them
+
+
+@dataclass(frozen=True)
+class Rights:
+    """`namespaces`: whose groups; None: all. Equal for all who may see the same."""
+
+    queues: bool
+    nodes: bool
+    namespaces: frozenset[str] | None
+
+    def see_groups_of(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+    def see_group(self, key: str) -> bool:
+        return self.see_groups_of(key.partition("/")[0])
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What somebody sees now. `state` is equal where nothing of it has changed."""
+
+    overview: Overview
+    rights: Rights
+
+    @property
+    def state(self) -> Hashable:
+        return self.overview.version, self.rights
+
+
+class Eyes:
+    """Finds out what a viewer sees, for all threads of the port. What was made for one is kept for all others
+    with the same rights."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
+        self._kept: LRUCache[Hashable, Overview] = LRUCache(_KEPT)
+
+    def see(self, viewer: Viewer) -> Sight:
+        """Raises Unsure."""
+        overview = self._source.overview()
+        rights = self._rights(viewer, overview)
+        key = (overview.version, rights)
+        with self._lock:
+            found = self._kept.get(key)
+        if found is None:
+            found = seen(overview, rights)
+            with self._lock:
+                self._kept[key] = found
+        return Sight(found, rights)
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        """None also where its namespace is not the viewer's to see: whether it is there is not said either.
+        Raises Unsure."""
+        if not viewer.may("list", *PODGROUPS, namespace):
+            return None
+        details = self._source.details(namespace, name, viewer)
+        if details is None or viewer.may("list", "", "pods", namespace):
+            return details
+        return replace(details, members=(), notes=(*details.notes, f"You may not list pods in {namespace}."))
+
+    def _rights(self, viewer: Viewer, overview: Overview) -> Rights:
+        namespaces: frozenset[str] | None = None
+        if not viewer.may("list", *PODGROUPS):
+            namespaces = frozenset(it for it in self._all(overview) if viewer.may("list", *PODGROUPS, it))
+        return Rights(viewer.may("list", *QUEUES), viewer.may("list", "", "nodes"), namespaces)
+
+    def _all(self, overview: Overview) -> frozenset[str]:
+        version, found = self._namespaces
+        if version != overview.version:
+            found = frozenset(group.namespace for group in overview.groups)
+            self._namespaces = (overview.version, found)
+        return found
+
+
+def seen(overview: Overview, rights: Rights) -> Overview:
+    if rights == Rights(True, True, None):
+        return overview
+    return replace(
+        overview,
+        queues=overview.queues if rights.queues else (),
+        groups=tuple(group for group in overview.groups if rights.see_groups_of(group.namespace)),
+        nodes=tuple(_node(node, rights) for node in overview.nodes) if rights.nodes else (),
+        reservations=tuple(
+            it if rights.nodes else replace(it, nodes=())
+            for it in overview.reservations
+            if rights.see_group(it.group)
+        ),
+        decisions=tuple(it for it in overview.decisions if rights.see_group(it.group)),
+    )
+
+
+def _node(node: NodeSummary, rights: Rights) -> NodeSummary:
+    hidden = bool(node.reserved_for) and not rights.see_group(node.reserved_for)
+    return replace(
+        node,
+        reserved_for=SOMEBODY if hidden else node.reserved_for,
+        groups=tuple(key for key in node.groups if rights.see_group(key)),
+    )

@@ -1,0 +1,61 @@
+"""Long lists in pages: what is searched for, in which order, and which part is shown, all read from the
+address, so that a link or a reload shows the same. What an address says wrongly is as if it said nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+Row = TypeVar("Row")
+Asked = Mapping[str, str]  # the parameters of the address
+_LONGEST = 256  # characters of what is searched for
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    key: str
+    title: str
+    order: Callable[[Row], Any] | None = None  # by which rows are sorted; None: they are not
+    kind: str = ""  # a class of the style sheet: `number`, `wide` (not on a phone)
+
+
+@dataclass(frozen=True)
+class TablePage(Generic[Row]):
+    """`rows` of `total` that were found, of which there are `last` pages; `number` counts from 1."""
+
+    rows: Sequence[Row]
+    total: int
+    number: int
+    last: int
+    sort: str  # the key of a column, with `-` in front for the largest first
+
+
+def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) -> Sequence[Row]:
+    column = next((it for it in columns if it.key == sort.removeprefix("-")), None)
+    if column is None or column.order is None:
+        return rows
+    return sorted(rows, key=column.order, reverse=sort.startswith("-"))
+
+
+def page(
+    rows: Sequence[Row], columns: Sequence[Column[Row]], asked: Asked, size: int, sort: str = ""
+) -> TablePage[Row]:
+    """The page that is asked for, sorted as is asked for, else by `sort`."""
+    wanted = asked.get("sort", "")
+    known = {it.key for it in columns if it.order}
+    sort = wanted if wanted.removeprefix("-") in known else sort
+    last = max(1, -(-len(rows) // size))
+    number = min(_number(asked.get("page", "")), last)
+    shown = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
+    return TablePage(shown, len(rows), number, last, sort)
+
+
+def searched(rows: Sequence[Row], asked: Asked, text: Callable[[Row], str]) -> Sequence[Row]:
+    """Those whose text has all words of `q`, in any case."""
+    words = asked.get("q", "")[:_LONGEST].lower().split()
+    if not words:
+        return rows
+    return [row for row in rows if all(word in text(row).lower() for word in words)]
+
+
+def _number(text: str) -> int:
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else 1

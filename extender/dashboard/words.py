@@ -1,0 +1,67 @@
+"""How amounts, moments and long names read on the pages. What is shown of a text is bounded: whoever names an
+object may not make a page of it."""
+
+from collections.abc import Callable, Mapping
+
+from flask import Blueprint
+
+from extender.api.units import moment, rounded
+
+LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
+NONE = "-"
+_BYTES = ("memory", "ephemeral-storage", "storage")
+
+
+def amount(value: float | None, resource: str) -> str:
+    """`12`, `0.25`, `1,024`, `1.5 TiB`; an amount that has no limit is `no limit`."""
+    if value is None:
+        return "no limit"
+    if resource not in _BYTES and not resource.startswith("hugepages-"):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+
+
+def amounts(of: Mapping[str, float]) -> str:
+    """`4 cpu, 16 GiB memory`."""
+    return ", ".join(
+        f"{amount(value, resource)} {short_resource(resource)}" for resource, value in of.items()
+    )
+
+
+def short_resource(resource: str) -> str:
+    """`gpu` of nvidia.com/gpu: the vendor is said on the page of the queue or node."""
+    return named(resource.rpartition("/")[2])
+
+
+def named(name: str) -> str:
+    """A name that is too long loses its middle: its end tells it from others."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME // 2
+    return f"{name[:half]}…{name[-half:]}"
+
+
+def told(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+
+
+def short_moment(timestamp: str) -> str:
+    """`14:03:20` of `2026-11-27T14:03:20Z`, in UTC as it came."""
+    return timestamp[11:19] if len(timestamp) >= 19 else named(timestamp)
+
+
+def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
+    """Makes them filters of all templates: `since` and `until` are distances from now."""
+
+    def since(timestamp: str) -> str:
+        return rounded(max(0, int(clock() - moment(timestamp)))) if moment(timestamp) else NONE
+
+    def until(timestamp: str) -> str:
+        return rounded(max(0, int(moment(timestamp) - clock()))) if moment(timestamp) else NONE
+
+    for filter in (amount, amounts, short_resource, named, told, short_moment, since, until):
+        blueprint.add_app_template_filter(filter)

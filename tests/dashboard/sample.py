@@ -1,0 +1,321 @@
+# ruff: noqa: E501
+"""Clusters to look at: a town that is small and plausible, and crowds of any size. `python -m
+tests.dashboard.sample [GROUPS]` serves one on loopback."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.summaries import (
+    Amounts,
+    CommandSummary,
+    DecisionSummary,
+    EstimateSummary,
+    EventSummary,
+    GroupDetails,
+    GroupSummary,
+    HolderSummary,
+    MemberSummary,
+    NodeSummary,
+    Overview,
+    QueueSummary,
+    ReservationSummary,
+    ShareSummary,
+    ShortfallSummary,
+    WaitSummary,
+)
+from extender.api.units import timestamp_at
+from extender.dashboard.source import Viewer
+from extender.domain.model.reasons import Reason
+
+GPU = "nvidia.com/gpu"
+GIB = 1024.0**3
+EVIL = "<script>alert(1)</script>\"'&{{7*7}}😈\u202e"
+_FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # their GPUs a node
+
+
+@dataclass
+class Town:
+    """A source whose overview a test changes."""
+
+    seen: Overview
+    at: float = field(default_factory=time.time)
+
+    def overview(self) -> Overview:
+        return self.seen
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        found = next((it for it in self.seen.groups if it.key == f"{namespace}/{name}"), None)
+        return details_of(found, self.at) if found else None
+
+    def put(self, **changes: Any) -> None:
+        """Another version of it."""
+        self.seen = replace(self.seen, version=f"{self.seen.version}'", **changes)
+
+
+def town(now: float) -> Town:
+    """Two departments that share 60 nodes; what they run and wait for is said below."""
+    return Town(
+        Overview(
+            version="1",
+            at=timestamp_at(now),
+            by="muster",
+            queues=_queues(),
+            groups=sorted(_groups(now), key=lambda it: it.key),
+            nodes=_nodes(60),
+            reservations=[
+                ReservationSummary("research/llama-70b", "research", ("h100-000", "h100-001"), {GPU: 16.0})
+            ],
+            decisions=[
+                DecisionSummary(timestamp_at(now - 20), "research/llama-70b", "Waiting", "NoRoom", "")
+            ],
+        ),
+        now,
+    )
+
+
+def _share(resource: str, flavor: str, allocated: float, deserved: float, **others: float) -> ShareSummary:
+    return ShareSummary(
+        resource,
+        flavor,
+        allocated,
+        deserved,
+        borrowed=max(allocated - deserved, 0.0),
+        **{"lent": 0.0, **others},
+    )
+
+
+def _queues() -> Sequence[QueueSummary]:
+    cpus, memory = 64 * 15.0, 512 * GIB * 15
+    return (
+        QueueSummary("root", state="Open", share=0.74, waiting=9, starting=1, running=16, shares=[
+            _share(GPU, "", 222, 300), _share("cpu", "", 1480, 2400), _share("memory", "", 0.5 * memory, memory),
+        ]),
+        QueueSummary("research", "root", 1, "Open", weight=3, share=1.2, waiting=6, starting=1, running=7, shares=[
+            _share(GPU, "h100", 96, 80, guarantee=40, ceiling=120), _share(GPU, "a100", 48, 60, lent=12),
+            _share("cpu", "", 0.7 * cpus, cpus),
+        ]),
+        QueueSummary("vision", "research", 2, "Open", share=0.8, waiting=2, running=3, shares=[
+            _share(GPU, "h100", 40, 48), _share(GPU, "a100", 16, 16),
+        ]),
+        QueueSummary("language", "research", 2, "Open", weight=2, share=1.5, waiting=4, starting=1, running=4, shares=[
+            _share(GPU, "h100", 56, 32, ceiling=64), _share(GPU, "a100", 32, 44, lent=8),
+        ]),
+        QueueSummary("product", "root", 1, "Open", weight=2, share=0.6, waiting=2, running=7, shares=[
+            _share(GPU, "l4", 30, 60, guarantee=20, ceiling=60), _share("cpu", "", 410, 800),
+        ]),
+        QueueSummary("nightly", "product", 2, "Open", stop_policy="Hold", share=0.0, waiting=2, shares=[
+            _share(GPU, "l4", 0, 10),
+        ]),
+        QueueSummary("students", "root", 1, "Closing", share=0.4, waiting=1, running=2, shares=[
+            _share(GPU, "l4", 8, 20, ceiling=24),
+        ]),
+    )  # fmt: skip
+
+
+def _waiting(
+    reason: Reason, detail: str, since: float, position: int = 0, line: int = 0, **others: Any
+) -> WaitSummary:
+    return WaitSummary(str(reason), reason.meaning, detail, timestamp_at(since), position, line, **others)
+
+
+def _groups(now: float) -> Sequence[GroupSummary]:
+    def of(
+        namespace: str, name: str, queue: str, verdict: str, needed: int, age: float, **others: Any
+    ) -> GroupSummary:
+        placed = needed if verdict in ("Running", "Ended") else 0
+        filled: dict[str, Any] = {
+            "placed": placed,
+            "members": needed,
+            "user": f"{namespace}-bot",
+            "called": f"pytorchjob/{name}",
+        }
+        return GroupSummary(
+            namespace,
+            name,
+            queue=queue,
+            verdict=verdict,
+            needed=needed,
+            created=timestamp_at(now - age),
+            **(filled | others),
+        )
+
+    holders = [
+        HolderSummary("PodGroup", "research", "vit-pretrain", "vision", 5, {GPU: "40"}),
+        HolderSummary("PodGroup", "research", "moe-8x7b", "language", 3, {GPU: "24"}, timestamp_at(now - 90)),
+        HolderSummary("Pod", "kube-system", "dcgm-exporter-x7k2p", "", 1, {"cpu": "2"}),
+    ]
+    estimate = EstimateSummary(
+        timestamp_at(now + 2100), timestamp_at(now + 5400),
+        "replayed over the declared run time of research/vit-pretrain and what research/moe-8x7b took the last five times",
+    )  # fmt: skip
+    llama = _waiting(
+        Reason.NO_ROOM,
+        "nvidia.com/gpu: 64 needed, 40 left on suitable nodes; room for 5 of 8 members; position 1 in queue language",
+        now - 2840, 1, 4, holders=holders, more_holders=2, estimate=estimate,
+        remedy="It starts when research/vit-pretrain has ended, which declared to end in 35 minutes.",
+    )  # fmt: skip
+    unknown = EstimateSummary(
+        unknown_because="job/scan of queue product has no known end; declare its kube-muster.io/run-time"
+    )
+    rows = [
+        of("research", "llama-70b", "language", "Waiting", 8, 3000, wait=llama, priority=1000, asks={GPU: 64.0, "cpu": 256.0}, user="ada@example.org"),
+        of("research", "llama-7b-sft", "language", "Waiting", 2, 1900, wait=_waiting(Reason.BEHIND_OTHERS, "llama-70b comes first; position 2 in queue language", now - 1800, 2, 4, ahead=["research/llama-70b"], estimate=replace(estimate, p50=timestamp_at(now + 3000)))),
+        of("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_waiting(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
+        of("research", "rlhf-eval", "language", "Starting", 4, 400, placed=3),
+        of("research", "vit-pretrain", "vision", "Running", 5, 9000, holds={GPU: 40.0}, started=timestamp_at(now - 8900)),
+        of("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000)),
+        of("research", "segment-all", "vision", "Waiting", 2, 640, wait=_waiting(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
+        of("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_waiting(Reason.HELD, "", now - 58), held=True),
+        of("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
+        of("product", "ranker-train", "product", "Running", 6, 5400, holds={GPU: 24.0}, started=timestamp_at(now - 5300)),
+        of("product", "embed-refresh", "product", "Running", 2, 1200, holds={GPU: 6.0}, started=timestamp_at(now - 1100)),
+        of("product", "backfill-q3", "nightly", "Waiting", 4, 30000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
+        of("product", "report", "nightly", "Waiting", 1, 28000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
+        of("students", "mnist-lab-3", "students", "Running", 1, 700, holds={GPU: 1.0}, user="kim", started=timestamp_at(now - 650)),
+        of("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_waiting(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),
+    ]  # fmt: skip
+    return rows
+
+
+def _nodes(count: int) -> Sequence[NodeSummary]:
+    made = []
+    flavors = list(_FLAVORS)
+    for number in range(count):
+        flavor = flavors[min(number * 4 // count, 3)]
+        gpus = _FLAVORS[flavor]
+        used = min(gpus, (number * 7) % (gpus + 3)) if gpus else 0
+        group = (
+            "research/vit-pretrain",
+            "research/moe-8x7b",
+            "product/ranker-train",
+            "students/mnist-lab-3",
+        )[number % 4]
+        allocatable: dict[str, float] = {"cpu": 64.0, "memory": 512 * GIB} | (
+            {GPU: float(gpus)} if gpus else {}
+        )
+        usage: dict[str, float] = {"cpu": 2.0 + used * 6, "memory": (8 + used * 48) * GIB} | (
+            {GPU: float(used)} if used else {}
+        )
+        claimed: Amounts = {GPU: float(gpus - used)} if gpus and number % 11 == 3 and used < gpus else {}
+        groups = ((group,) if used else ()) + (("research/rlhf-eval",) if claimed else ())
+        made.append(
+            NodeSummary(
+                f"{flavor}-{number % max(count // 4, 1):03}", allocatable, usage, claimed, groups=groups, flavors=(flavor,),
+                reserved_for="research/llama-70b" if flavor == "h100" and used < 3 and not claimed else "",
+                taken=number % 23 != 11,
+            )
+        )  # fmt: skip
+    return sorted(made, key=lambda it: it.name)
+
+
+def details_of(group: GroupSummary, now: float) -> GroupDetails:
+    wait, created = group.wait, group.created
+    timeline = [
+        EventSummary(created, "Created", f"{group.user} created it in queue {group.queue}."),
+        EventSummary(
+            timestamp_at(now - 2840), "NoRoom", "It began to wait: 64 nvidia.com/gpu needed, 16 left."
+        ),
+        EventSummary(
+            timestamp_at(now - 1500), "Undone", "A start was undone: node h100-004 became unready.", True, 2
+        ),
+        EventSummary(
+            timestamp_at(now - 300), "NoRoom", "24 more nvidia.com/gpu became free; room for 5 of 8 members."
+        ),
+    ]
+    phase = "Running" if group.verdict == "Running" else "Pending"
+    return GroupDetails(
+        group,
+        [
+            MemberSummary(f"{group.name}-{at}", phase, f"h100-{at:03}" if at < group.placed else "", "Bound" if at < group.placed else "")
+            for at in range(min(group.members, 2000))
+        ],
+        [ShortfallSummary(GPU, 64, 40), ShortfallSummary("cpu", 256, 610), ShortfallSummary("memory", 4096 * GIB, 5100 * GIB)] if wait else [],
+        timeline if wait else timeline[:1],
+        [
+            CommandSummary("start it with the members that fit", f"kubectl -n {group.namespace} patch podgroup {group.name} --type merge -p '{{\"spec\":{{\"minMember\":5}}}}'"),
+            CommandSummary("raise the queue's ceiling", f"muster queue set {group.queue} --capability nvidia.com/gpu=72", False),
+        ] if wait else [],
+    )  # fmt: skip
+
+
+def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
+    """Everything by the thousand, each different."""
+    base = town(now)
+    first = list(base.seen.groups)
+    places = {f"queue-{at}": 0 for at in range(queues)}
+
+    def group(at: int) -> GroupSummary:
+        like, queue = first[at % len(first)], f"queue-{at % queues}"
+        wait = like.wait
+        if wait:
+            places[queue] += 1
+            wait = replace(wait, position=places[queue])
+        return replace(
+            like, namespace=f"team-{at % 97}", name=f"job-{at:05}", called="", queue=queue, wait=wait
+        )
+
+    base.put(
+        groups=sorted((group(at) for at in range(groups)), key=lambda it: it.key),
+        nodes=_nodes(nodes),
+        queues=[
+            QueueSummary("root", state="Open"),
+            *(
+                replace(_queues()[1], name=f"queue-{at}", parent="root" if at % 10 == 0 else f"queue-{at - at % 10}", depth=1 + (at % 10 > 0))
+                for at in range(queues)
+            ),
+        ],
+    )  # fmt: skip
+    return base
+
+
+def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
+    """With `evil` behind every text that somebody else than Muster may write."""
+    return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)
+
+
+_OURS = {
+    "version",
+    "at",
+    "verdict",
+    "apiVersion",
+    "by",
+    "created",
+    "started",
+    "since",
+    "p50",
+    "p90",
+    "overdue",
+    "silentSince",
+}
+
+
+def _spoil(value: Any, evil: str) -> Any:
+    if isinstance(value, str):
+        return value + evil if value else value
+    if isinstance(value, Mapping):
+        return {
+            key + evil * (key == GPU): it if key in _OURS else _spoil(it, evil) for key, it in value.items()
+        }
+    return [_spoil(it, evil) for it in value] if isinstance(value, list | tuple) else value
+
+
+def main() -> None:
+    from werkzeug.serving import run_simple
+
+    from extender.dashboard.app import create_dashboard_app
+    from tests.dashboard.standins import SomeViewer
+
+    now = time.time()
+    source = crowd(now, 1000, int(sys.argv[1]), 5000) if len(sys.argv) > 1 else town(now)
+    viewer = SomeViewer()
+    run_simple("127.0.0.1", 8099, create_dashboard_app(source, lambda _: viewer), threaded=True)
+
+
+if __name__ == "__main__":
+    main()

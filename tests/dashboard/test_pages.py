@@ -1,0 +1,251 @@
+"""The pages as a browser gets them, without one: escaped, in parts, searched, and made once."""
+
+import hashlib
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from flask.testing import FlaskClient
+
+import extender.dashboard
+from extender.dashboard.app import create_dashboard_app
+from tests.dashboard.sample import EVIL, Town, crowd, spoilt, town
+from tests.dashboard.standins import SomeViewer
+
+STATIC = Path(extender.dashboard.__file__).parent / "static"
+GROUP = "/groups/research/llama-70b"
+SCREENS = (
+    "/",
+    "/namespaces/research",
+    GROUP,
+    "/queues",
+    "/queues/language",
+    "/nodes",
+    "/nodes?group=research/vit-pretrain",
+)
+NOW = time.time()
+
+
+def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
+    viewer = viewer or SomeViewer()
+    return create_dashboard_app(source, lambda _: viewer).test_client()
+
+
+def text(page: str) -> str:
+    """What is read of a page."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
+@pytest.mark.parametrize("path", SCREENS)
+def test_every_screen_is_well_formed_and_without_inline_scripts_styles_or_foreign_addresses(
+    path: str,
+) -> None:
+    page = browser(town(NOW)).get(path).text
+    found = Tags()
+    found.feed(page)
+    assert found.open == [], "not closed"
+    assert found.ids == sorted(set(found.ids), key=found.ids.index), "an id twice"
+    assert not [name for name, _ in found.attributes if name == "style" or name.startswith("on")]
+    assert all(
+        value.startswith(("/", "#", "?"))
+        for name, value in found.attributes
+        if name in ("href", "src", "action")
+    )
+    assert "<style" not in page
+    assert re.findall(r"<script(?![^>]* src=)", page) == []
+
+
+class Tags(HTMLParser):
+    """Complains of what is closed without having been opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in ("meta", "link", "img", "input", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
+    page = text(browser(town(NOW)).get(GROUP).text)
+    for words in (
+        "NoRoom : the suitable nodes do not have enough room now",
+        "Position 1 of 4",
+        "Expected start in 3",
+        "replayed over the declared run time",
+        "It starts when research/vit-pretrain has ended",
+        "kubectl -n research patch podgroup llama-70b",
+        "research/moe-8x7b late since",
+        "And 2 more.",
+        "A start was undone: node h100-004 became unready.",
+        "llama-70b-7",
+    ):
+        assert words in page
+
+
+@pytest.mark.parametrize("path", [*SCREENS[3:], "/", "/?q=<script>alert(1)</script>"])
+def test_markup_in_names_is_text(path: str) -> None:
+    source = town(NOW)
+    source.seen = spoilt(source.seen)
+    page = browser(source).get(path).text
+    assert "<script>" not in page
+    assert EVIL not in page
+    assert "{{7*7}}" in page or "/nodes?" not in path
+    assert "&lt;script&gt;" in page or "49" not in page
+
+
+def test_names_as_long_as_a_book_make_no_long_page() -> None:
+    source = town(NOW)
+    source.seen = spoilt(source.seen, "<b>" + "ä" * 100_000)  # about 10 MB of names
+    client = browser(source)
+    for path in ("/", "/queues", "/nodes"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert len(answer.data) < 500_000
+        assert "<b>ä" not in answer.text
+
+
+# ---- long lists
+
+
+@pytest.fixture(scope="module")
+def crowded() -> FlaskClient:
+    return browser(crowd(NOW, 200, 2000, 1500))
+
+
+def test_long_lists_come_in_pages(crowded: FlaskClient) -> None:
+    first, last = crowded.get("/").text, crowded.get("/?page=40").text
+    assert "2,000 jobs, page 1 of 40" in text(first)
+    assert first.count("<tr id=") == 50
+    assert "Next" in first
+    assert "Next" not in last
+    assert "page=39" in last
+    assert crowded.get("/?page=9999").text.count("page 40 of 40") == 1
+    assert "page 1 of 40" in text(crowded.get("/?page=-1&sort=nonsense").text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("q=job-00042", "1 jobs"),
+        ("q=JOB-00042+team-42", "1 jobs"),
+        ("q=job-00042+team-41", "No job is like that"),
+        ("queue=queue-7", "10 jobs"),
+        ("state=Starting", "133 jobs"),
+        ("state=Failing", "133 jobs"),
+        ("namespace=team-3", ""),
+    ],
+)
+def test_lists_are_searched_by_their_address(crowded: FlaskClient, asked: str, found: str) -> None:
+    answer = crowded.get(f"/?{asked}")
+    if not found:
+        assert answer.location == "/namespaces/team-3"
+    else:
+        assert found in text(answer.text)
+
+
+def test_the_longest_wait_comes_first_when_it_is_asked_for(crowded: FlaskClient) -> None:
+    ages = re.findall(r'<td class="number">(\w+)</td>', crowded.get("/?sort=-waited").text)
+    assert ages[0].startswith("8h")
+    assert 'aria-sort="descending"' in crowded.get("/?sort=-waited").text
+
+
+def test_tiles_stand_for_several_nodes_where_there_are_many(crowded: FlaskClient) -> None:
+    page = crowded.get("/nodes").text
+    assert 400 < page.count('<i class="tile l') - 8 <= 600 + 4
+    assert "1,500 nodes, page 1 of 30" in text(page)
+
+
+# ---- made once, and not again while nothing changes
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
+    source = town(NOW)
+    client = browser(source)
+    etag = client.get("/").headers["ETag"]
+    assert client.get("/", headers={"If-None-Match": etag}).status_code == 304
+    assert client.get("/?page=1", headers={"If-None-Match": etag}).status_code == 200
+    source.put(groups=source.seen.groups[1:])
+    changed = client.get("/", headers={"If-None-Match": etag})
+    assert changed.status_code == 200
+    assert "14 jobs" in text(changed.text)
+
+
+def test_whoever_may_see_less_gets_another_page() -> None:
+    source = town(NOW)
+    ann, bob = (
+        SomeViewer(),
+        SomeViewer(refused={("list", "podgroups", ""), ("list", "podgroups", "research")}),
+    )
+    etag = browser(source, ann).get("/").headers["ETag"]
+    answer = browser(source, bob).get("/", headers={"If-None-Match": etag})
+    assert "llama" not in answer.text
+    assert browser(source, bob).get(GROUP).status_code == 404
+    assert browser(source, bob).get(f"/api/v1{GROUP}").status_code == 404
+    assert "llama" not in browser(source, bob).get("/api/v1/overview").text
+
+
+def test_the_same_is_there_as_json() -> None:
+    client = browser(town(NOW))
+    overview = json.loads(client.get("/api/v1/overview").text)
+    assert (overview["apiVersion"], len(overview["groups"])) == ("muster.summary/v1", 15)
+    one = json.loads(client.get(f"/api/v1{GROUP}").text)
+    assert (one["apiVersion"], one["group"]["wait"]["reason"]) == ("muster.summary/v1", "NoRoom")
+    queues = client.get("/api/v1/queues")
+    assert [it["name"] for it in json.loads(queues.text)["items"]][:2] == ["root", "research"]
+    assert client.get("/api/v1/queues", headers={"If-None-Match": queues.headers["ETag"]}).status_code == 304
+    assert len(json.loads(client.get("/api/v1/groups?namespace=students").text)["items"]) == 2
+
+
+@pytest.mark.parametrize("path", ["/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets"])
+def test_what_is_not_there_is_said_to_be_missing(path: str) -> None:
+    assert browser(town(NOW)).get(path).status_code == 404
+
+
+def test_an_empty_cluster_says_what_will_be_there() -> None:
+    source = town(NOW)
+    source.put(queues=(), groups=(), nodes=(), reservations=(), decisions=())
+    client = browser(source)
+    assert "No jobs yet" in text(client.get("/").text)
+    assert "There are no queues yet" in text(client.get("/queues").text)
+    assert "There are no nodes yet" in text(client.get("/nodes").text)
+
+
+def test_that_muster_is_silent_is_said_on_every_page() -> None:
+    source = town(NOW)
+    source.put(silent_since="2026-11-27T10:00:00Z")
+    assert "Muster has decided nothing since 2026-11-27T10:00:00Z" in text(
+        browser(source).get("/queues").text
+    )
+
+
+# ---- what comes from others
+
+
+def test_what_is_vendored_is_what_its_authors_published() -> None:
+    folder = STATIC / "vendor"
+    lines = [line.split() for line in (folder / "SHA256SUMS").read_text().splitlines()]
+    sums = {name: checksum for checksum, name in lines}
+    found = {it.name for it in folder.iterdir()} - {"SHA256SUMS"}
+    assert found == set(sums)
+    assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sums} == sums
+
+
+def test_pictures_are_well_formed() -> None:
+    for picture in STATIC.glob("*.svg"):
+        assert ElementTree.parse(picture).getroot().tag.endswith("svg")

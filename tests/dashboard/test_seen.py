@@ -1,0 +1,89 @@
+"""What is shown to whom, as a table: nothing that `kubectl get` would refuse."""
+
+import pytest
+
+from extender.api.summaries import (
+    DecisionSummary,
+    GroupDetails,
+    GroupSummary,
+    MemberSummary,
+    NodeSummary,
+    Overview,
+    QueueSummary,
+    ReservationSummary,
+)
+from extender.dashboard.seen import SOMEBODY, Eyes
+from extender.dashboard.source import Viewer
+from tests.dashboard.standins import SomeViewer
+
+ALL = Overview(
+    "1",
+    "2026-01-01T00:00:00Z",
+    queues=[QueueSummary("q")],
+    groups=[GroupSummary("a", "one"), GroupSummary("b", "two")],
+    nodes=[NodeSummary("n1", groups=("a/one", "b/two"), reserved_for="b/two")],
+    reservations=[ReservationSummary("a/one", "q", ("n1",)), ReservationSummary("b/two", "q", ("n1",))],
+    decisions=[DecisionSummary("", "a/one", "Waiting"), DecisionSummary("", "b/two", "Waiting")],
+)
+NOT_B = {("list", "podgroups", ""), ("list", "podgroups", "b")}
+NOTHING = {("list", it, place) for it in ("podgroups", "queues", "nodes", "pods") for place in ("", "a", "b")}
+
+
+class One:
+    def overview(self) -> Overview:
+        return ALL
+
+    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+        found = next((it for it in ALL.groups if it.key == f"{namespace}/{name}"), None)
+        return GroupDetails(found, [MemberSummary("pod")]) if found else None
+
+
+def names(overview: Overview) -> str:
+    """All that is named, in a line."""
+    return " ".join(
+        [
+            *(it.name for it in overview.queues),
+            *(it.key for it in overview.groups),
+            *(f"{it.name}={'+'.join(it.groups)}<{it.reserved_for}" for it in overview.nodes),
+            *(f"{it.group}@{'+'.join(it.nodes)}" for it in overview.reservations),
+            *(f"!{it.group}" for it in overview.decisions),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("refused", "shown"),
+    [
+        (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
+        (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one"),
+        ({("list", "queues", "")}, "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
+        ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two"),
+        (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
+        (NOTHING, ""),
+    ],
+)
+def test_only_what_one_may_list_is_shown(refused: set[tuple[str, ...]], shown: str) -> None:
+    assert names(Eyes(One()).see(SomeViewer(refused=refused)).overview) == shown
+
+
+def test_those_with_equal_rights_share_what_was_made() -> None:
+    eyes = Eyes(One())
+    ann, bob = (eyes.see(SomeViewer(name, refused=set(NOT_B))) for name in ("ann", "bob"))
+    assert ann.overview is bob.overview
+    assert ann.state == bob.state != eyes.see(SomeViewer()).state
+
+
+@pytest.mark.parametrize(
+    ("refused", "namespace", "name", "members"),
+    [
+        (set(), "a", "one", 1),
+        (set(), "a", "other", None),
+        (NOT_B, "b", "two", None),
+        ({("list", "pods", "a")}, "a", "one", 0),
+    ],
+)
+def test_details_need_the_rights_for_the_group_and_for_its_pods(
+    refused: set[tuple[str, ...]], namespace: str, name: str, members: int | None
+) -> None:
+    details = Eyes(One()).details(namespace, name, SomeViewer(refused=refused))
+    assert (None if details is None else len(details.members)) == members
