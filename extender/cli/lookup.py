@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -77,21 +77,3 @@ def _unknown(resource: Resource) -> click.ClickException:
     return click.ClickException(
         f"the cluster knows no {resource.plural}: the CRDs of Muster are not installed"
     )
-
-
-class Right(NamedTuple):
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        resource = "/".join(filter(None, (self.resource, self.subresource)))
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
-
-
-def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
-    return Right(verb, resource.group, resource.plural, "", namespace, name)

@@ -14,7 +14,7 @@ from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_name
 from extender.api.workloads.shape import WorkloadRow, is_stopped, is_suspended, outcome_of
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
-from extender.cli.lookup import fetched, right_to
+from extender.cli.lookup import fetched
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
@@ -22,6 +22,7 @@ from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
+from extender.kube.access import right_to
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses

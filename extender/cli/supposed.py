@@ -17,7 +17,6 @@ from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
-from extender.cli.lookup import right_to
 from extender.cli.output import Json, echo, folded, show_document
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
@@ -39,6 +38,7 @@ from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.kube import resources
+from extender.kube.access import right_to
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import Resource, resource_of

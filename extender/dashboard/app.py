@@ -39,11 +39,15 @@ def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | 
     """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody."""
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # a path means what it says
+    if login:
+        app.register_blueprint(login)  # first: what it asks of every request comes before who it is of
     app.jinja_env.globals["csrf_token"] = lambda: csrf_token(g.viewer)
 
     @app.before_request
     def who() -> None:
         g.viewer = None
+        if request.method not in _SAFE:
+            _refuse_other_sites()
         if request.endpoint == "static" or (login and request.blueprint == login.name):
             return
         g.viewer = identify(request)
@@ -54,7 +58,7 @@ def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | 
 
     @app.context_processor
     def shared() -> dict[str, object]:
-        return {"viewer": g.get("viewer"), "login": login}
+        return {"viewer": g.get("viewer")}
 
     @app.after_request
     def guarded(answer: Response) -> Response:
@@ -69,8 +73,6 @@ def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | 
     app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
     app.register_blueprint(pages(source))
     app.register_blueprint(actions(source))
-    if login:
-        app.register_blueprint(login)
     return app
 
 
@@ -82,12 +84,16 @@ def csrf_token(viewer: Viewer) -> str:
     return hmac.digest(viewer.secret.encode(), b"csrf", "sha256").hex()
 
 
-def _refuse_forged(viewer: Viewer) -> None:
+def _refuse_other_sites() -> None:
     """Raises Forbidden."""
     origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")
     foreign = origin is not None and urlsplit(origin).netloc.casefold() != request.host.casefold()
     if foreign or site not in ("same-origin", "none"):
         raise Forbidden("This was sent by a page of another site")
+
+
+def _refuse_forged(viewer: Viewer) -> None:
+    """Raises Forbidden."""
     if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf_token(viewer).encode()):
         raise Forbidden("This form is too old, or not from here: go back, load the page again, and repeat it")
 
@@ -100,7 +106,8 @@ def _told(fault: HTTPException) -> Response:
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"
-    answer = make_response(render_template(page, fault=fault), fault.code)
+    here = request.full_path if request.method == "GET" else "/"
+    answer = make_response(render_template(page, fault=fault, to=here), fault.code)
     for name, value in fault.get_headers():
         if name not in ("Content-Type", "Content-Length"):
             answer.headers[name] = value

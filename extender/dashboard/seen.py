@@ -85,7 +85,7 @@ class Eyes:
     def _rights(self, viewer: Viewer, overview: Overview) -> Rights:
         namespaces: frozenset[str] | None = None
         if not viewer.may("list", *PODGROUPS):
-            namespaces = frozenset(it for it in self._all(overview) if viewer.may("list", *PODGROUPS, it))
+            namespaces = viewer.where("list", *PODGROUPS, self._all(overview))
         return Rights(viewer.may("list", *QUEUES), viewer.may("list", "", "nodes"), namespaces)
 
     def _all(self, overview: Overview) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """What the dashboard shows, where it comes from, and who looks at it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
@@ -25,6 +25,9 @@ class Viewer(Protocol):
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Whether the API server grants it; an empty namespace means all. Raises Unsure."""
+
+    def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
+        """Those of the namespaces in which they have the right, asked for all at once. Raises Unsure."""
 
     def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""

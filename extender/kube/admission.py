@@ -8,6 +8,7 @@ from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
+from extender.kube.access import AccessReview, access_review
 from extender.kube.requests import STRATEGIC, Requests, decoded
 from extender.kube.resources import ACCESS_REVIEWS, LOCAL_QUEUES, NAMESPACES, QUEUES, SECRETS, Resource
 
@@ -39,28 +40,13 @@ class WebhookConfiguration(Wire, frozen=True):
     webhooks: list[Webhook] = []
 
 
-class _Verdict(Wire, frozen=True):
-    allowed: bool = False
-
-
-class AccessReview(Wire, frozen=True):
-    status: _Verdict = _Verdict()
-
-
 class AdmissionApi(Requests):
     def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
         """Whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
         wanted = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
-        spec = {
-            "user": subject.user,
-            "uid": subject.uid,
-            "groups": subject.groups,
-            "extra": dict(subject.extra),
-            "resourceAttributes": wanted,
-        }
-        body = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
         path = ACCESS_REVIEWS.path()
-        return decoded(self._post(path, body, timeout), AccessReview, path).status.allowed
+        answer = self._post(path, access_review(subject, wanted), timeout)
+        return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
         return self._get(QUEUES.path(name=name), Queue, timeout)

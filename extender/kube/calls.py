@@ -15,7 +15,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.kube import resources
-from extender.kube.admission import AccessReview
+from extender.kube.access import AccessApi, right_to
 from extender.kube.decoding import Identified, Page
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests, decoded
@@ -215,11 +215,7 @@ class ApiClient(Requests):
 
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
-        asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
-        kind = {"apiVersion": resources.SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
-        review = {**kind, "spec": {"resourceAttributes": asked}}
-        answer = self._post(resources.SELF_ACCESS_REVIEWS.path(), review)
-        return decoded(answer, AccessReview, "an access review").status.allowed
+        return AccessApi(self._connection).grants_me(right_to(verb, resource))
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         try:

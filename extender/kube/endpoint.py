@@ -28,6 +28,7 @@ _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PRO
 _REFRESH = 1.0  # seconds between two looks at the files, and between two loads after refusals
 _AFTER_FAULT = 10.0  # seconds
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_OF_THE_SERVER = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
 _DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
@@ -93,6 +94,21 @@ class ApiEndpoint:
         self.proxy = find_proxy(configuration)
         self._read_token()
         self.tls()  # so that a broken certificate is reported at once
+
+    def for_token(self, token: str) -> "ApiEndpoint":
+        """The same API server for whoever has this token, and with nothing else that identifies anybody."""
+        from kubernetes.client import Configuration
+
+        ours = self._configuration
+
+        def load() -> Configuration:
+            made = Configuration()
+            for setting in _OF_THE_SERVER:
+                setattr(made, setting, getattr(ours, setting))
+            made.api_key = {"BearerToken": f"Bearer {token}"}
+            return made
+
+        return ApiEndpoint(load)
 
     @property
     def authorization(self) -> str:

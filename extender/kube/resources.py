@@ -96,4 +96,6 @@ VALIDATING_WEBHOOKS = Resource(_ADMISSION, "validatingwebhookconfigurations")
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 ACCESS_REVIEWS = Resource(_AUTHORIZATION, "subjectaccessreviews")
 SELF_ACCESS_REVIEWS = Resource(_AUTHORIZATION, "selfsubjectaccessreviews")
+TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews")
+SELF_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "selfsubjectreviews")
 API_GROUPS = Resource("/apis", "")  # which groups of the API are served, in which versions

@@ -147,7 +147,7 @@ class Newcomer:
 
 class ServedPort:
     """Serves `listener` from its creation on, which is in the event loop. Requests of web pages are refused,
-    unless it is `open_to_pages`, because paths have a secret there."""
+    unless it is `open_to_pages`, because paths have a secret there, or `answer` refuses them."""
 
     def __init__(
         self,

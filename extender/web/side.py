@@ -46,7 +46,8 @@ App = Callable[[web.BaseRequest, bytes], web.Response]  # with the body; raises 
 
 
 class SideServer:
-    """Serves `app` on `listener` from its creation on, `threads` requests at the same time."""
+    """Serves `app` on `listener` from its creation on, `threads` requests at the same time. `open_to_pages`:
+    the app itself says which pages of browsers may send something."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class SideServer:
         limits: ConnectionLimits = LIMITS,
         threads: int = _THREADS,
         secure: Secure | None = None,
+        open_to_pages: bool = False,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._app = app
@@ -65,7 +67,7 @@ class SideServer:
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            port = ServedPort(name, listener, limits, self._answer, secure)
+            port = ServedPort(name, listener, limits, self._answer, secure, open_to_pages=open_to_pages)
             await self._ending.wait()
             await port.stop(_LAST_ANSWERS)
             self._pool.shutdown(wait=False, cancel_futures=True)

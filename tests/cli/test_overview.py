@@ -1,7 +1,7 @@
 """The read model made of objects alone: what statuses, pods and nodes say, as far as they may be read."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,18 +12,7 @@ from extender.cli.overview import ObservedSource
 from extender.sim.apiserver.kinds import NODES
 from extender.sim.kubelets import node
 from tests.cli.desk import Desk
-
-
-class Anybody:
-    """Whoever has the kubeconfig."""
-
-    name = secret = ""
-
-    def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        return True
-
-    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        raise AssertionError("nothing is changed here")
+from tests.dashboard.standins import SomeViewer
 
 
 @pytest.fixture
@@ -105,9 +94,9 @@ def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], tow
 def test_details_are_those_of_why(source: Callable[..., ObservedSource]) -> None:
     looking = source()
     looking.overview()
-    found = looking.details("team", "waits", Anybody())
+    found = looking.details("team", "waits", SomeViewer())
     assert found is not None
     assert [(it.pod, it.node) for it in found.members] == [("waits-0", "")]
     assert found.timeline[0].reason == "Created"
     assert [it.resource for it in found.shortfall] == sorted(found.group.asks)
-    assert looking.details("team", "nothing", Anybody()) is None
+    assert looking.details("team", "nothing", SomeViewer()) is None

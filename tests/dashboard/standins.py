@@ -1,6 +1,6 @@
 """A viewer whose rights and patches are plain data, and a source with one overview."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ class SomeViewer:
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return (verb, resource, namespace) not in self.refused
+
+    def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
+        return frozenset(it for it in namespaces if self.may(verb, group, resource, it))
 
     def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         if self.fault:

@@ -8,8 +8,8 @@ import msgspec
 
 from extender.api.configuration import SETTINGS
 from extender.cli.access import ClusterAccess
-from extender.cli.lookup import Right
 from extender.cli.output import Json
+from extender.kube.access import Right
 from extender.kube.errors import ApiError, Forbidden, NotFound, Refused
 from extender.kube.resources import ACCESS_REVIEWS, DAEMON_SETS, DEPLOYMENTS, PODS, Resource
 

@@ -17,11 +17,11 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.check.view import is_viewed
-from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
+from extender.kube.access import Right, right_to
 from extender.kube.calls import MARKS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS, read

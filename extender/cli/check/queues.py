@@ -10,10 +10,10 @@ from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.texts import listed
 from extender.cli.check.findings import Finding, Installation, fine, wrong
-from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
+from extender.kube.access import right_to
 from extender.terminal.text import many
 
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."

@@ -13,7 +13,7 @@ from extender.api.objects.queues import AlphaPodGroup, LocalQueue, NativePodGrou
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind, kind_of_owner
-from extender.cli.lookup import ListedObject, Right
+from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.queue_of_group import (
@@ -30,6 +30,7 @@ from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.domain.snapshot.job_suspension import refusal_of_pods
 from extender.kube import resources as kube
+from extender.kube.access import AccessApi, Right
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource
 
@@ -81,11 +82,8 @@ class Evidence:
     def may(self, right: Right) -> bool:
         """Whether the user has a right. A cluster that cannot be asked (the embedded one) forbids nothing."""
         if right not in self._rights:
-            head = {"apiVersion": kube.SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
-            review = {**head, "spec": {"resourceAttributes": right._asdict()}}
             try:
-                answer = self._place.editor.review(kube.SELF_ACCESS_REVIEWS.path(), review)
-                self._rights[right] = bool(answer["status"].get("allowed"))
+                self._rights[right] = AccessApi(self._place.connection).grants_me(right)
             except ApiError:
                 self._rights[right] = True
         return self._rights[right]

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
-from extender.cli.lookup import right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import (
@@ -27,6 +26,7 @@ from extender.cli.why.offers import Case, Offer, annotating, checking, commands,
 from extender.cli.why.queues import holders, taking_back
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import TO_START_WHOLE, Reason, remedy, sentence
+from extender.kube.access import right_to
 from extender.kube.resources import PODS
 from extender.terminal.text import near_miss
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION, MAY_USE, MIN_MEMBER
 from extender.cli.kinds import job_row
-from extender.cli.lookup import Right, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
 from extender.cli.why.evidence import Evidence, OtherGroup
@@ -22,6 +21,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Origin
 from extender.domain.model.resources import show
 from extender.kube import resources as kube
+from extender.kube.access import Right, right_to
 from extender.kube.resources import resource_of
 from extender.terminal.text import near_miss
 

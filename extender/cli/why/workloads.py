@@ -11,7 +11,6 @@ from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
-from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
@@ -20,6 +19,7 @@ from extender.cli.why.groups import explain_group
 from extender.cli.why.offers import Offer, checking, offered
 from extender.cli.why.pods import explain_pod
 from extender.domain.model.ownership import controller_of, group_name
+from extender.kube.access import Right, right_to
 from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
 

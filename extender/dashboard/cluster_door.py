@@ -1,0 +1,186 @@
+"""The door of a dashboard in the cluster: a bearer token lets in whom the API server knows by it. A proxy in
+front of us sends it with each request, or a page to log in sends it once, and then a cookie stands for it.
+
+Tokens are kept in memory only. A flood of false ones costs the API server a few reviews a second; whoever was
+let in lately does not wait behind it.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Protocol
+
+from cachetools import TTLCache
+from flask import Blueprint, Request, redirect, render_template, request
+from werkzeug.exceptions import TooManyRequests, Unauthorized
+from werkzeug.wrappers import Response
+
+from extender.dashboard.remembered import Remembered
+from extender.dashboard.source import Viewer
+from extender.dashboard.viewers import Grants, JudgedViewer
+from extender.domain.admission.access import Subject
+from extender.kube.access import Right
+from extender.kube.connection import Connection
+from extender.kube.endpoint import ApiEndpoint
+from extender.kube.writers import TokenBucket
+
+LARGEST_TOKEN = 8000  # bytes; with the name of its header it fits into one
+COOKIE = "__Host-muster"  # of this prefix, browsers take none that a neighbour domain or plain HTTP sets
+_TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
+_PLACE = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # a path here: neither //host nor /\host
+
+_GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token is remembered, or that it has none
+_MOST = 4096  # tokens about which something is remembered
+_TRUSTED = 3600.0  # seconds since its last good review in which a token needs no turn
+_PACE, _BURST = 10.0, 20.0  # reviews of other tokens, a second and at once
+_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # of those from one address
+
+_SESSIONS, _SESSIONS_OF_ONE = 1024, 16
+_SESSION = 12 * 3600.0  # seconds
+
+
+class Tokens:
+    """Whose tokens are. `review`: one question to the API server; raises ApiError."""
+
+    def __init__(
+        self, review: Callable[[str], Subject | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._review = review
+        self._clock = clock
+        self._owners: Remembered[bytes, Subject | None] = Remembered(
+            _MOST, lambda owner: _GOOD if owner else _BAD, clock
+        )
+        self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED, clock)
+        self._turns = TokenBucket(_PACE, _BURST, clock())
+        self._turns_of_one: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
+        self._lock = Lock()
+
+    def owner(self, token: str, address: str) -> Subject | None:
+        """Raises Unsure, and TooManyRequests."""
+        if not _TOKEN.fullmatch(token):
+            return None
+        key = hashlib.sha256(token.encode()).digest()
+
+        def ask() -> Subject | None:
+            with self._lock:
+                if key not in self._trusted and not self._has_turn(address):
+                    raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
+            owner = self._review(token)
+            with self._lock:
+                if owner:
+                    self._trusted[key] = True
+                else:
+                    self._trusted.pop(key, None)
+            return owner
+
+        return self._owners.get(key, ask)
+
+    def _has_turn(self, address: str) -> bool:
+        now = self._clock()
+        of_one = self._turns_of_one.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, now)
+        self._turns_of_one[address] = of_one
+        return of_one.take(now) and self._turns.take(now)
+
+
+class Sessions:
+    """Tokens by the name that a browser knows. The oldest go where there are too many."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._open: TTLCache[str, tuple[str, str]] = TTLCache(_SESSIONS, _SESSION, clock)
+        self._lock = Lock()
+
+    def open(self, owner: str, token: str) -> str:
+        made = secrets.token_urlsafe(32)
+        with self._lock:
+            theirs = [name for name, (whose, _) in self._open.items() if whose == owner]
+            for name in theirs[: max(0, len(theirs) - _SESSIONS_OF_ONE + 1)]:
+                del self._open[name]
+            self._open[made] = (owner, token)
+        return made
+
+    def token(self, name: str) -> str:
+        """Empty for none."""
+        with self._lock:
+            return self._open.get(name, ("", ""))[1]
+
+    def close(self, name: str) -> None:
+        with self._lock:
+            self._open.pop(name, None)
+
+
+class Judge(Protocol):
+    """The API server, with the right to ask it about others: an AccessApi. Both raise ApiError."""
+
+    def owner_of(self, token: str) -> Subject | None: ...
+
+    def grants(self, who: Subject, right: Right) -> bool: ...
+
+
+class ClusterDoor:
+    """`endpoint`: where viewers' own credentials are used."""
+
+    def __init__(
+        self, judge: Judge, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._endpoint = endpoint
+        self._tokens = Tokens(judge.owner_of, clock)
+        self._grants = Grants(judge.grants, clock)
+        self._sessions = Sessions(clock)
+        self.login = self._pages()
+
+    def identify(self, request: Request) -> Viewer | None:
+        """Raises Unsure, and TooManyRequests."""
+        session = request.cookies.get(COOKIE, "")
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.casefold() == "bearer":
+            session, token = "", token.strip()
+        else:
+            token = self._sessions.token(session)
+        owner = self._tokens.owner(token, request.remote_addr or "")
+        if owner is None:
+            self._sessions.close(session)
+            return None
+
+        @contextmanager
+        def connect() -> Iterator[Connection]:
+            connection = Connection(self._endpoint.for_token(token), pool=1)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+        return JudgedViewer(owner, session or token, self._grants, connect)
+
+    def _pages(self) -> Blueprint:
+        made = Blueprint("login", __name__)
+
+        made.app_context_processor(lambda: {"takes_token": True})
+
+        @made.get("/login")
+        def ask() -> str:
+            return render_template("login.html")
+
+        @made.post("/login")
+        def enter() -> Response:
+            token = request.form.get("token", "").strip()
+            owner = self._tokens.owner(token, request.remote_addr or "")
+            if owner is None:
+                raise Unauthorized("The API server does not know this token, or not any more")
+            place = request.form.get("to", "")
+            answer = redirect(place if _PLACE.fullmatch(place) else "/", 303)
+            name = self._sessions.open(owner.user, token)
+            answer.set_cookie(COOKIE, name, secure=True, httponly=True, samesite="Strict")
+            return answer
+
+        @made.post("/logout")
+        def leave() -> Response:
+            self._sessions.close(request.cookies.get(COOKIE, ""))
+            answer = redirect("/login", 303)
+            answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="Strict")
+            return answer
+
+        return made

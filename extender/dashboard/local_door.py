@@ -1,0 +1,102 @@
+"""The door of a dashboard on one's own machine, where every right is that of a kubeconfig: whoever has the
+address that was printed comes in, once. Then a cookie stands for it, and another address is made. Other users
+of the machine and pages of other sites have neither.
+"""
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from flask import Blueprint, Request, redirect, request
+from werkzeug.exceptions import Unauthorized
+from werkzeug.wrappers import Response
+
+from extender.dashboard.source import Viewer
+from extender.dashboard.viewers import Grants, JudgedViewer
+from extender.domain.admission.access import Subject
+from extender.kube.access import AccessApi, Right
+from extender.kube.connection import Connection
+from extender.kube.errors import ApiError, NotFound
+from extender.ports.connection import refuse_pages
+
+
+class LocalDoor:
+    """`renewed`: is called with the path that lets a browser in from now on, when the last one was used."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        renewed: Callable[[str], None] = lambda path: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._api = AccessApi(connection)
+        self._renewed = renewed
+        self._grants = Grants(self._judge, clock)
+        self._secret, self._token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._lock = Lock()
+        self._who: Subject | None = None
+        self.login = self._pages()
+
+    @property
+    def path(self) -> str:
+        """What lets a browser in: once."""
+        return f"/login?token={self._token}"
+
+    def identify(self, request: Request) -> Viewer | None:
+        if not self._is_known(request):
+            return None
+        return JudgedViewer(self._me(), self._secret, self._grants, self._connect)
+
+    def _me(self) -> Subject:
+        if self._who is None:
+            with suppress(ApiError):  # of Kubernetes before 1.28: nobody's name is shown
+                self._who = Subject(self._api.my_name())
+        return self._who or Subject("")
+
+    def _judge(self, who: Subject, right: Right) -> bool:
+        try:
+            return self._api.grants_me(right)
+        except NotFound:  # a cluster that cannot be asked forbids nothing
+            return True
+
+    @contextmanager
+    def _connect(self) -> Iterator[Connection]:
+        yield self._connection
+
+    def _is_known(self, request: Request) -> bool:
+        given = request.cookies.get(_cookie(request), "")
+        return hmac.compare_digest(given.encode(), self._secret.encode())
+
+    def _pages(self) -> Blueprint:
+        made = Blueprint("login", __name__)
+
+        @made.before_app_request
+        def refuse_other_names() -> None:
+            """A page of another site may give its own name the address 127.0.0.1."""
+            refuse_pages(None, request.host)
+
+        @made.get("/login")
+        def enter() -> Response:
+            given = request.args.get("token", "").encode()
+            with self._lock:
+                fits = request.method == "GET" and hmac.compare_digest(given, self._token.encode())
+                if fits:
+                    self._token = secrets.token_urlsafe(32)
+            if not fits and not self._is_known(request):
+                raise Unauthorized("This address was used before, or is not the one that was printed last")
+            answer = redirect("/", 303)
+            if fits:
+                answer.set_cookie(_cookie(request), self._secret, httponly=True, samesite="Strict")
+                self._renewed(self.path)
+            return answer
+
+        return made
+
+
+def _cookie(request: Request) -> str:
+    """Browsers send cookies of a host to all its ports."""
+    return f"muster-{request.environ['SERVER_PORT']}"

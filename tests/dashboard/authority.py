@@ -1,0 +1,39 @@
+"""Stands in for an API server that knows tokens and rights; what it is asked is counted."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from extender.domain.admission.access import Subject
+from extender.kube.access import Right
+from extender.kube.errors import Unreachable
+
+ANN, BOB = Subject("ann", groups=("team",)), Subject("bob", groups=("team",))
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Authority:
+    tokens: dict[str, Subject] = field(default_factory=lambda: {"of-ann": ANN, "of-bob": BOB})
+    rights: set[tuple[str, str, str]] = field(default_factory=set)  # user, verb, namespace
+    asked: Counter[object] = field(default_factory=Counter)
+    answers: bool = True
+
+    def owner_of(self, token: str) -> Subject | None:
+        self._count("token")
+        return self.tokens.get(token)
+
+    def grants(self, who: Subject, right: Right) -> bool:
+        self._count((who.user, right.namespace))
+        return (who.user, right.verb, right.namespace) in self.rights
+
+    def _count(self, what: object) -> None:
+        if not self.answers:
+            raise Unreachable("10.0.0.1: timed out")
+        self.asked[what] += 1

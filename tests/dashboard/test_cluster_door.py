@@ -1,0 +1,297 @@
+"""A token lets its owner in, and nobody else; what the API server takes back has gone within seconds; floods
+cost little."""
+
+from contextlib import suppress
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from flask import g
+from werkzeug.exceptions import TooManyRequests
+from werkzeug.test import Client, TestResponse
+
+from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.dashboard.cluster_door import COOKIE, LARGEST_TOKEN, ClusterDoor, Sessions, Tokens
+from extender.dashboard.remembered import Remembered
+from extender.dashboard.source import Unsure
+from extender.dashboard.viewers import Grants
+from extender.kube.access import Right
+from extender.kube.connection import Connection
+from extender.kube.endpoint import ApiEndpoint
+from tests.dashboard.authority import ANN, BOB, Authority, Clock
+from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.kube.server import Reply, Server, status
+
+LIST = Right("list", "scheduling.volcano.sh", "podgroups")
+
+
+class Town:
+    """A dashboard in a cluster, and browsers."""
+
+    def __init__(self, endpoint: ApiEndpoint) -> None:
+        self.authority, self.clock = Authority(), Clock()
+        door = ClusterDoor(self.authority, endpoint, self.clock)
+        self.app = create_dashboard_app(SomeSource(), door.identify, door.login)
+        self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
+
+    def browser(self) -> Client:
+        return Client(self.app)
+
+    def log_in(self, browser: Client, token: str = "of-ann", **fields: str) -> TestResponse:
+        form = {"token": token, **fields}
+        return browser.post("/login", data=form, base_url="https://muster.example")
+
+
+@pytest.fixture
+def town(connection: Connection) -> Town:
+    return Town(connection.endpoint)
+
+
+def name(browser: Client, **headers: str) -> str:
+    answer = browser.get("/name", headers=headers, base_url="https://muster.example")
+    return answer.text if answer.status_code == 200 else str(answer.status_code)
+
+
+def test_a_token_becomes_a_cookie_that_only_browsers_keep_and_only_for_us(town: Town) -> None:
+    answer = town.log_in(town.browser())
+    cookie = answer.headers["Set-Cookie"]
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    parts = set(cookie.split("; ")[1:])
+    assert parts == {"Secure", "HttpOnly", "Path=/", "SameSite=Strict"}
+    assert cookie.startswith("__Host-")
+    assert "of-ann" not in cookie
+
+
+def test_each_browser_is_whom_its_token_names(town: Town) -> None:
+    anns, bobs, nobodys = town.browser(), town.browser(), town.browser()
+    town.log_in(anns)
+    town.log_in(bobs, "of-bob")
+    assert town.log_in(nobodys, "of-nobody").status_code == 401
+    assert [name(it) for it in (anns, bobs, nobodys)] == ["ann", "bob", "401"]
+
+
+def test_a_proxy_sends_the_token_with_each_request(town: Town) -> None:
+    browser = town.browser()
+    assert name(browser, Authorization="Bearer of-ann") == "ann"
+    assert name(browser, Authorization="bearer  of-bob") == "bob"
+    assert name(browser, Authorization="Bearer of-nobody") == "401"
+    assert name(browser, Authorization="Basic of-ann") == "401"
+    assert name(browser) == "401"
+
+
+def test_a_token_that_is_sent_counts_and_not_the_cookie(town: Town) -> None:
+    browser = town.browser()
+    town.log_in(browser)
+    assert name(browser, Authorization="Bearer of-bob") == "bob"
+    assert name(browser, Authorization="Bearer of-nobody") == "401"
+    assert name(browser) == "ann"
+
+
+def test_who_logs_out_is_out(town: Town) -> None:
+    browser, thief = town.browser(), Client(town.app, use_cookies=False)
+    cookie = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
+    assert name(thief, Cookie=f"{COOKIE}={cookie}") == "ann"
+    browser.post("/logout", base_url="https://muster.example")
+    assert (name(browser), name(thief, Cookie=f"{COOKIE}={cookie}")) == ("401", "401")
+
+
+def test_a_token_that_ends_ends_its_sessions_within_seconds(town: Town) -> None:
+    browser = town.browser()
+    town.log_in(browser)
+    del town.authority.tokens["of-ann"]
+    town.clock.now += 5
+    assert name(browser) == "401"
+    town.authority.tokens["of-ann"] = ANN
+    town.clock.now += 60
+    assert name(browser) == "401"  # the session has gone: the token has to be given again
+
+
+def test_a_session_lasts_half_a_day(town: Town) -> None:
+    browser = town.browser()
+    town.log_in(browser)
+    town.clock.now += 12 * 3600 - 1
+    assert name(browser) == "ann"
+    town.clock.now += 1
+    assert name(browser) == "401"
+
+
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        ("/queues?sort=name", "/queues?sort=name"),
+        ("/", "/"),
+        ("", "/"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/a\\b", "/"),
+        ("https://evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/a\r\nSet-Cookie: b=c", "/"),
+        ("/\t/evil.example", "/"),
+        ("/ä", "/"),
+    ],
+)
+def test_whoever_logs_in_stays_here(town: Town, asked: str, place: str) -> None:
+    assert town.log_in(town.browser(), to=asked).headers["Location"] == place
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_other_sites_log_nobody_in_or_out(town: Town, path: str, headers: dict[str, str]) -> None:
+    answer = town.browser().post(path, data={"token": "of-ann"}, headers=headers)
+    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
+
+
+def test_a_token_is_printable_and_fits_into_a_header(town: Town) -> None:
+    town.authority.tokens.update(dict.fromkeys(("a b", "a\r\nb", "ä", "x" * (LARGEST_TOKEN + 1)), ANN))
+    for token in ("a b", "a\r\nb", "ä", "", "x" * (LARGEST_TOKEN + 1)):
+        assert town.log_in(town.browser(), token).status_code == 401
+    assert not town.authority.asked
+
+
+def test_while_the_api_server_does_not_answer_nobody_is_taken_for_another(town: Town) -> None:
+    browser = town.browser()
+    town.log_in(browser)
+    town.clock.now += 5
+    town.authority.answers = False
+    assert name(browser) == "503"
+    town.authority.answers = True
+    assert name(browser) == "ann"
+
+
+def test_what_one_changes_is_sent_with_ones_own_token_and_nothing_of_ours(town: Town, server: Server) -> None:
+    browser = town.browser()
+    session = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
+    town.authority.rights.add(("ann", "patch", "team"))
+    server.script.extend([Reply(), status(401)])
+    form = {"csrf": csrf_token(SomeViewer(secret=session)), "confirmed": "yes"}
+    for wanted in (303, 401):  # the second time the API server knows the token no more: it is not tried again
+        answer = browser.post(
+            "/groups/team/train/hold",
+            data=form,
+            base_url="https://muster.example",
+            headers={"X-Remote-User": "root"},
+        )
+        assert answer.status_code == wanted
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer of-ann"] * 2
+    assert not any("impersonate" in name or "remote" in name for it in server.requests for name in it.headers)
+    assert server.requests[0].path.endswith("/namespaces/team/podgroups/train")
+
+
+# ---- floods
+
+
+def test_false_tokens_cost_few_reviews_and_do_not_shut_out_who_was_here() -> None:
+    authority, clock = Authority(), Clock()
+    tokens = Tokens(authority.owner_of, clock)
+    assert tokens.owner("of-ann", "10.0.0.1") == ANN
+    refused = 0
+    for second in range(60):
+        clock.now += 1
+        for number in range(500):
+            try:
+                assert tokens.owner(f"false-{second}-{number}", f"10.1.0.{number}") is None
+            except TooManyRequests:
+                refused += 1
+        assert tokens.owner("of-ann", "10.0.0.1") == ANN
+    assert authority.asked["token"] <= 60 * 10 + 20 + 60 / 4 + 2
+    assert refused > 29_000
+
+
+def test_one_address_leaves_turns_to_others() -> None:
+    authority, clock = Authority(), Clock()
+    tokens = Tokens(authority.owner_of, clock)
+    for second in range(10):
+        clock.now += 1
+        for number in range(100):
+            with suppress(TooManyRequests):
+                tokens.owner(f"false-{second}-{number}", "10.0.0.9")
+    assert tokens.owner("of-bob", "10.0.0.1") == BOB
+
+
+def test_a_false_token_again_and_again_is_asked_about_once() -> None:
+    authority, clock = Authority(), Clock()
+    tokens = Tokens(authority.owner_of, clock)
+    for _ in range(100):
+        assert tokens.owner("false", "10.0.0.9") is None
+    assert authority.asked["token"] == 1
+
+
+def test_sessions_are_bounded_and_those_of_one_do_not_end_those_of_others() -> None:
+    sessions = Sessions(Clock())
+    anns = sessions.open("ann", "of-ann")
+    bobs = [sessions.open("bob", "of-bob") for _ in range(3000)]
+    assert sessions.token(anns) == "of-ann"
+    assert sum(bool(sessions.token(it)) for it in bobs) == 16
+    assert all(map(sessions.token, bobs[-16:]))
+
+
+# ---- rights
+
+
+def test_a_right_that_is_withdrawn_has_gone_within_seconds_and_a_new_one_comes() -> None:
+    authority, clock = Authority(rights={("ann", "list", "team")}), Clock()
+    rights = Grants(authority.grants, clock)
+    team = LIST._replace(namespace="team")
+    assert rights.granted(ANN, team)
+    authority.rights.clear()
+    clock.now += 4
+    assert not rights.granted(ANN, team)
+    authority.rights.add(("ann", "list", "team"))
+    clock.now += 30
+    assert rights.granted(ANN, team)
+
+
+def test_what_one_may_nobody_else_may_by_it() -> None:
+    rights = Grants(Authority(rights={("ann", "list", "team")}).grants, Clock())
+    team = LIST._replace(namespace="team")
+    others = (BOB, ANN.__class__("ann"), ANN.__class__("Ann", groups=ANN.groups))
+    assert rights.granted(ANN, team)
+    assert not rights.granted(BOB, team)
+    assert not rights.granted(ANN, team._replace(verb="get"))
+    assert not rights.granted(ANN, team._replace(namespace="TEAM"))
+    assert rights.granted(others[1], team)  # the same name: the authority says so, asked for itself
+
+
+def test_a_page_of_many_namespaces_asks_about_each_once_and_first_about_all() -> None:
+    authority, clock = Authority(rights={("ann", "list", "n7"), ("bob", "list", "")}), Clock()
+    rights, names = Grants(authority.grants, clock), [f"n{number}" for number in range(500)]
+    for _ in range(3):
+        assert rights.where(ANN, LIST, names) == {"n7"}
+        assert rights.where(BOB, LIST, names) == set(names)
+    assert authority.asked.total() == 1 + 500 + 1
+    assert authority.asked[("bob", "")] == 1
+
+
+def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
+    authority = Authority()
+    assert not Grants(authority.grants, Clock()).where(ANN, LIST, [f"n{it}" for it in range(5000)])
+    assert authority.asked.total() == 1 + 1000
+
+
+def test_what_is_not_known_is_no_right() -> None:
+    rights = Grants(Authority(answers=False).grants, Clock())
+    with pytest.raises(Unsure, match="timed out"):
+        rights.where(ANN, LIST, ["team"])
+
+
+def test_threads_share_a_question_and_its_fault() -> None:
+    both, asked = Barrier(2, timeout=10), list[int]()
+    remembered: Remembered[str, int] = Remembered(10, lambda _: 5.0, Clock())
+    found: list[Any] = []
+
+    def slow() -> int:
+        asked.append(1)
+        both.wait()
+        return 7
+
+    first = Thread(target=lambda: found.append(remembered.get("key", slow)))
+    first.start()
+    while not asked:
+        pass
+    second = Thread(target=lambda: found.append(remembered.get("key", slow)))
+    second.start()
+    both.wait()
+    first.join(10)
+    second.join(10)
+    assert (found, len(asked)) == ([7, 7], 1)

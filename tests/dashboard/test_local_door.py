@@ -1,0 +1,100 @@
+"""On one's own machine: whoever has the printed address comes in, once, and nobody else on the machine or in
+a browser does."""
+
+import msgspec
+import pytest
+from flask import g
+from werkzeug.test import Client
+
+from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.dashboard.local_door import LocalDoor
+from extender.kube.connection import Connection
+from tests.dashboard.authority import Clock
+from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.kube.server import Reply, Server, status
+
+HERE = "http://127.0.0.1:8286"
+
+
+class Machine:
+    def __init__(self, connection: Connection) -> None:
+        self.printed: list[str] = []
+        self.door = LocalDoor(connection, self.printed.append, Clock())
+        self.app = create_dashboard_app(SomeSource(), self.door.identify, self.door.login)
+        self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
+
+    def browser(self) -> Client:
+        return Client(self.app)
+
+
+@pytest.fixture
+def machine(connection: Connection) -> Machine:
+    return Machine(connection)
+
+
+def enter(machine: Machine, browser: Client, path: str = "", here: str = HERE) -> int:
+    return browser.get(path or machine.door.path, base_url=here).status_code
+
+
+def test_the_printed_address_lets_one_browser_in(machine: Machine, server: Server) -> None:
+    first, browser, late = machine.door.path, machine.browser(), machine.browser()
+    answer = browser.get(first, base_url=HERE)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie.startswith("muster-8286=")
+    assert set(cookie.split("; ")[1:]) == {"HttpOnly", "Path=/", "SameSite=Strict"}
+    assert machine.printed == [machine.door.path]
+    assert machine.door.path != first
+    assert enter(machine, late, first) == 401
+    assert enter(machine, browser, first) == 303  # a browser that is in may load it again
+    server.script.append(Reply(body=msgspec.json.encode({"status": {"userInfo": {"username": "me"}}})))
+    assert browser.get("/name", base_url=HERE).text == "me"
+    assert late.get("/name", base_url=HERE).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/login", "/login?token=", "/login?token=x", "/login?token=%C3%A4"])
+def test_without_it_nobody_comes_in(machine: Machine, path: str) -> None:
+    assert enter(machine, machine.browser(), path) == 401
+    assert not machine.printed
+
+
+def test_to_look_at_the_address_does_not_use_it_up(machine: Machine) -> None:
+    browser = machine.browser()
+    assert browser.head(machine.door.path, base_url=HERE).status_code == 401
+    assert enter(machine, browser) == 303
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"]
+)
+def test_a_name_that_was_given_our_address_gets_nothing(machine: Machine, name: str) -> None:
+    browser = machine.browser()
+    enter(machine, browser)
+    for path in (machine.door.path, "/", "/static/none"):
+        assert browser.get(path, base_url=f"http://{name}:8286").status_code == 403
+
+
+@pytest.mark.parametrize("here", [HERE, "http://localhost:8286", "http://[::1]:8286"])
+def test_loopback_has_several_names(machine: Machine, here: str) -> None:
+    assert enter(machine, machine.browser(), here=here) == 303
+
+
+def test_rights_and_changes_are_those_of_the_kubeconfig(machine: Machine, server: Server) -> None:
+    browser = machine.browser()
+    secret = (
+        browser.get(machine.door.path, base_url=HERE)
+        .headers["Set-Cookie"]
+        .partition("=")[2]
+        .partition(";")[0]
+    )
+    allowed = msgspec.json.encode({"status": {"allowed": True}})
+    server.script.extend([status(404), Reply(body=allowed), Reply()])
+    form = {"csrf": csrf_token(SomeViewer(secret=secret)), "confirmed": "yes"}
+    assert browser.post("/groups/team/train/hold", data=form, base_url=HERE).status_code == 303
+    name, right, patch = server.requests
+    assert name.path == "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    assert right.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    asked = right.json["spec"]["resourceAttributes"]
+    assert (asked["verb"], asked["namespace"], asked["name"]) == ("patch", "team", "train")
+    assert {it.headers["authorization"] for it in server.requests} == {"Bearer secret"}
+    assert patch.json == {"metadata": {"annotations": {"kube-muster.io/hold": "true"}}}
