@@ -35,6 +35,7 @@ FILES = sorted(
 COMPONENTS = {
     "monitoring",
     "cert-manager",
+    "dashboard",
     "older-kubernetes",
     "gates",
     "overruling",
@@ -381,6 +382,18 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         (owner, verb)
         for owner in ("replicasets", "statefulsets", "daemonsets", *GROUP_MAKERS)
         for verb in ("list", "watch")
+    }
+
+
+def test_the_dashboard_may_ask_about_others_and_no_more() -> None:
+    granted = {
+        (*rule["apiGroups"], resource, *rule["verbs"])
+        for rule in named("ClusterRole", "kube-muster-dashboard")["rules"]
+        for resource in rule["resources"]
+    }
+    assert granted == {
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
 
 

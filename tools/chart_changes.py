@@ -22,6 +22,7 @@ WHEN = {
     "provisioning": ".Values.provisioning.enabled",
     "overruling": ".Values.overruling.enabled",
     **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
+    "dashboard": ".Values.dashboard.enabled",
     "quota": ".Values.quota.enabled",
     "volcano-jobs": ".Values.volcanoJobs.enabled",
     "volcano-jobs-ssh": "and .Values.volcanoJobs.enabled .Values.volcanoJobs.ssh",
@@ -101,11 +102,25 @@ VOLCANO_JOBS = (
     "            {{- end }}\n"
     "          ports:\n            - {name: health, containerPort: 8282}\n",
 )
+DASHBOARD_SETTINGS = (
+    "          ports:\n            - {name: health, containerPort: 8282}\n",
+    "            {{- if .Values.dashboard.enabled }}\n"
+    '            - {name: MUSTER_DASHBOARD_LISTEN, value: ":8285"}\n'
+    "            - {name: MUSTER_DASHBOARD_TLS_FOLDER, value: /etc/kube-muster/dashboard}\n"
+    "            {{- end }}\n"
+    "          ports:\n            - {name: health, containerPort: 8282}\n"
+    "            {{- if .Values.dashboard.enabled }}\n"
+    "            - {name: dashboard, containerPort: 8285}\n"
+    "            {{- end }}\n",
+)
 MOUNT = (
     "            - {name: tmp, mountPath: /tmp}\n",
     "            - {name: tmp, mountPath: /tmp}\n"
     "            {{- if .Values.certManager.enabled }}\n"
     "            - {name: webhook-certificate, mountPath: /etc/kube-muster/webhook, readOnly: true}\n"
+    "            {{- end }}\n"
+    "            {{- if .Values.dashboard.enabled }}\n"
+    "            - {name: dashboard-certificate, mountPath: /etc/kube-muster/dashboard, readOnly: true}\n"
     "            {{- end }}\n",
 )
 VOLUME = (
@@ -114,6 +129,10 @@ VOLUME = (
     "        {{- if .Values.certManager.enabled }}\n"
     "        - name: webhook-certificate\n"
     "          secret: {secretName: muster-webhook-cert-manager}\n"
+    "        {{- end }}\n"
+    "        {{- if .Values.dashboard.enabled }}\n"
+    "        - name: dashboard-certificate\n"
+    "          secret: {secretName: {{ .Values.dashboard.secretName }}, optional: true}\n"
     "        {{- end }}\n",
 )
 INJECTED = (
@@ -136,7 +155,19 @@ OWN_SECRET_END = (
     "  name: kube-muster-webhook-certificate\nsubjects:\n"
     "  - {kind: ServiceAccount, name: muster, namespace: kube-muster}\n{{- end }}\n",
 )
-POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM, CERTIFICATES, VOLCANO_JOBS, MOUNT, VOLUME)
+POD = (
+    NAMES,
+    WEBHOOKS,
+    FLAGS,
+    IMAGE,
+    PULLING,
+    ROOM,
+    CERTIFICATES,
+    VOLCANO_JOBS,
+    DASHBOARD_SETTINGS,
+    MOUNT,
+    VOLUME,
+)
 # Prometheus may look for labels of its own.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",

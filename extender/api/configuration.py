@@ -30,6 +30,9 @@ debug_listen: The address of the debug pages. They show the whole cluster: keep 
 view_listen: The address of the view through which the scheduler beside Muster reads and writes, with Muster's
   rights.
 view_folder: The folder for the kubeconfig of the scheduler's view. Needed if that is on.
+dashboard_listen: The address of the dashboard, which shows who logs in what kubectl would show them.
+dashboard_tls_folder: The folder with tls.crt and tls.key of the dashboard, read again on changes. Needed
+  beyond loopback.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
 volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
   schedulerName volcano are left to it.
@@ -72,6 +75,7 @@ _UNSET = {  # what counts where nothing is set
     "context": "the file's current context",
     "tls_folder": "plain HTTP",
     "view_folder": "none",
+    "dashboard_tls_folder": "plain HTTP",
     "log_format": "text on a terminal, else json",
 }
 
@@ -91,6 +95,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     debug_listen: Annotated[Address, allowed.ADDRESS] = Address("127.0.0.1", 8283)
     view_listen: Annotated[Address | None, allowed.LOOPBACK] = None
     view_folder: Annotated[str, allowed.TEXT] = ""
+    dashboard_listen: Annotated[Address | None, allowed.ADDRESS_OR_OFF] = None
+    dashboard_tls_folder: Annotated[str, allowed.TEXT] = ""
     scheduler_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster", "volcano")
     volcano_namespace: Annotated[str, allowed.NAME] = "volcano-system"
     volcano_jobs: Annotated[str, allowed.one_of("off", "on")] = "off"
@@ -191,6 +197,11 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
         listening["--view-listen"] = configuration.view_listen
         if not configuration.view_folder:
             yield "--view-folder: got nothing; allowed is a folder, since --view-listen is not off"
+    if dashboard := configuration.dashboard_listen:
+        listening["--dashboard-listen"] = dashboard
+        if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
+            needed = f"allowed is a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
+            yield f"--dashboard-tls-folder: got nothing; {needed}: whoever listens in would read tokens"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))

@@ -14,6 +14,13 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    @property
+    def on_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -69,11 +76,15 @@ def _address(text: str) -> Address:
     return Address(match[1] or match[2], int(match[3]))
 
 
+def _address_or_off(text: str) -> Address | None:
+    return None if text == "off" else _address(text)
+
+
 def _loopback_or_off(text: str) -> Address | None:
-    if text == "off":
-        return None
-    address = _address(text)
-    if not ipaddress.ip_address(address.host).is_loopback:  # ValueError for a name or an empty host, too
+    address = _address_or_off(text)
+    if (
+        address and not ipaddress.ip_address(address.host).is_loopback
+    ):  # ValueError for a name or an empty host, too
         raise ValueError(text)
     return address
 
@@ -128,6 +139,11 @@ def some_of(*values: str) -> Kind:
 TEXT = Kind("any text", str)
 NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(rf"{_LABEL}(?:\.{_LABEL})*"))
 ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
+ADDRESS_OR_OFF = Kind(
+    "off, or an address such as 127.0.0.1:8285 or :8285",
+    _address_or_off,
+    lambda address: str(address or "off"),
+)
 LOOPBACK = Kind(
     "off, or an address on loopback such as 127.0.0.1:8284 or [::1]:8284",
     _loopback_or_off,

@@ -22,6 +22,7 @@ from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
+from extender.host.dashboard import Dashboard
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.ports import MutualTls, SchedulerView, Webhooks
@@ -130,6 +131,10 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
+        self._dashboard: Dashboard | None = None
+        if ports.dashboard is not None:
+            latest = self._controllers.decision_log.latest
+            self._dashboard = Dashboard(configuration, connection, ports.dashboard, self.ledger, latest)
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
@@ -199,6 +204,9 @@ class Host:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
             notes["view"], table["view"] = self._view.note, self._view.show
+        if self._dashboard:
+            self._dashboard.start()
+            notes["dashboard"] = self._dashboard.note
         SideServer("health", self._ports.health, HealthApp(live, ready, notes=notes))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 
@@ -208,6 +216,8 @@ class Host:
         if self._view:
             self._view.stop()
         self.tls.stop()
+        if self._dashboard:
+            self._dashboard.stop()
         if self._webhooks:
             self._webhooks.stop()
         self._leadership.stop()

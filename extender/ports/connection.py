@@ -16,7 +16,6 @@ import asyncio
 import select
 from collections.abc import Callable
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +26,7 @@ from aiohttp.web_protocol import RequestHandler
 from werkzeug import exceptions
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, LengthRequired, RequestEntityTooLarge
 
+from extender.api.setting_kinds import Address
 from extender.ports.connections import NEVER, Connections
 
 _LONGEST_TEXT = 200  # characters of a message about a caller's mistake
@@ -286,10 +286,7 @@ def refuse_pages(origin: str | None, host: str) -> None:
 
 
 def is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+    return Address(name, 0).on_loopback
 
 
 @lru_cache(64)  # callers say the same one each time

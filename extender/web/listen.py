@@ -56,17 +56,20 @@ class Ports(NamedTuple):
     debug: socket.socket
     webhooks: socket.socket | None  # None: off
     view: socket.socket | None  # None: off
+    dashboard: socket.socket | None  # None: off
 
 
 def open_ports(configuration: Configuration) -> Ports:
     """Raises InvalidConfiguration."""
     reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
+    dashboard = configuration.dashboard_listen
     return Ports(
         listen("--listen", configuration.listen),
         listen("--health-listen", configuration.health_listen),
         listen("--debug-listen", configuration.debug_listen),
         listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
         listen("--view-listen", view) if view else None,
+        listen("--dashboard-listen", dashboard) if dashboard else None,
     )
 
 

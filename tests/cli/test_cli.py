@@ -90,6 +90,19 @@ def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.Mo
     assert "allowed are different ports" in refused("--view-listen=127.0.0.2:8281", "--view-folder=/run/x")
 
 
+def test_beyond_loopback_the_dashboard_has_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch).dashboard_listen is None
+    assert configured(monkeypatch, "--dashboard-listen=localhost:8285").dashboard_tls_folder == ""
+    made = configured(monkeypatch, "--dashboard-listen=:8285", "--dashboard-tls-folder=/run/x")
+    assert (made.dashboard_listen, made.dashboard_tls_folder) == (Address("", 8285), "/run/x")
+    for address in (":8285", "0.0.0.0:8285", "[::]:8285", "10.0.0.1:8285", "muster.example:8285"):
+        needed = f"a folder with tls.crt and tls.key, since {address} is not on loopback"
+        assert f"--dashboard-tls-folder: got nothing; allowed is {needed}" in refused(
+            f"--dashboard-listen={address}"
+        )
+    assert "allowed are different ports" in refused("--dashboard-listen=127.0.0.1:8281")
+
+
 def test_a_variable_takes_several_values_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     made = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
     assert made.scheduler_names == ("a", "b")

@@ -63,6 +63,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     (): {},
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
+    ("dashboard",): {"dashboard.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
     ("jobs/ray",): {"jobs.kinds": "{batch,ray}"},
     ("jobs",): {"jobs.kinds": f"{{{','.join(JOB_KINDS)}}}"},

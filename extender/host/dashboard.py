@@ -1,0 +1,78 @@
+"""Assembles the dashboard in the cluster: what Muster knows, behind a door that the API server judges.
+
+It never keeps Muster from being ready: without a certificate nobody can call it, and the note says so.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from extender.api.configuration import Configuration
+from extender.api.summaries import DecisionSummary
+from extender.controllers.cycle import LoggedDecision
+from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.cluster_door import ClusterDoor
+from extender.dashboard.decided import DecidedSource
+from extender.domain.ledger.ledger import Ledger
+from extender.host.ports import CertificateFiles
+from extender.kube.access import AccessApi
+from extender.kube.connection import Connection
+from extender.ports.connections import ConnectionLimits
+from extender.web.listen import Identity
+from extender.web.side import SideServer, pages
+
+_LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, of_one=768)
+_SHOWN = 200  # of the latest changes
+
+
+class Dashboard:
+    """Created before the fork. `log`: so many of the latest changes, the newest first."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        connection: Connection,
+        listener: socket.socket,
+        ledger: Ledger,
+        log: Callable[[int], Sequence[LoggedDecision]],
+    ) -> None:
+        self._listener = listener
+        self._secure = bool(configuration.dashboard_tls_folder)
+        self._identity = Identity("dashboard")
+        self._files = CertificateFiles(
+            Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
+        )
+        door = ClusterDoor(AccessApi(connection), connection.endpoint)
+        source = DecidedSource(lambda: ledger.decisions, lambda: [*map(_summary, log(_SHOWN))])
+        self._app = create_dashboard_app(source, door.identify, door.login)
+        self._server: SideServer | None = None
+
+    def start(self) -> None:
+        if self._secure:
+            self._files.start()
+        self._server = SideServer(
+            "dashboard",
+            self._listener,
+            pages(self._app),
+            _LIMITS,
+            secure=self._context if self._secure else None,
+            open_to_pages=True,
+        )
+
+    def stop(self) -> None:
+        self._files.stop()
+        if self._server:
+            self._server.stop()
+
+    def note(self) -> str:
+        """A line of /readyz?verbose."""
+        return (self._secure and self._identity.missing()) or "it is served"
+
+    def _context(self) -> ssl.SSLContext | None:
+        return self._identity.context
+
+
+def _summary(entry: LoggedDecision) -> DecisionSummary:
+    made = entry.decision
+    return DecisionSummary(entry.time, made.key, made.verdict, made.reason or "", made.detail)
