@@ -5,6 +5,7 @@ import click
 from extender import __version__
 from extender.cli.check import check
 from extender.cli.completion import completion
+from extender.cli.dashboard import dashboard
 from extender.cli.dump import dump, replay
 from extender.cli.job import job
 from extender.cli.podgroup import hold, pg, podgroup, resume
@@ -34,5 +35,6 @@ main.add_command(simulate)
 main.add_command(dump)
 main.add_command(replay)
 main.add_command(plan)
+main.add_command(dashboard)
 for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):
     main.add_command(command)

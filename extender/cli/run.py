@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -15,7 +15,7 @@ import click
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.keys import GPU
-from extender.api.setting_kinds import ADDRESS, Kind, duration, kept, within
+from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, kept, within
 from extender.api.units import as_duration, at_least
 from extender.cli.output import WholeNumber, checked
 from extender.shipped import EXAMPLE
@@ -191,7 +191,9 @@ def _present(
             f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
         ]
         groups = "kubectl get podgroups,pods" if shutil.which("kubectl") else f"{program} podgroup list"
-        session.run([*lines, f"{program} why NAME", groups, f"{program} queue list"])
+        lines += [f"{program} why NAME", groups, f"{program} queue list"]
+        with _dashboard(cluster, lines) if stays else nullcontext():
+            session.run(lines)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -210,6 +212,21 @@ def _present(
         msgspec = import_module("msgspec")
         click.echo(str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()))
     return 0 if session.everything_started else NEVER_STARTED
+
+
+@contextmanager
+def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
+    """Its address, which lets one browser in, is a line of the head; after that, another."""
+    access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
+    listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
+
+    def renew(url: str) -> None:
+        head[-1] = f"In a browser: {url}"
+
+    flags = access.Flags(str(cluster.kubeconfig), None, None)
+    with access.opened(flags) as place, served(place, listener, renew) as url:
+        head.append(f"In a browser: {url}")
+        yield
 
 
 @contextmanager

@@ -43,6 +43,7 @@ REGISTER = (
     Entry(r"muster why .* --what-if .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_what_if.py"),
     Entry(r"muster plan .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_plan.py"),
     Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
+    Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "goes on until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",

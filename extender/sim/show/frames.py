@@ -69,11 +69,13 @@ def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """A sentence, and commands to be copied, never folded; all but the first share a line if they fit."""
+    """A sentence, and commands to be copied, never folded; all but the first, and addresses, share a line if
+    they fit."""
     sentence, *commands = head
-    together = ";  ".join(commands[1:])
-    others = [together] if len(together) <= canvas.width else commands[1:]
-    return [*canvas.wrapped(sentence), *commands[:1], *filter(None, others)]
+    alone = [line for line in commands if line == commands[0] or "://" in line]
+    rest = [line for line in commands if line not in alone]
+    together = ";  ".join(rest)
+    return [*canvas.wrapped(sentence), *alone, *([together] if 0 < len(together) <= canvas.width else rest)]
 
 
 def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:

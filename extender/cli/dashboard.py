@@ -1,0 +1,83 @@
+"""`muster dashboard`: what its user may see of queues, groups and nodes, in a browser on the same machine. It
+reads objects of the API server alone, so it needs nothing installed but the CRDs."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from extender.api.setting_kinds import ADDRESS, Address
+from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.cli.output import checked
+
+if TYPE_CHECKING:
+    from socket import socket
+
+_THREADS = 8  # pages that are made at the same time
+
+
+@click.command()
+@click.option(
+    "--listen",
+    "address",
+    callback=checked(ADDRESS),
+    default="127.0.0.1:8285",
+    show_default=True,
+    metavar="ADDRESS",
+    help="A loopback address; port 0 is any free one.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@access_flags
+def dashboard(address: Address, opens: bool, **flags: Any) -> None:
+    """Show queues, groups and nodes in a browser, until Ctrl-C.
+
+    It is served on this machine only, reads with the rights of your kubeconfig, and shows what kubectl would:
+    all namespaces if you may list their podgroups, else that of -n. The address that is printed lets one
+    browser in; then another is printed.
+    """
+    from extender.api.configuration import InvalidConfiguration
+    from extender.ports.connection import is_loopback
+    from extender.telemetry.logs import set_up
+    from extender.web.listen import listen
+
+    if not is_loopback(address.host):
+        allowed = "allowed is a loopback address, as whoever comes in has your rights"
+        raise click.UsageError(f"--listen: got {str(address)!r}; {allowed}")
+    try:
+        listener = listen("--listen", address)
+    except InvalidConfiguration as fault:
+        raise click.UsageError(str(fault)) from fault
+    set_up("text", "error")
+
+    def say(url: str) -> None:
+        click.echo(f"Open {url}")
+
+    with opened(Flags(**flags)) as place, served(place, listener, say) as url:
+        say(url)
+        if opens:
+            click.launch(url)
+        click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+@contextmanager
+def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], None]) -> Iterator[str]:
+    """The address that lets one browser in; `renewed` gets the next one when it was used."""
+    from extender.cli.overview import ObservedSource
+    from extender.dashboard.app import create_dashboard_app
+    from extender.dashboard.local_door import LocalDoor
+    from extender.web.side import SideServer, pages
+
+    base = f"http://{Address(*listener.getsockname()[:2])}"
+    source = ObservedSource(place)
+    door = LocalDoor(place.connection, lambda path: renewed(f"{base}{path}"))
+    app = create_dashboard_app(source, door.identify, door.login)
+    server = SideServer("dashboard", listener, pages(app), threads=_THREADS)
+    try:
+        yield f"{base}{door.path}"
+    finally:
+        server.stop()
+        source.stop()

@@ -1,0 +1,77 @@
+"""`muster dashboard`: served on this machine, for one browser at a time, with the rights of a kubeconfig."""
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from http.cookiejar import CookieJar
+from urllib.error import HTTPError
+
+import msgspec
+import pytest
+
+from extender.api.summaries import VERSION
+from tests.cli.desk import Desk
+
+_PROGRAM = "from extender.cli import main; main(prog_name='muster')"
+
+
+@pytest.fixture
+def served(desk: Desk) -> Iterator["subprocess.Popen[str]"]:
+    desk.namespace("team")
+    desk.queue("q", state="Open")
+    desk.group("waits", "Pending", "NoRoom", "cpu: 8 needed, 4 left", queue="q")
+    command = ["dashboard", "--listen", "127.0.0.1:0", "-n", "team", "--kubeconfig", str(desk.kubeconfig)]
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def browser() -> urllib.request.OpenerDirector:
+    jar = urllib.request.HTTPCookieProcessor(CookieJar())
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), jar)
+
+
+def address(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+)(/login\?token=\S+)\n", said)
+    assert found, said
+    return found[1] + found[2]
+
+
+def test_an_address_lets_one_browser_in(served: "subprocess.Popen[str]") -> None:
+    first, url, mine = browser(), address(served), None
+    base = url.partition("/login")[0]
+    with pytest.raises(HTTPError, match="401"):
+        browser().open(f"{base}/")
+    page = first.open(url, timeout=30).read().decode()
+    assert "waits" in page
+    with pytest.raises(HTTPError, match="401"):
+        browser().open(url)
+    again = browser()
+    again.open(address(served), timeout=30)
+    for mine in (first, again):
+        seen = msgspec.json.decode(mine.open(f"{base}/api/v1/overview", timeout=30).read())
+        assert (seen["apiVersion"], seen["by"]) == (VERSION, "objects")
+        assert [it["name"] for it in seen["groups"]] == ["waits"]
+
+
+def test_ctrl_c_ends_it(served: "subprocess.Popen[str]") -> None:
+    address(served)
+    served.send_signal(signal.SIGINT)
+    assert served.wait(60) == 0
+    assert served.stderr is not None
+    assert served.stderr.read() == "It lets one browser in. Ctrl-C ends it.\n"
+
+
+def test_it_is_served_on_this_machine_only(desk: Desk) -> None:
+    said = desk.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
+    assert said.endswith(
+        "--listen: got '0.0.0.0:0'; allowed is a loopback address, as whoever comes in has your rights"
+    )
+    assert "got 'here'; allowed is an address" in desk.refuses("dashboard", "--listen", "here", status=2)
