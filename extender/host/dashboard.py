@@ -26,16 +26,20 @@ _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 
 _SHOWN = 200  # of the latest changes
 
 
+def what_is_decided(ledger: Ledger, log: Callable[[int], Sequence[LoggedDecision]]) -> DecidedSource:
+    """`log`: so many of the latest changes, the newest first."""
+    return DecidedSource(lambda: ledger.decisions, lambda: [*map(_summary, log(_SHOWN))])
+
+
 class Dashboard:
-    """Created before the fork. `log`: so many of the latest changes, the newest first."""
+    """Created before the fork."""
 
     def __init__(
         self,
         configuration: Configuration,
         connection: Connection,
         listener: socket.socket,
-        ledger: Ledger,
-        log: Callable[[int], Sequence[LoggedDecision]],
+        source: DecidedSource,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
@@ -44,7 +48,6 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        source = DecidedSource(lambda: ledger.decisions, lambda: [*map(_summary, log(_SHOWN))])
         self._app = create_dashboard_app(source, door.identify, door.login)
         self._server: SideServer | None = None
 

@@ -13,6 +13,7 @@ from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
+from extender.dashboard.decided import DecidedSource
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if
@@ -39,9 +40,11 @@ class Views(NamedTuple):
     decision_log: DecisionLog
     configuration: Configuration
     quota_queues: QuotaQueuesController
+    decided: DecidedSource
 
     def table(self) -> dict[str, View]:
         return {
+            "overview": self.decided.overview,
             "queues": self.queues,
             "localqueues": self.local_queues,
             "flavors": self.flavors,

@@ -22,7 +22,7 @@ from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
-from extender.host.dashboard import Dashboard
+from extender.host.dashboard import Dashboard, what_is_decided
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.ports import MutualTls, SchedulerView, Webhooks
@@ -131,10 +131,10 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
+        self._decided = what_is_decided(self.ledger, self._controllers.decision_log.latest)
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
-            latest = self._controllers.decision_log.latest
-            self._dashboard = Dashboard(configuration, connection, ports.dashboard, self.ledger, latest)
+            self._dashboard = Dashboard(configuration, connection, ports.dashboard, self._decided)
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
@@ -195,6 +195,7 @@ class Host:
             self._controllers.decision_log,
             self._configuration,
             self._controllers.quota_queues,
+            self._decided,
         )
         table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:

@@ -40,6 +40,7 @@ class Endpoint(NamedTuple):
 
 
 _PAGES = """
+overview: queues, groups, nodes, reservations and the latest decisions, as the dashboard shows them
 queues: weight, deserved, allocated, share and state of each queue
 localqueues: whether each LocalQueue leads anywhere, and what comes in by it
 flavors: the flavors of each queue, with the labels and taints of ResourceFlavors

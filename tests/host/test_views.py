@@ -12,12 +12,14 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import __version__
 from extender.api.configuration import Configuration, as_document
+from extender.api.summaries import VERSION
 from extender.controllers.cycle import DecisionLog
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
+from extender.host.dashboard import what_is_decided
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import node, pod, queue, stranger
@@ -48,6 +50,7 @@ class Screen:
             self.decision_log,
             Configuration(),
             station.quota_queues,
+            what_is_decided(self.stage.ledger, self.decision_log.latest),
         )
         self.table = views.table()
 
@@ -71,6 +74,13 @@ def test_each_view_can_be_sent(screen: Callable[..., Screen]) -> None:
 def test_every_page_has_a_view(screen: Callable[..., Screen]) -> None:
     elsewhere = {"version", "threads", "leadership", "view"}  # of the router, and of what may not run
     assert {endpoint.view for endpoint in ENDPOINTS} - elsewhere == screen(node("a")).table.keys()
+
+
+def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
+    seen = screen(node("a"), queue("q"), gang("g", 2, queue="q"), gang("h", 9, queue="q")).show("overview")
+    assert (seen["apiVersion"], seen["by"]) == (VERSION, "muster")
+    assert [(it["name"], it["verdict"]) for it in seen["groups"]] == [("g", "Starting"), ("h", "Waiting")]
+    assert {it["group"] for it in seen["decisions"]} == {"team/g", "team/h"}
 
 
 def test_a_local_queue_shows_where_it_leads_and_what_came_in(screen: Callable[..., Screen]) -> None:
