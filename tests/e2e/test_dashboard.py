@@ -1,0 +1,244 @@
+"""The dashboard in the cluster: who has a token of the API server's sees what kubectl would show them, and
+changes what kubectl would let them change, as themselves."""
+
+import http.client
+import json
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from extender.api.keys import HOLD
+from extender.dashboard.cluster_door import COOKIE
+from extender.webhooks.certificates import make_mutual
+from tests.e2e.conftest import KUBERNETES
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import ADMIN, User, issued, service_account
+from tests.e2e.harness.audit import Audit
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.resources import POD_GROUPS, QUEUES, Resource
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDINGS = Resource(RBAC, "rolebindings")
+ACCOUNTS = Resource("/api/v1", "serviceaccounts")
+SOON = 10.0  # seconds in which a right that was withdrawn has gone
+OTHER = "other"
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    return Audit(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="module")
+def cluster(audit: Audit) -> Iterator[ControlPlane]:
+    users = manifests.service_accounts()
+    with ControlPlane(kubernetes=KUBERNETES, users=users, apiserver_flags=audit.flags) as started:
+        manifests.apply(started.admin, *manifests.INSTALLED, "dashboard/rbac.yaml")
+        yield started
+
+
+class Browser:
+    """Keeps the cookie, follows nothing."""
+
+    def __init__(self, port: int, authority: Path, token: str = "") -> None:
+        self._connect: Callable[[], http.client.HTTPSConnection] = lambda: http.client.HTTPSConnection(
+            "127.0.0.1", port, timeout=30, context=ssl.create_default_context(cafile=authority)
+        )
+        self._token = token
+        self.cookie = ""
+
+    def ask(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> tuple[int, str]:
+        sent = {"Cookie": self.cookie} if self.cookie else {}
+        sent |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        sent |= {"Content-Type": "application/x-www-form-urlencoded"} if fields is not None else {}
+        connection = self._connect()
+        try:
+            body = None if fields is None else urlencode(fields)
+            connection.request("GET" if fields is None else "POST", path, body, sent | headers)
+            answer = connection.getresponse()
+            self.cookie = (answer.getheader("Set-Cookie") or self.cookie).partition(";")[0]
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def status(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> int:
+        return self.ask(path, fields, **headers)[0]
+
+    def groups(self) -> set[str]:
+        status, body = self.ask("/api/v1/overview")
+        assert status == 200, body
+        return {f"{each['namespace']}/{each['name']}" for each in json.loads(body)["groups"]}
+
+    def do(self, group: str, path: str, **fields: str) -> tuple[int, str]:
+        """As a form on the page of a group sends it."""
+        _, page = self.ask(group)
+        found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
+        assert found, page
+        return self.ask(path, {"csrf": found[1], "confirmed": "yes", **fields})
+
+
+class Town:
+    """Two namespaces with a group each; a tenant with the role edit in one of them."""
+
+    def __init__(self, stage: Stage, muster_user: User, folder: Path) -> None:
+        self.stage = stage
+        (self.port,) = free_ports(1)
+        server, _ = make_mutual(["127.0.0.1"], 3600.0, time.time())
+        files = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.authority}
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        self.authority = folder / "ca.crt"
+        flags = (f"--dashboard-listen=0.0.0.0:{self.port}", f"--dashboard-tls-folder={folder}")
+        stage.queue("q")
+        stage.group("train", 1, queue="q")
+        manifests.apply_one(stage.api, objects.pod_group(OTHER, namespace=OTHER, min_member=1))
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        meta = {"name": "tenant", "namespace": stage.namespace}
+        manifests.apply_one(stage.api, {**account, "metadata": meta})
+        self.tenant = service_account(stage.namespace, "tenant").name
+        stage.give_edit(self.tenant)
+        self.token = issued(stage.api, stage.namespace, "tenant").token
+        self.muster: Muster = stage.start_muster(*flags, user=muster_user)
+
+    def browser(self, token: str = "") -> Browser:
+        return Browser(self.port, self.authority, token)
+
+    def logged_in(self) -> Browser:
+        browser = self.browser()
+        assert browser.status("/login", {"token": self.token}) == 303
+        return browser
+
+
+@pytest.fixture
+def town(stage: Stage, muster_user: User, tmp_path: Path) -> Iterator[Town]:
+    made = Town(stage, muster_user, tmp_path)
+    try:
+        yield made
+    finally:
+        stage.api.delete_all(POD_GROUPS, OTHER)
+
+
+def annotations(api: Client, namespace: str, name: str = "train") -> Json:
+    found: Json = api.get(POD_GROUPS, name, namespace)["metadata"].get("annotations", {})
+    return found
+
+
+def test_without_a_token_there_is_a_page_to_log_in_and_nothing_else(town: Town) -> None:
+    browser = town.browser()
+    for path in ("/", "/queues", "/nodes", "/api/v1/overview", f"/groups/{OTHER}/{OTHER}", "/nothing"):
+        status, body = browser.ask(path)
+        assert (status, "Log in" in body, OTHER in body.replace(path, "")) == (401, True, False)
+    assert browser.status("/login", {"token": "no token"}) == 401
+    assert browser.status("/login", {"token": town.token[:-4] + "AAAA"}) == 401
+    assert browser.cookie == ""
+    assert town.browser(town.token[:-4] + "AAAA").status("/") == 401
+
+
+def test_a_tenant_sees_what_kubectl_would_show(town: Town) -> None:
+    own = f"{town.stage.namespace}/train"
+    admin = town.browser(ADMIN.token)
+    wait_for(lambda: {own, f"{OTHER}/{OTHER}"} <= admin.groups(), what="both groups shown")
+    for tenant in (town.logged_in(), town.browser(town.token)):
+        assert tenant.groups() == {own}
+        assert tenant.status(f"/groups/{own}") == 200
+        for path in (f"/groups/{OTHER}/{OTHER}", f"/groups/{OTHER}/none", f"/api/v1/groups/{OTHER}/{OTHER}"):
+            assert tenant.status(path) == 404
+        for path in (f"/groups/{OTHER}/{OTHER}/hold", "/queues/q/close"):
+            status, said = tenant.do(f"/groups/{own}", path)
+            assert (status, "You may not patch" in said) == (403, True)
+
+
+def test_a_right_that_is_withdrawn_has_gone_within_seconds(town: Town) -> None:
+    own, tenant = f"{town.stage.namespace}/train", town.logged_in()
+    wait_for(lambda: tenant.groups() == {own}, what="its group shown")
+    town.stage.api.delete(BINDINGS, town.tenant, town.stage.namespace)
+    wait_for(lambda: tenant.groups() == set(), SOON, what="nothing shown")
+    assert tenant.status(f"/groups/{own}") == 404
+
+
+def test_an_account_that_is_gone_is_logged_out(town: Town) -> None:
+    tenant = town.logged_in()
+    assert tenant.status("/") == 200
+    town.stage.api.delete(ACCOUNTS, "tenant", town.stage.namespace)
+    wait_for(lambda: tenant.status("/") == 401, 3 * SOON, what="the login page shown")
+
+
+def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> None:
+    stage, own = town.stage, f"/groups/{town.stage.namespace}/train"
+    tenant, mark = town.logged_in(), audit.mark()
+    wait_for(lambda: tenant.status(own) == 200, what="its group shown")
+    assert tenant.do(own, f"{own}/hold")[0] == 303
+    assert annotations(stage.api, stage.namespace)[HOLD] == "true"
+    stage.wait_reason("train", "Held")
+    assert tenant.do(own, f"{own}/resume")[0] == 303
+    assert HOLD not in annotations(stage.api, stage.namespace)
+
+    writes = [it for it in audit.since(mark) if it.what == "podgroups"]
+    held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
+    assert [it.user for it in held] == ["tenant", "tenant"]
+    forged = {"csrf": "0" * 64, "confirmed": "yes"}
+    assert tenant.status(f"{own}/hold", forged) == 403
+    assert tenant.do(own, f"{own}/hold", csrf="")[0] == 403
+    assert HOLD not in annotations(stage.api, stage.namespace)
+
+
+def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit) -> None:
+    admin, mark = town.browser(ADMIN.token), audit.mark()
+    wait_for(lambda: admin.status("/queues/q") == 200, what="the queue shown")
+    assert admin.do("/queues/q", "/queues/q/close")[0] == 303
+    assert town.stage.api.get(QUEUES, "q")["spec"]["state"] == "Closed"
+    writes = [it for it in audit.since(mark) if it.what == "queues"]
+    assert [it.user for it in writes if it.body.get("spec") == {"state": "Closed"}] == ["admin"]
+
+
+def test_tricks_of_a_tenant_open_nothing(town: Town) -> None:
+    """Paths, names and headers that other servers trip over."""
+    own, tenant = f"{town.stage.namespace}/train", town.logged_in()
+    wait_for(lambda: tenant.groups() == {own}, what="its group shown")
+    paths = (
+        f"//groups/{OTHER}/{OTHER}",
+        f"/groups/{town.stage.namespace}/../{OTHER}/{OTHER}",
+        f"/groups/{town.stage.namespace}%2f..%2f{OTHER}/{OTHER}",
+        f"/groups/{town.stage.namespace}/%2e%2e/{OTHER}",
+        f"/groups/{OTHER}%00/{OTHER}",
+        f"/groups/{OTHER.upper()}/{OTHER}",
+        f"/groups/{OTHER}%E2%80%8B/{OTHER}",
+        f"/groups/*/{OTHER}",
+        f"/groups//{OTHER}",
+        f"/api/v1/groups/{OTHER}/{OTHER}?namespace={town.stage.namespace}",
+        "/static/../templates/base.html",
+        "/static/..%2f..%2fapp.py",
+        "/static/%2e%2e/app.py",
+    )
+    for path in paths:
+        status, body = tenant.ask(path)
+        assert status in (404, 400), (path, status)
+        assert "minMember" not in body
+    headers = (
+        {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
+        {"Impersonate-User": "admin", "Impersonate-Group": "system:masters"},
+        {"X-Forwarded-User": "admin", "X-Forwarded-Access-Token": ADMIN.token},
+        {"X-Original-URL": f"/groups/{OTHER}/{OTHER}", "X-HTTP-Method-Override": "POST"},
+        {"Host": "evil.example"},
+    )
+    for header in headers:
+        status, body = tenant.ask("/api/v1/overview", None, **header)
+        assert (status, OTHER in body) == (200, False), header
+    assert tenant.ask("/", None, **{"X-Large": "x" * 9000})[0] == 431
+    assert tenant.status(f"/?{'x' * 9000}") == 414
+    assert tenant.status("/login", {"token": "x" * 40_000}) == 413
+    stolen = town.browser()
+    stolen.cookie = f"{COOKIE}={'A' * 43}"
+    assert stolen.status("/") == 401
