@@ -67,6 +67,8 @@ oversell: How many times the capability of a queue may be admitted, unless its s
 reservations: The part of the cluster that reservations keep at most; one may keep more. 0: there are none.
 usage_half_life: After how long what queues and users have held counts half. 0s: that is not kept.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
+history: The file in which it is kept who waited, ran and was evicted. Each replica needs one of its own.
+history_retention: How long that is kept there. Beyond 1 GiB, what is oldest goes earlier.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)
@@ -76,6 +78,7 @@ _UNSET = {  # what counts where nothing is set
     "tls_folder": "plain HTTP",
     "view_folder": "none",
     "dashboard_tls_folder": "plain HTTP",
+    "history": "memory only, the latest 10,000 records",
     "log_format": "text on a terminal, else json",
 }
 
@@ -130,6 +133,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
     )
+    history: Annotated[str, allowed.TEXT] = ""
+    history_retention: Annotated[float, allowed.duration("1h", "87600h")] = 30 * 24 * 3600.0
     log_format: Annotated[str, allowed.one_of("text", "json")] = ""
     log_level: Annotated[str, allowed.one_of("debug", "info", "warning", "error")] = "info"
     # Of no row in the table: only the file has room for it.

@@ -123,6 +123,22 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 )
 
 
+def as_moment(text: str, now: float) -> float:
+    """The moment, in seconds since 1970, that people name: so long ago (7d, 12h, 1d12h, 90m), a date or a
+    timestamp, of UTC unless it says otherwise. Raises ValueError."""
+    days, _, rest = text.rpartition("d")
+    if re.fullmatch(r"[0-9]{1,5}|", days) and (days or rest) and re.fullmatch(r"[0-9.hms]*", rest):
+        return now - int(days or 0) * 86400.0 - (as_seconds(rest) if rest else 0.0)
+    try:
+        at = datetime.fromisoformat(text)
+    except OverflowError as fault:
+        raise ValueError(text) from fault
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+MOMENTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
+
+
 def rounded(seconds: int) -> str:
     """A duration as kubectl prints it: two units while the first is small, then one."""
     for below, unit, letter, second, second_letter in _STEPS:

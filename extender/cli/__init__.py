@@ -10,6 +10,7 @@ from extender.cli.dump import dump, replay
 from extender.cli.job import job
 from extender.cli.podgroup import hold, pg, podgroup, resume
 from extender.cli.queue import q, queue
+from extender.cli.report import report
 from extender.cli.run import run
 from extender.cli.settings import serve
 from extender.cli.setup import certificates, migrate
@@ -34,6 +35,7 @@ main.add_command(serve)
 main.add_command(simulate)
 main.add_command(dump)
 main.add_command(replay)
+main.add_command(report)
 main.add_command(plan)
 main.add_command(dashboard)
 for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):

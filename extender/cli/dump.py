@@ -1,10 +1,7 @@
 """`muster dump` and `muster replay`: the state on which a running Muster decided, and deciding on it anew."""
 
 import gzip
-import http.client
 import sys
-import urllib.error
-import urllib.request
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,31 +12,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.api.configuration import Configuration
-from extender.api.setting_kinds import ADDRESS, Address
+from extender.api.setting_kinds import Address
 from extender.cli.completion import complete_supposition
-from extender.cli.output import checked, echo, output_flag
+from extender.cli.debug_port import asked, debug_address_flag
+from extender.cli.output import echo, output_flag
 
 if TYPE_CHECKING:
     from extender.domain.explain.dump import Dump, Replay
     from extender.domain.snapshot.decisions import GroupDecision
 
 _LARGEST = 2**30  # bytes of JSON: some millions of pods
-_PATIENCE = 60.0  # seconds; it is made in a few
 _GZIP = b"\x1f\x8b"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--debug-address",
-    default=str(Configuration().debug_listen),
-    show_default=True,
-    metavar="HOST:PORT",
-    callback=checked(ADDRESS),
-    help="The debug port of the running Muster.",
-)
+@debug_address_flag
 @click.option("--anonymous", is_flag=True, help="Hash all names and the values of labels.")
 def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
     """Write the state on which Muster decided last, and the decisions, to FILE (- for standard output).
@@ -64,17 +53,7 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
 
 def _fetched(address: Address) -> bytes:
     """The JSON, which the debug port sends compressed."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with direct.open(f"http://{address}/debug/dump", timeout=_PATIENCE) as answer:
-            found: bytes = answer.read(_LARGEST)
-    except urllib.error.HTTPError as fault:
-        said = fault.read(4096).decode(errors="replace").strip()
-        raise click.ClickException(f"the debug port {address} answered {fault.code}: {said}") from fault
-    except (OSError, http.client.HTTPException) as fault:
-        why = getattr(fault, "reason", fault)
-        help_ = "kubectl -n kube-muster port-forward deployment/muster 8283 makes it reachable"
-        raise click.ClickException(f"no debug port at {address}: {why}\n{help_}") from fault
+    found = asked(address, "dump", _LARGEST)
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
             return raw

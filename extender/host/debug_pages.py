@@ -11,11 +11,13 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
+from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.dashboard.decided import DecidedSource
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
+from extender.domain.explain.history import InvalidPeriod, Period, Report
 from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
@@ -28,7 +30,7 @@ from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
 
-_ONE_DUMP, _ONE_SUPPOSED = Lock(), Lock()
+_ONE_DUMP, _ONE_SUPPOSED, _ONE_REPORT = Lock(), Lock(), Lock()
 
 
 class Views(NamedTuple):
@@ -41,6 +43,7 @@ class Views(NamedTuple):
     configuration: Configuration
     quota_queues: QuotaQueuesController
     decided: DecidedSource
+    past: History
 
     def table(self) -> dict[str, View]:
         return {
@@ -56,6 +59,7 @@ class Views(NamedTuple):
             "held": self.held,
             "quotas": self.quotas,
             "decisions": self.decisions,
+            "history": self.history,
             "watches": self.watches,
             "bad-objects": self.bad_objects,
             "config": lambda: as_document(self.configuration),
@@ -207,6 +211,19 @@ class Views(NamedTuple):
             {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
             for entry in self.decision_log.latest(limit)
         ]
+
+    def history(self, by: str, since: str, until: str) -> Report:
+        """Raises BadRequest for what names no period, and ServiceUnavailable while another one is made."""
+        try:
+            period = Period.of(by, since, until, time.time())
+        except InvalidPeriod as fault:
+            raise BadRequest(str(fault)) from fault
+        if not _ONE_REPORT.acquire(blocking=False):
+            raise ServiceUnavailable("Another report is being made; try again")
+        try:
+            return self.past.report(period)
+        finally:
+            _ONE_REPORT.release()
 
     def watches(self) -> dict[str, dict[str, Any]]:
         missing = list(self.feed.optional.missing)

@@ -7,6 +7,7 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
 
 import socket
 import time
+from pathlib import Path
 from threading import RLock
 
 import msgspec
@@ -15,6 +16,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.workloads.further import with_further
 from extender.api.workloads.shape import Kinds
 from extender.controllers.cycle import Cycle
+from extender.controllers.history import History
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
@@ -124,8 +126,15 @@ class Host:
             [row for row in job_kinds.values() if row.makes_groups and auto_groups],
         )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
+        self._history = History(
+            self.ledger,
+            self._leadership.leads,
+            Path(configuration.history) if configuration.history else None,
+            configuration.history_retention,
+        )
         followers = (self._barrier.follow, self._unconfirmed.look)
-        listeners = (*followers, *self._controllers.listeners, self._gauges.look)
+        last = (self._gauges.look, self._history.look)
+        listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
         self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
@@ -173,6 +182,7 @@ class Host:
         self._binder.start()
         self._unconfirmed.start()
         self._feed.start()
+        self._history.start()
         self._cycle.start()
         self._freed_memory.start()
         self.tls.start()
@@ -187,6 +197,7 @@ class Host:
             "volcano": self._controllers.volcano.text,
             "volcano-jobs": self._controllers.volcano_jobs_text,
             "marks": self._controllers.mark_trust.text,
+            "history": self._history.text,
         }
         debug = Views(
             self.ledger,
@@ -196,6 +207,7 @@ class Host:
             self._configuration,
             self._controllers.quota_queues,
             self._decided,
+            self._history,
         )
         table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:
@@ -224,6 +236,7 @@ class Host:
         self._leadership.stop()
         self._freed_memory.stop()
         self._cycle.stop()
+        self._history.stop()
         self._controllers.stop()
         self._feed.stop()
 

@@ -38,6 +38,10 @@ class Endpoint(NamedTuple):
     def limited(self) -> bool:
         return "?limit=" in self.help
 
+    @property
+    def summed_up(self) -> bool:
+        return "?by=" in self.help
+
 
 _PAGES = """
 overview: queues, groups, nodes, reservations and the latest decisions, as the dashboard shows them
@@ -53,6 +57,8 @@ pods/<namespace>/<name>: one pod: its node, its claim, and the decision on its g
 held: bind calls that wait for the rest of their gang
 quotas: queues that quotas ask for, who enters them, and what is wrong with quotas
 decisions: the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default
+history: waits, starts, hours and evictions; ?by= queue, user or namespace, ?since= and ?until= as for
+  `muster report`
 watches: what is read of the cluster, and which kinds it does not have
 leadership: whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work
 view: who reads through the scheduler's view, since when, and how many pods it is shown and not shown
@@ -93,6 +99,8 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
             if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
                 raise BadRequest(f"limit: got {given!r}; allowed is a whole number from 1 to 1000")
             limits["limit"] = int(given)
+        if endpoint.summed_up:
+            limits = {name: request.args.get(name, "") for name in ("by", "since", "until")}
         data = view(**names, **limits)
         if data is None:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())

@@ -1,8 +1,10 @@
-"""Durations as Go reads them."""
+"""Durations as Go reads them, and moments as people name them."""
+
+from datetime import UTC, datetime
 
 import pytest
 
-from extender.api.units import as_seconds
+from extender.api.units import as_moment, as_seconds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1m30s", 90.0), ("1.5h", 5400.0)])
@@ -14,3 +16,29 @@ def test_seconds_of_a_duration(text: str, seconds: float) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text[:5]}"):
         as_seconds(text)
+
+
+NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("7d", datetime(2026, 11, 20, 12, tzinfo=UTC)),
+        ("1d12h", datetime(2026, 11, 26, tzinfo=UTC)),
+        ("90m", datetime(2026, 11, 27, 10, 30, tzinfo=UTC)),
+        ("0d", NOW),
+        ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("2026-11-01T08:00:00+01:00", datetime(2026, 11, 1, 7, tzinfo=UTC)),
+    ],
+)
+def test_a_moment_is_so_long_ago_or_a_timestamp(text: str, moment: datetime) -> None:
+    assert as_moment(text, NOW.timestamp()) == moment.timestamp()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "7", "-7d", "7d ", "7 d", "٣d", "1h1d", "999999d", "yesterday", "2026"]
+)
+def test_what_names_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        as_moment(text, NOW.timestamp())

@@ -14,6 +14,7 @@ from extender import __version__
 from extender.api.configuration import Configuration, as_document
 from extender.api.summaries import VERSION
 from extender.controllers.cycle import DecisionLog
+from extender.controllers.history import History
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
@@ -33,6 +34,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "why": ("team", "g"),
     "pod": ("team", "g-0"),
     "decisions": (100,),
+    "history": ("user", "2h", ""),
 }
 
 
@@ -51,6 +53,7 @@ class Screen:
             Configuration(),
             station.quota_queues,
             what_is_decided(self.stage.ledger, self.decision_log.latest),
+            History(self.stage.ledger, lambda: True, None, 0.0),
         )
         self.table = views.table()
 
@@ -81,6 +84,15 @@ def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
     assert (seen["apiVersion"], seen["by"]) == (VERSION, "muster")
     assert [(it["name"], it["verdict"]) for it in seen["groups"]] == [("g", "Starting"), ("h", "Waiting")]
     assert {it["group"] for it in seen["decisions"]} == {"team/g", "team/h"}
+
+
+def test_history_is_of_a_period_and_made_one_at_a_time(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), gang("g", 2))
+    assert shown.show("history", "", "", "")["by"] == "queue"
+    with pytest.raises(BadRequest, match="since: got 'soon'; allowed is how long ago, such as 7d"):
+        shown.show("history", "user", "soon", "")
+    with debug_pages._ONE_REPORT, pytest.raises(ServiceUnavailable):
+        shown.show("history", "", "", "")
 
 
 def test_a_local_queue_shows_where_it_leads_and_what_came_in(screen: Callable[..., Screen]) -> None:

@@ -23,6 +23,7 @@ APP = create_debug_app(
         "queues": lambda: [{"name": "default", "weight": 1}],
         "podgroup": group,
         "decisions": lambda limit: {"limit": limit},
+        "history": lambda **query: query,
         "why": lambda namespace, name, terms: {"terms": terms},
         "config": lambda: as_document(Configuration()),
         "nodes": broken,
@@ -65,6 +66,12 @@ def test_the_number_of_decisions_can_be_limited(query: str, limit: int) -> None:
 )
 def test_terms_are_passed_on_as_they_are(query: str, terms: list[str]) -> None:
     assert get(f"why/team/g{query}") == (200, {"terms": terms})
+
+
+def test_what_is_asked_of_history_is_passed_on() -> None:
+    none = {"by": "", "since": "", "until": ""}
+    assert get("history") == (200, none)
+    assert get("history?since=2h&by=user&other=1") == (200, {**none, "since": "2h", "by": "user"})
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "-1", "ten", "", "00000100000", "٣"])

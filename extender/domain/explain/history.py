@@ -10,13 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
-from extender.api.units import timestamp_at
+from extender.api.units import MOMENTS, as_moment, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
+_USUAL = 7 * 86400.0  # seconds of a period
 Spent = Mapping[str, float]  # by resource, times seconds
 
 
@@ -43,6 +46,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
         """Whether it is never changed: one that is known already counts instead."""
         return False
 
+    def at(self, now: float) -> Self:
+        """With what has been until now."""
+        return self
+
+    def ended(self, now: float) -> Self:
+        return replace(self.at(now), end=max(now, self.start))
+
 
 class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
     """What members of a group held on nodes: of some time, in which that may have changed a little."""
@@ -57,10 +67,9 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return self.group
 
     def at(self, now: float) -> "GroupRun":
-        """With what has been held until now."""
         more = max(now - self.until, 0.0)
         spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
-        return msgspec.structs.replace(self, until=max(now, self.until), spent={**self.spent, **spent})
+        return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def within(self, since: float, until: float) -> Spent:
         """What was held from `since` to `until`: in proportion to the time, where only a part of it was."""
@@ -95,10 +104,9 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
         return self.from_objects
 
     def at(self, now: float) -> "Wait":
-        """With what it has waited until now."""
         waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
         both = {**self.waited, self.reason: waited}
-        return msgspec.structs.replace(self, until=max(now, self.until), waited=both)
+        return replace(self, until=max(now, self.until), waited=both)
 
     @property
     def seconds(self) -> float:
@@ -176,19 +184,53 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     note: str = ""  # what is missing, for people; empty: nothing is
 
 
-def report(records: Iterable[AnyRecord], by: By, since: float, until: float, note: str = "") -> Report:
+class InvalidPeriod(ValueError):
+    """What is wrong with a question, for people: `since: got …; allowed is …`."""
+
+
+class Period(NamedTuple):
+    """What is asked for."""
+
+    by: By
+    since: float
+    until: float
+
+    @classmethod
+    def of(cls, by: str, since: str, until: str, now: float) -> "Period":
+        """Of texts; an empty one stands for queues, a week ago and now. Raises InvalidPeriod."""
+        if by not in ("", *By):
+            raise InvalidPeriod(f"by: got {by!r}; allowed is {', '.join(By)}")
+        moments = {"since": now - _USUAL, "until": now}
+        for name, text in (("since", since), ("until", until)):
+            try:
+                moments[name] = as_moment(text, now) if text else moments[name]
+            except ValueError as fault:
+                raise InvalidPeriod(f"{name}: got {text!r}; allowed is {MOMENTS}") from fault
+        if moments["until"] > now:
+            raise InvalidPeriod(f"until: got {until!r}; allowed is a moment that is over")
+        if moments["since"] >= moments["until"]:
+            raise InvalidPeriod(f"since: got {since!r}; allowed is a moment before {until or 'now'}")
+        return cls(By(by or By.QUEUE), **moments)
+
+
+def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:
     """One row for each name. Every record is looked at once, and none is kept."""
+    by, since, until = period
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
-    total = _Sums()
     for record in records:
-        name: str = getattr(record, by)
-        for each in (sums[name], total) if not isinstance(record, QueueHour) else ():
-            each.add(record, since, until)
-        if isinstance(record, QueueHour) and by is By.QUEUE:
-            sums[name].add(record, since, until)
+        if by is By.QUEUE or not isinstance(record, QueueHour):
+            sums[getattr(record, by)].add(record, since, until)
+    total = _Sums()
+    for each in sums.values():
+        total.join(each)
     rows = [each.row(name) for name, each in sums.items() if not each.is_empty]
     rows.sort(key=lambda row: (-row.gpu_hours, -row.cpu_hours, -row.starts, row.name))
     return Report(timestamp_at(since), timestamp_at(until), by, tuple(rows), total.row(""), note)
+
+
+def gap(first: float, period: Period) -> str:
+    """What is missing if recording began at `first`, for people; empty if nothing is."""
+    return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
 
 
 class _Sums(msgspec.Struct):
@@ -210,7 +252,7 @@ class _Sums(msgspec.Struct):
         match record:
             case GroupRun():
                 _add(self.spent, record.within(since, until))
-            case Wait(end=None):
+            case Wait(start=start, end=end) if start <= until and (end is None or end > until):
                 self.waiting += 1
             case Wait(end=end, has_started=True) if end is not None and since <= end <= until:
                 self.waits.append(record.seconds)
@@ -222,6 +264,14 @@ class _Sums(msgspec.Struct):
                 _add(self.deserved, record.deserved)
                 self.wanting += record.wanting
                 self.share += record.share
+
+    def join(self, more: "_Sums") -> None:
+        """Add those of others, but for what queues deserve, which comprises those below them."""
+        self.waits += more.waits
+        self.waiting += more.waiting
+        self.evictions += more.evictions
+        _add(self.spent, more.spent)
+        _add(self.lost, more.lost)
 
     def row(self, name: str) -> ReportRow:
         waits = sorted(self.waits)

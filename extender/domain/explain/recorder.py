@@ -6,7 +6,7 @@ is put in: each once, by its group and the moment at which it began, which both 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,8 +18,6 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
-
-R = TypeVar("R", GroupRun, Wait, QueueHour)
 
 _FINEST = 60.0  # seconds: changes of what a group holds within this time are told as one run
 _LONGEST_NAME = 253  # characters of a user: the API allows any number
@@ -33,17 +31,15 @@ class Recorder:
     or being deleted."""
 
     def __init__(self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool]) -> None:
-        self._runs, self._waits, self._hours = _Runs(), _Waits(), _QueueHours()
-        self._evictions = _Evictions(is_going)
+        self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
+        self._views: Mapping[GroupKey, GroupView] = {}  # of groups, as they were seen last
         for record in sorted(known, key=lambda it: it.start):
             match record:
                 case GroupRun():
                     self._runs.open[record.group] = record
                 case Wait():
                     self._waits.open[record.group] = record
-                case QueueHour():
-                    self._hours.open[record.queue] = record
 
     def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
         """Records that are new, or not what they were. `snapshot`: on which these decisions were made."""
@@ -54,24 +50,22 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.turned_since(before), *map(GroupKey, known))):
-            decision, view = decisions.groups.get(key), snapshot.groups.get(key)
-            group = _Seen(decision, view) if decision is not None and view is not None else None
+            was = _seen(before, self._views, key)
+            group = _seen(decisions, snapshot.groups, key)
+            if group is not None and was is not None and was.is_like(group) and not self._is_first:
+                continue
             self._evictions.note(key, group)
             made += self._runs.follow(key, group, step)
-            made += self._waits.follow(key, group, step, was_there=key in before.groups)
+            made += self._waits.follow(key, group, step, was_there=was is not None)
         made += self._evictions.follow(decisions, step)
-        self._before, self._seen, self._is_first = decisions, now, False
+        self._before, self._views = decisions, snapshot.groups
+        self._seen, self._is_first = now, False
         return made
-
-    def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> list[QueueHour]:
-        """Note what queues deserve. What is decided counts from the last sample on, for `longest` seconds at
-        most; records that are new, or not what they were."""
-        return list(self._hours.sample(queues, now, longest))
 
     @property
     def open(self) -> list[AnyRecord]:
         """Records without an end."""
-        return [*self._runs.open.values(), *self._waits.open.values(), *self._hours.open.values()]
+        return [*self._runs.open.values(), *self._waits.open.values()]
 
 
 class _Step(NamedTuple):
@@ -109,13 +103,27 @@ class _Seen(NamedTuple):
             "user": user,
         }
 
+    def is_like(self, other: "_Seen") -> bool:
+        """Whether there is nothing to tell: most decisions change numbers only."""
+        was, now = self.decision, other.decision
+        return (
+            was.verdict is now.verdict
+            and was.reason is now.reason
+            and was.queue == now.queue
+            and was.reclaim is now.reclaim
+            and not (was.undo or now.undo)
+            and (self.view is other.view or self.view.created == other.view.created)
+            and (self.view is other.view or self.view.allocated == other.view.allocated)
+        )
+
     def is_that_of(self, record: GroupRun | Wait) -> bool:
         """Not another one of its name, and in the same queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
-def _over(record: R, at: float) -> R:
-    return replace(record, end=max(at, record.start))
+def _seen(decisions: Decisions, views: Mapping[GroupKey, GroupView], key: GroupKey) -> _Seen | None:
+    decision, view = decisions.groups.get(key), views.get(key)
+    return _Seen(decision, view) if decision is not None and view is not None else None
 
 
 # ---- what groups hold
@@ -134,13 +142,12 @@ class _Runs:
         goes_on = group is not None and held and group.is_that_of(run)
         if goes_on and held == run.held:
             return
-        run = run.at(step.since)
         if goes_on and step.since - run.start < _FINEST:
-            self.open[key] = replace(run, held=held)
+            self.open[key] = replace(run.at(step.since), held=held)
             yield self.open[key]
             return
-        del self.open[key]
-        yield replace(_over(run, step.since), held={})
+        run = self.open.pop(key).ended(step.since)
+        yield replace(run, held={})
         if group is not None and held:
             yield self._begin(group, step, floor=run.until, is_same=bool(goes_on))
 
@@ -196,7 +203,7 @@ class _Waits:
         if runs and group is not None and step.is_first:
             at = max(self._begun(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
-        return replace(_over(wait.at(at), at), has_started=runs or has_run)
+        return replace(wait.ended(at), has_started=runs or has_run)
 
     def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
         """Of one that runs, and was not seen to wait; none where it may have waited more than once."""
@@ -204,7 +211,7 @@ class _Waits:
         if start and not group.view.history.lost_work:
             waited = {"": max(end - start, 0.0)}
             wait = Wait(**group.whose, start=start, until=end, waited=waited, has_started=True)
-            yield replace(_over(wait, end), from_objects=True)
+            yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
     def _begun(group: _Seen, step: _Step) -> float:
@@ -267,22 +274,31 @@ class _Evictions:
 # ---- what queues deserve
 
 
-class _QueueHours:
-    def __init__(self) -> None:
-        self.open: dict[str, QueueHour] = {}
+class QueueHours:
+    """`known`: records without an end."""
+
+    def __init__(self, known: Iterable[AnyRecord] = ()) -> None:
+        self._open = {record.queue: record for record in known if isinstance(record, QueueHour)}
         self._sampled: float | None = None
 
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
+        """What is decided counts from the last sample on, for `longest` seconds at most. Records that are
+        new, or not what they were."""
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)
         self._sampled = now
-        for name in [name for name, known in self.open.items() if known.start != hour]:
-            yield _over(self.open.pop(name), hour)
+        for name in [name for name, known in self._open.items() if known.start != hour]:
+            yield self._open.pop(name).ended(hour)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                known = self.open.get(name) or QueueHour(queue=name, start=hour)
-                self.open[name] = _sampled(known, queue, seconds)
-                yield self.open[name]
+                known = self._open.get(name) or QueueHour(queue=name, start=hour)
+                self._open[name] = _sampled(known, queue, seconds)
+                yield self._open[name]
+
+    @property
+    def open(self) -> list[QueueHour]:
+        """Records without an end."""
+        return list(self._open.values())
 
 
 def _sampled(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:

@@ -1,0 +1,148 @@
+"""`muster report`: who waited how long, what was held, and what evictions cost."""
+
+import csv
+import io
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import click
+
+from extender.api.setting_kinds import Address
+from extender.api.units import MOMENTS, two_units
+from extender.cli.debug_port import asked, debug_address_flag
+from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
+from extender.terminal.text import columns
+
+if TYPE_CHECKING:
+    from extender.domain.explain.history import Period, Report, ReportRow
+
+_LARGEST = 2**28  # bytes of an answer
+_WIDE = ("LONGEST", "CPU-LOST", "DESERVED")  # columns that only wide tables have
+_COLUMNS = {  # of CSV, by the field that it shows
+    "starts": "starts",
+    "waiting": "waiting",
+    "wait_median_seconds": "wait_median",
+    "wait_p90_seconds": "wait90",
+    "wait_longest_seconds": "wait_longest",
+    "gpu_hours": "gpu_hours",
+    "cpu_hours": "cpu_hours",
+    "evicted_pods": "evictions",
+    "lost_gpu_hours": "lost_gpu_hours",
+    "lost_cpu_hours": "lost_cpu_hours",
+    "deserved_gpu_hours": "deserved_gpu_hours",
+    "share": "share",
+}
+_FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet works out
+
+
+@click.command()
+@click.option("--since", default="7d", show_default=True, metavar="MOMENT", help=f"From when on: {MOMENTS}.")
+@click.option("--until", metavar="MOMENT", help="Up to when, in the same form. [default: now]")
+@click.option(
+    "--by",
+    type=click.Choice(["queue", "user", "namespace"]),
+    default="queue",
+    show_default=True,
+    help="Whose figures are added up in one row.",
+)
+@click.option(
+    "--history",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Read this file, which --history of muster serve named, and ask no Muster.",
+)
+@debug_address_flag
+@output_flag(("table", "wide", "csv", "json", "yaml"), "table")
+def report(
+    since: str, until: str | None, by: str, file: Path | None, debug_address: Address, output: str
+) -> None:
+    """Say who waited how long, how much was held, and what evictions cost.
+
+    It is read from the debug port: kubectl port-forward makes that reachable.
+    """
+    import msgspec
+
+    from extender.domain.explain.history import InvalidPeriod, Period
+
+    try:
+        period = Period.of(by, since, until or "", time.time())
+    except InvalidPeriod as fault:
+        raise click.UsageError(f"--{fault}") from fault
+    if file is not None:
+        found = _read(file, period)
+    else:
+        found = _asked(debug_address, {"by": by, "since": since, "until": until or ""})
+    if output in ("json", "yaml"):
+        show_document(msgspec.to_builtins(found), output)
+    elif output == "csv":
+        click.echo(_csv(found), nl=False)
+    else:
+        echo(_table(found, wide=output == "wide"))
+    if found.note and output not in ("json", "yaml"):
+        click.echo(f"Note: {found.note}", err=True)
+
+
+def _asked(address: Address, query: dict[str, str]) -> "Report":
+    import msgspec
+
+    from extender.domain.explain.history import Report
+
+    raw = asked(address, f"history?{urlencode(query)}", _LARGEST)
+    try:
+        return msgspec.json.decode(raw, type=Report)
+    except msgspec.MsgspecError as fault:
+        raise click.ClickException(f"what answers at {address} is not this Muster's debug port") from fault
+
+
+def _read(file: Path, period: "Period") -> "Report":
+    from extender.telemetry.history_file import HistoryFault, reported
+
+    try:
+        return reported(file, period)
+    except HistoryFault as fault:
+        raise click.UsageError(f"--history: {fault}") from fault
+
+
+def _table(found: "Report", wide: bool) -> str:
+    cells = [_cells(row, found.by == "queue", wide) for row in (*found.rows, found.total)]
+    names = [*(row.name or NOTHING for row in found.rows), "all"]
+    safe = (name if name.isprintable() else ascii(name)[1:-1] for name in names)
+    rows = [(name, *row.values()) for name, row in zip(safe, cells, strict=True)]
+    lines = columns([found.by.upper(), *cells[-1]], rows, len(cells[-1]))
+    return "\n".join([f"{found.since} to {found.until}", "", *lines])
+
+
+def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
+    """By the heads of their columns."""
+    waits = {"MEDIAN": row.wait_median, "P90": row.wait90, "LONGEST": row.wait_longest}
+    of_queues = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
+    cells = {
+        "STARTS": row.starts,
+        "WAITING": row.waiting,
+        **{head: NOTHING if wait is None else two_units(wait) for head, wait in waits.items()},
+        "GPU-HOURS": _hours(row.gpu_hours),
+        "CPU-HOURS": _hours(row.cpu_hours),
+        "EVICTED": row.evictions,
+        "GPU-LOST": _hours(row.lost_gpu_hours),
+        "CPU-LOST": _hours(row.lost_cpu_hours),
+        **(of_queues if is_of_queues else {}),
+    }
+    return {head: cell for head, cell in cells.items() if wide or head not in _WIDE}
+
+
+def _hours(hours: float | None) -> str:
+    return NOTHING if hours is None else f"{hours:,.1f}"
+
+
+def _csv(found: "Report") -> str:
+    """One line for each name, with a head; durations in seconds, all numbers in full."""
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    lines.writerow([found.by, *_COLUMNS, "since", "until"])
+    for row in found.rows:
+        name = f"'{row.name}" if row.name.startswith(_FORMULA) else row.name
+        values = (getattr(row, column) for column in _COLUMNS.values())
+        lines.writerow([name, *values, found.since, found.until])
+    return written.getvalue()

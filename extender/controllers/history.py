@@ -1,0 +1,249 @@
+"""What has happened, as this replica saw it while it led: the latest records in memory and, where wanted, all
+of them in a file. Whatever becomes of the file, decisions are made as ever.
+
+The cycle's thread makes records and waits for no disk; a thread of its own writes them, once a second.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from threading import Lock
+
+from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, gap, report
+from extender.domain.explain.recorder import QueueHours, Recorder
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.records import Uid
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.writers import Poller
+from extender.telemetry import metrics
+from extender.telemetry.history_file import HistoryFault, HistoryFile, reported
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_KEPT = 10_000  # records in memory
+_PACE = 1.0  # seconds from one commit to the next
+_SAMPLES = 30.0  # seconds from one sample of queues to the next
+_AT_ONCE, _PAUSE = 100, 0.0005  # records of a file that are read at once, and seconds between
+
+_UNWRITTEN = 20_000  # records that wait for a file that cannot be written
+_AGAIN = 10.0  # seconds from a fault of the file to the next try
+_SEEN = 10.0  # seconds after which it is noted that somebody still records
+_TIDY = 60.0  # seconds from one look for what is too old to the next
+_LARGEST = 2**30  # bytes of the file
+
+Known = tuple[list[AnyRecord], float]  # records without an end, and until when somebody recorded
+
+
+class History:
+    """`path`: of the file; None: there is none. `retention` in seconds."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        leads: Callable[[], bool],
+        path: Path | None,
+        retention: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger, self._leads, self._clock = ledger, leads, clock
+        self._lock = Lock()  # of all below; nothing is read or written under it
+        self._latest: dict[str, AnyRecord] = {}  # that are over
+        self._recorder: Recorder | None = None  # none while this replica does not lead
+        self._next: Known | None = None if path else ([], 0.0)  # from what the next recorder goes on
+        self._hours, self._sampled = QueueHours(), 0.0
+        self._first, self._seen = 0.0, 0.0  # when it began to record, and when it did last
+        self._file = None if path is None else _File(path, retention, self._begin_anew)
+        self._poller = Poller("history", _PACE, self._turn)
+
+    def start(self) -> None:
+        self._poller.start()
+
+    def stop(self) -> None:
+        self._poller.stop()
+        self.write()
+        if self._file is not None:
+            self._file.close()
+
+    def text(self) -> str:
+        """One line for people."""
+        if self._file is None:
+            return "kept in memory: --history is not set"
+        return self._file.fault or f"written to {self._file.path}"
+
+    # ---- recording
+
+    def look(self, decisions: Decisions) -> None:
+        with self._lock:
+            if not self._leads():
+                if self._recorder is not None:
+                    self._next, self._recorder = (self._recorder.open, self._seen), None
+                return
+            if self._next is not None:
+                self._recorder, self._next = Recorder(*self._next, self._is_going), None
+            if self._recorder is not None and (notes := notes_of(decisions)) is not None:
+                self._seen = self._clock()
+                self._first = self._first or self._seen
+                self._keep(self._recorder.observe(decisions, notes.snapshot))
+
+    def _is_going(self, uid: Uid) -> bool:
+        pod = self._ledger.pods.get(uid)
+        return pod is None or pod.deleting
+
+    def _keep(self, made: Iterable[AnyRecord]) -> None:
+        for record in made:
+            if self._file is not None:
+                self._file.put(record)
+            if record.end is not None and not (record.is_final and record.key in self._latest):
+                self._latest[record.key] = record
+                if len(self._latest) > _KEPT:
+                    del self._latest[next(iter(self._latest))]
+
+    def _begin_anew(self, known: Known | None) -> None:
+        """With what the file knows, now that it is open; None: it cannot be, and memory has to do."""
+        with self._lock:
+            if known is not None and self._file is not None:
+                self._file.forget_all_but_evictions()
+                self._recorder, self._next, self._hours = None, known, QueueHours(known[0])
+            elif self._recorder is None and self._next is None:
+                self._next = [], 0.0
+
+    def _turn(self) -> None:
+        now = self._clock()
+        if self._recorder is not None and now >= self._sampled + _SAMPLES:
+            self._sampled = now
+            made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
+            with self._lock:
+                self._keep(made)
+        self.write()
+
+    def write(self) -> None:
+        """What is new, to the file."""
+        if self._file is not None:
+            self._file.write(self._clock(), self._seen, self._open)
+
+    def _open(self) -> list[AnyRecord]:
+        """Records without an end."""
+        with self._lock:
+            begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
+            return [*begun, *self._hours.open]
+
+    # ---- what came of it
+
+    def report(self, period: Period) -> Report:
+        """From the file, as of now, or from memory where that cannot be read."""
+        self.write()
+        if self._file is not None and not self._file.fault:
+            try:
+                return reported(self._file.path, period, _gently)
+            except HistoryFault as fault:
+                note = f"the file cannot be read: {fault}"
+        elif self._file is not None:
+            note = f"the file is not written: {self._file.fault}"
+        else:
+            note = ""
+        with self._lock:
+            records, first = [*self._latest.values()], self._first
+        if len(records) == _KEPT:
+            first = records[0].end or first
+        note = "; ".join(filter(None, (note, gap(first, period))))
+        return report((*records, *self._open()), period, note)
+
+
+def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
+    """With pauses, so that the thread that decides need not wait for the interpreter lock."""
+    for number, record in enumerate(records):
+        if number % _AT_ONCE == 0:
+            time.sleep(_PAUSE)
+        yield record
+
+
+class _File:
+    """Records on their way to the file. `on_open` gets what it knows, each time that it is opened, or None if
+    it cannot be."""
+
+    def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:
+        self.path, self._retention, self._on_open = path, retention, on_open
+        self.fault = "not opened yet"  # for people; empty: there is none
+        self._pending: dict[str, AnyRecord] = {}
+        self._lost = 0
+        self._lock, self._one_writes = Lock(), Lock()
+        self._opened: HistoryFile | None = None
+        self._next_try = self._next_look = self._written = 0.0
+
+    def put(self, record: AnyRecord) -> None:
+        with self._lock:
+            if not (record.is_final and record.key in self._pending):
+                self._pending[record.key] = record
+            while len(self._pending) > _UNWRITTEN:
+                del self._pending[next(iter(self._pending))]
+                self._lost += 1
+
+    def forget_all_but_evictions(self) -> None:
+        with self._lock:
+            self._pending = {key: it for key, it in self._pending.items() if isinstance(it, Evicted)}
+
+    def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
+        """Everything so far; what cannot be written is tried again later. `known`: records without an end."""
+        with self._one_writes:
+            if now < self._next_try:
+                return
+            try:
+                self._write(now, seen, known)
+            except HistoryFault as fault:
+                self._next_try = now + _AGAIN
+                self._note(fault)
+            else:
+                if self.fault:
+                    log.info("history is written", file=str(self.path))
+                self.fault = ""
+
+    def _note(self, fault: HistoryFault) -> None:
+        if self._opened is not None and fault.is_lasting:
+            self._opened.close()
+            self._opened = None
+        if self._opened is None:
+            self._on_open(None)
+        if self.fault != str(fault):
+            metrics.faults.labels("history").inc()
+            log.warning("history cannot be written", fault=str(fault))
+        self.fault = str(fault)
+
+    def _write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
+        if self._opened is not None and self._opened.is_gone:
+            self._opened.close()
+            self._opened = None
+        if self._opened is None:
+            self._opened = self._open()
+        with self._lock:
+            batch, self._pending = self._pending, {}
+        try:
+            if batch or seen >= self._written + _SEEN:
+                self._opened.write(batch.values(), seen)
+                self._written = seen
+        except HistoryFault:
+            with self._lock:
+                self._pending = {**batch, **self._pending}
+            raise
+        if self._lost:
+            self._opened.end_all_but({record.key for record in known()})
+            self._lost = 0
+        if now >= self._next_look:
+            more = self._opened.forget(now - self._retention, _LARGEST)
+            self._next_look = now if more else now + _TIDY
+
+    def _open(self) -> HistoryFile:
+        opened = HistoryFile(self.path)
+        try:
+            self._on_open(opened.known())
+        except HistoryFault:
+            opened.close()
+            raise
+        return opened
+
+    def close(self) -> None:
+        with self._one_writes:
+            if self._opened is not None:
+                self._opened.close()
+            self._next_try = float("inf")

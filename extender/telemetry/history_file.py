@@ -1,0 +1,214 @@
+"""Records of history in a file of SQLite, which survives the process.
+
+One process writes, and whoever may read the file reads it meanwhile. What was committed stays, whatever
+becomes of the process.
+"""
+
+import fcntl
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from extender.domain.explain.history import AnyRecord, Period, Report, gap, report
+
+_APPLICATION, _VERSION = 0x4D555354, 1  # in the head of the file: that it is ours, and of which form
+_SCHEMA = f"""
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+BEGIN IMMEDIATE;
+CREATE TABLE record (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, over REAL, body TEXT NOT NULL);
+CREATE INDEX record_over ON record (over);
+CREATE TABLE span (only INTEGER PRIMARY KEY CHECK (only = 1), first REAL NOT NULL, last REAL NOT NULL);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+_PUT = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) DO "
+_CHANGE = f"{_PUT}UPDATE SET over = excluded.over, body = excluded.body"
+_SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
+_OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
+_BUSY = 2.0  # seconds to wait for whoever has locked the file
+_LOG = 16 * 2**20  # bytes that the write-ahead log keeps at most once it is idle
+_PIECE = 500  # records that are deleted at once, and pages that are given back
+_decoder = msgspec.json.Decoder(AnyRecord)
+
+
+class HistoryFault(Exception):
+    """For people: what is wrong with a file."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is no use to go on with the file as it is: it is not just full or locked."""
+        return not isinstance(self.__cause__, sqlite3.OperationalError)
+
+
+class HistoryFile:
+    """Opened to write, and made if there is none. For one thread at a time. Raises HistoryFault."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _locked(path)
+        try:
+            with _told(path):
+                self._sql = sqlite3.connect(
+                    path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+                )
+                if self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+                    self._sql.executescript(_SCHEMA)
+                _check(path, self._sql)
+                self._sql.execute(
+                    "PRAGMA synchronous = NORMAL"
+                )  # a commit survives the process, not a power cut
+                self._sql.execute(f"PRAGMA journal_size_limit = {_LOG}")
+                self._inode = path.stat().st_ino
+        except HistoryFault:
+            self.close()
+            raise
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is not the file of this name any more."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error, AttributeError):
+            self._sql.close()
+        self._lock.close()
+
+    def known(self) -> tuple[list[AnyRecord], float]:
+        """Records without an end, and until when somebody recorded; 0: nobody has."""
+        with _told(self.path):
+            (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
+            return list(_read(self._sql, "over IS NULL")), seen or 0.0
+
+    def write(self, records: Iterable[AnyRecord], seen: float) -> None:
+        """All of them, or none."""
+        with _told(self.path), _transaction(self._sql):
+            for record in records:
+                row = record.key, record.end, msgspec.json.encode(record).decode()
+                self._sql.execute(f"{_PUT}NOTHING" if record.is_final else _CHANGE, row)
+            self._sql.execute(_SEEN, (seen,))
+
+    def end_all_but(self, keys: Collection[str]) -> None:
+        """Where records were lost: those without an end have one, as of when somebody recorded last."""
+        records, seen = self.known()
+        self.write((record.ended(seen) for record in records if record.key not in keys), seen)
+
+    def forget(self, before: float, most: int) -> bool:
+        """Delete some of the records that were over by then or, while the file has more than `most` bytes, of
+        those that were over first. Whether there may be more."""
+        with _told(self.path):
+            pages, free, size = (
+                self._sql.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            until = before if (pages - free) * size <= most else float("inf")
+            with _transaction(self._sql):
+                found = f"DELETE FROM record WHERE number IN ({_OLDEST})"
+                gone = self._sql.execute(found, (until, _PIECE)).rowcount
+            self._sql.execute(f"PRAGMA incremental_vacuum({_PIECE})").fetchall()
+        return gone == _PIECE
+
+
+class HistoryReader:
+    """A file that may be written to meanwhile. Raises HistoryFault."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _told(path):
+            if not path.is_file():
+                raise HistoryFault(f"{path}: there is no such file")
+            self._sql = _opened_to_read(path)
+            _check(path, self._sql)
+            (first,) = self._sql.execute("SELECT min(first) FROM span").fetchone()
+        self.first: float | None = first  # since when somebody has recorded
+
+    def records(self, since: float) -> Iterator[AnyRecord]:
+        """Those that were not over before."""
+        with _told(self.path):
+            yield from _read(self._sql, "over IS NULL OR over >= ?", since)
+
+    def close(self) -> None:
+        self._sql.close()
+
+
+Records = Iterator[AnyRecord]
+
+
+def reported(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
+    """`through`: what the records pass on their way. Raises HistoryFault."""
+    with closing(HistoryReader(path)) as reader:
+        note = gap(reader.first or period.until, period)
+        return report(through(reader.records(period.since)), period, note)
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """Where nothing may be written beside it, SQLite cannot share it: it counts as nobody's then."""
+    has_log = path.with_name(f"{path.name}-wal").is_file()
+    for way in ("mode=ro",) if has_log else ("mode=ro", "immutable=1"):
+        sql = sqlite3.connect(f"{path.resolve().as_uri()}?{way}", uri=True, timeout=_BUSY)
+        with suppress(sqlite3.OperationalError):
+            sql.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return sql
+        sql.close()
+    raise HistoryFault(f"{path}: cannot be read, or nothing may be written to its folder")
+
+
+def _check(path: Path, sql: sqlite3.Connection) -> None:
+    (application,), (version,) = (
+        sql.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    if application != _APPLICATION:
+        raise HistoryFault(f"{path}: holds something else than Muster's history")
+    if version != _VERSION:
+        raise HistoryFault(f"{path}: is of form {version}, and this Muster knows form {_VERSION}")
+
+
+def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRecord]:
+    for key, body in sql.execute(f"SELECT key, body FROM record WHERE {where}", values):
+        try:
+            yield _decoder.decode(body)
+        except msgspec.MsgspecError as fault:
+            raise HistoryFault(f"the record {key!r:.200} cannot be read: {fault}") from fault
+
+
+@contextmanager
+def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
+    sql.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        sql.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            sql.execute("ROLLBACK")
+        raise
+
+
+def _locked(path: Path) -> IO[str]:
+    """A file beside it that nobody else holds: two processes would tell the same things differently."""
+    beside = path.with_name(f"{path.name}.lock")
+    try:
+        held = beside.open("a")
+    except OSError as fault:
+        raise HistoryFault(f"{beside}: cannot be written: {fault.strerror}") from fault
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as fault:
+        held.close()
+        raise HistoryFault(f"{path}: another Muster writes to it") from fault
+    return held
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as fault:
+        raise HistoryFault(f"{path}: {fault}") from fault

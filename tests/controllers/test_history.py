@@ -1,0 +1,371 @@
+"""History in memory and in a file, whatever becomes of either."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.api import keys
+from extender.controllers import history as module
+from extender.controllers.history import History
+from extender.domain.explain.history import AnyRecord, By, GroupRun, Period, Wait
+from extender.telemetry.history_file import HistoryFault, HistoryFile, HistoryReader, reported
+from tests.domain.builders import node, queue
+from tests.domain.world import EPOCH, World, gang, timestamp
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+_opened: list[History] = []
+
+
+class Office:
+    """A world, and those who keep its history one after the other."""
+
+    def __init__(self, path: Path | None, *objects: Any, retention: float = 30 * DAY) -> None:
+        self.world, self.path, self.retention = World(node("a", cpu="8"), *objects).settle(), path, retention
+        self.leading = True
+        self.history = self.another()
+
+    def another(self) -> History:
+        made = History(self.world.ledger, lambda: self.leading, self.path, self.retention, lambda: self.now)
+        _opened.append(made)
+        return made
+
+    @property
+    def now(self) -> float:
+        return EPOCH + self.world.now
+
+    def look(self) -> "Office":
+        """As the cycle and the thread do: the first look is too early where the file has to be read."""
+        for _ in range(2):
+            self.history.look(self.world.settle().decisions)
+            self.history.write()
+        return self
+
+    def after(self, seconds: float, *objects: Any) -> "Office":
+        self.world.advance(seconds)
+        self.world.add(*objects)
+        return self.look()
+
+    def start(self, *groups: str) -> "Office":
+        self.world.start(*groups)
+        return self.look()
+
+    def cpu_hours(self, since: float = 0.0) -> float:
+        return self.history.report(Period(By.QUEUE, since, self.now)).total.cpu_hours
+
+    def starts(self) -> int:
+        return self.history.report(Period(By.QUEUE, 0.0, self.now)).total.starts
+
+    def killed(self) -> "Office":
+        """As kill -9 does: what is not committed is lost, and the system gives the lock back."""
+        if self.history._file is not None and self.history._file._opened is not None:
+            self.history._file._opened.close()
+        self.history = self.another()
+        return self
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().stop()
+
+
+def test_without_a_file_the_latest_records_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT", 4)
+    office = Office(None, gang("a", 1)).look().start("a").after(HOUR)
+    assert (office.starts(), office.cpu_hours()) == (1, 1.0)
+    for n in range(5):
+        office.after(60, gang(f"g{n}", 1)).start(f"g{n}")
+        office.world.finish(f"g{n}-0")
+        office.look()
+    found = office.history.report(Period(By.QUEUE, 0.0, office.now))
+    assert found.total.starts == 2  # each has a wait and a run
+    assert found.note == "what was over before 2026-01-01T01:20:40Z is not known"
+    assert office.history.text() == "kept in memory: --history is not set"
+
+
+def test_what_is_written_can_be_read_by_others_meanwhile(path: Path) -> None:
+    office = Office(path, queue("q"), gang("a", 2, queue="q")).look().start("a").after(HOUR)
+    told = office.history.report(Period(By.QUEUE, 0.0, office.now))
+    assert [(row.name, row.starts, row.cpu_hours) for row in told.rows] == [("q", 1, 2.0)]
+    assert told == reported(path, Period(By.QUEUE, 0.0, office.now))
+    assert office.history.text() == f"written to {path}"
+    assert told.note == "what was over before 2026-01-01T00:16:40Z is not known"
+    assert not office.history.report(Period(By.QUEUE, office.now - 60, office.now)).note
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_after_a_restart_nothing_is_missing_and_nothing_counts_twice(path: Path, committed: bool) -> None:
+    """Not committed: the last second, of which the objects say the same."""
+    office = Office(path, gang("a", 2), gang("b", 1)).look().start("b").after(HOUR)
+    office.world.start("a")
+    office.history.look(office.world.decisions)
+    if committed:
+        office.history.write()
+    office.killed().look().after(HOUR)
+    assert office.cpu_hours() == pytest.approx(2 * 1 + 2)
+    assert office.starts() == 2
+    office.killed().look().killed().look()
+    assert office.cpu_hours() == pytest.approx(4)
+    assert office.starts() == 2
+
+
+def test_whoever_does_not_lead_records_nothing(path: Path) -> None:
+    office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
+    office.leading = False
+    office.after(HOUR, gang("b", 1, created=timestamp(office.world.now))).start("b").after(HOUR)
+    assert office.starts() == 1
+    office.leading = True
+    office.look()
+    assert (office.starts(), office.cpu_hours()) == (2, 4.0)
+
+
+def test_only_one_writes_to_a_file_and_the_next_one_goes_on(path: Path) -> None:
+    office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
+    first, office.history = office.history, office.another()
+    office.look()
+    assert office.history.text() == f"{path}: another Muster writes to it"
+    assert office.cpu_hours() == 1.0  # the objects say so
+    first.stop()
+    office.after(60).after(HOUR - 60)
+    assert (office.cpu_hours(), office.starts(), office.history.text()) == (2.0, 1, f"written to {path}")
+
+
+def test_what_is_too_old_goes_in_small_pieces_and_what_goes_on_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.telemetry.history_file._PIECE", 3)
+    office = Office(path, gang("stays", 1), retention=DAY).look().start("stays")
+    for n in range(5):
+        office.after(1, gang(f"g{n}", 1)).start(f"g{n}")
+        office.world.finish(f"g{n}-0")
+        office.look()
+    assert rows(path) == 12
+    office.world.advance(DAY + 100)
+    left = list[int]()
+    while not left or left[-1] > 1:
+        office.history.write()
+        left.append(rows(path))
+    assert left == [9, 6, 3, 1]
+    assert office.cpu_hours() == pytest.approx((DAY + 110) / HOUR, abs=0.01)
+
+
+def test_a_file_that_is_too_large_loses_what_was_over_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LARGEST", 0)
+    office = Office(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
+    for name in ("a", "b"):
+        office.world.finish(f"{name}-0")
+        office.after(100)
+    assert rows(path) == 0
+
+
+def rows(path: Path | None) -> int:
+    found: int = sqlite3.connect(path or "").execute("SELECT count(*) FROM record").fetchone()[0]
+    return found
+
+
+# ---- files that are of no use
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"\0junk" * 1000)
+
+
+def broken_inside(path: Path) -> None:
+    office = Office(path).look()
+    for n in range(40):
+        office.after(1, gang(f"g{n}", 9))
+    office.history.stop()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+
+
+def of_another(path: Path) -> None:
+    with sqlite3.connect(path) as sql:
+        sql.execute("CREATE TABLE accounts (name TEXT)")
+
+
+def newer(path: Path) -> None:
+    HistoryFile(path).close()
+    with sqlite3.connect(path) as sql:
+        sql.execute("PRAGMA user_version = 2")
+
+
+def unreadable(path: Path) -> None:
+    HistoryFile(path).close()
+    with sqlite3.connect(path) as sql:
+        sql.execute("INSERT INTO record VALUES (1, 'x', NULL, '{\"kind\": \"Run\"}')")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (damaged, "file is not a database"),
+        (broken_inside, "malformed"),
+        (of_another, "holds something else than Muster's history"),
+        (newer, "is of form 2, and this Muster knows form 1"),
+        (unreadable, "the record 'x' cannot be read: Object missing required field `queue`"),
+        (folder, "unable to open database file"),
+    ],
+)
+def test_a_file_that_is_of_no_use_is_told_once_left_as_it_is_and_stops_nothing(
+    path: Path, spoil: Callable[[Path], None], says: str
+) -> None:
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else b""
+    with capture_logs() as logs:
+        office = Office(path, gang("a", 1)).look().start("a").after(HOUR).after(HOUR)
+        assert (office.starts(), office.cpu_hours()) == (1, 2.0)
+    (line,) = [line for line in logs if line["event"].startswith("history")]
+    assert says in line["fault"]
+    assert says in office.history.text()
+    assert says in office.history.report(Period(By.QUEUE, 0.0, office.now)).note
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
+    damaged(path)
+    office = Office(path, gang("a", 1, created=timestamp(500))).look().start("a").after(HOUR)
+    path.rename(path.with_name("damaged"))
+    office.after(HOUR)
+    assert (office.history.text(), office.cpu_hours()) == (f"written to {path}", 2.0)
+    path.unlink()
+    office.after(HOUR)
+    assert (office.history.text(), office.cpu_hours(), rows(path)) == (f"written to {path}", 3.0, 2)
+
+
+def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
+    office = Office(tmp_path / "none" / "history.db", gang("a", 1)).look().start("a").after(HOUR)
+    assert (
+        office.history.text()
+        == f"{tmp_path}/none/history.db.lock: cannot be written: No such file or directory"
+    )
+    assert office.cpu_hours() == 1.0
+
+
+def test_names_are_told_as_they_are_and_their_length_is_bounded(path: Path) -> None:
+    user = "<script>alert('🦀')</script>\x00" + "x" * 200_000
+    office = Office(path, gang("a", 1, notes={keys.SUBMITTER: user})).look().start("a").after(HOUR)
+    (row,) = office.history.report(Period(By.USER, 0.0, office.now)).rows
+    assert row.name == user[:253]
+    assert path.stat().st_size < 100_000
+
+
+# ---- a process that is killed, and a disk that is full
+
+WRITER = """
+import resource, sys, time
+from pathlib import Path
+from tests.controllers.test_history import Office
+from tests.domain.world import gang
+
+path, most = Path(sys.argv[1]), int(sys.argv[2])
+if most:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+office = Office(path)
+for n in range(1000):
+    office.after(20, gang(f"g{n}", 1)).start(f"g{n}")
+    office.world.finish(f"g{n}-0")
+    office.look()
+    print(n, office.history.text(), flush=True)
+    if most and n == 15:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    if most and n == 18:
+        break
+"""
+
+
+@pytest.fixture
+def writing(path: Path) -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(most: int = 0) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WRITER, str(path), str(most)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_that_is_killed_loses_nothing_that_it_had_written(
+    path: Path, writing: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = writing()
+    assert process.stdout is not None
+    written = [process.stdout.readline() for _ in range(8)]
+    os.kill(process.pid, signal.SIGKILL)
+    written += process.stdout.readlines()
+    found = records(path)
+    ran = {it.group for it in found if isinstance(it, GroupRun) and it.end is not None}
+    waited = {it.group for it in found if isinstance(it, Wait) and it.has_started}
+    assert ran >= {f"team/g{n}" for n in range(len(written) - 1)}
+    assert waited >= ran
+    HistoryFile(path).close()  # and the next one may go on
+
+
+def test_a_full_disk_is_told_and_all_is_written_once_there_is_room(
+    path: Path, writing: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = writing(72 * 1024)
+    out, _ = process.communicate(timeout=60)
+    said = dict(line.split(" ", 1) for line in out.splitlines())
+    assert said["0"] == said["18"] == f"written to {path}"
+    assert said["15"] in (f"{path}: database or disk is full", f"{path}: disk I/O error")
+    runs = [it for it in records(path) if isinstance(it, GroupRun)]
+    assert len(runs) == len({it.group for it in runs}) == 19
+    assert all(it.end is not None for it in runs)
+
+
+def records(path: Path) -> list[AnyRecord]:
+    reader = HistoryReader(path)
+    try:
+        return list(reader.records(0.0))
+    finally:
+        reader.close()
+
+
+def test_what_was_lost_while_nothing_could_be_written_does_not_go_on_in_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = Office(path, gang("a", 1), gang("b", 1)).look().start("a", "b").after(HOUR)
+    monkeypatch.setattr(module, "_UNWRITTEN", 3)
+    write = HistoryFile.write
+
+    def fail(*_: Any) -> None:
+        raise HistoryFault("it is full") from sqlite3.OperationalError()
+
+    monkeypatch.setattr(HistoryFile, "write", fail)
+    office.after(10)
+    office.world.finish("a-0")
+    for n in range(3):
+        office.after(10, gang(f"g{n}", 1)).start(f"g{n}")
+    assert office.history.text() == "it is full"
+    monkeypatch.setattr(HistoryFile, "write", write)
+    office.after(60)
+    runs = {it.name: it for it in records(path) if isinstance(it, GroupRun)}
+    assert runs["team/b"].end is None
+    assert runs["team/a"].end == pytest.approx(EPOCH + 1000 + HOUR)  # when somebody recorded last
