@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 # What is installed: enough to run, and the rest for tests and checks.
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+BROWSES := $(VENV)/.browses
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
 KUBERNETES ?= 1.37
@@ -30,6 +31,13 @@ $(READY): $(RUNS)
 	@$(PYTHON) -m tools.environment --installer $(INSTALLER) --extra dev
 	@touch $@
 
+$(BROWSES): $(READY)
+	@$(PYTHON) -m tools.environment --installer $(INSTALLER) --extra browser
+	@$(if $(CHROMIUM),,command -v chromium >/dev/null || { apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-inter >/dev/null; } || \
+	    { echo "make browser: no Chromium here, and none to install: name one in CHROMIUM="; exit 1; })
+	@touch $@
+
 run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
 	@$(BIN)/muster run $(ARGS)
 
@@ -49,6 +57,11 @@ e2e: $(READY)  ## the tests on real control planes, one for each of 4 WORKERS (n
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
 	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),4) --dist worksteal $(ARGS)
 	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))
+	$(if $(filter tests/%,$(ARGS)),,$(MAKE) browser ARGS=)
+
+browser: $(BROWSES)  ## the dashboard in a headless Chromium; where there is none, root on Debian gets one (CHROMIUM=PATH; PICTURES=1 renews those of docs/)
+	$(if $(PICTURES),MUSTER_PICTURES=1) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra" \
+	    $(if $(filter tests/%,$(ARGS)),,tests/browser) -n $(or $(WORKERS),2) --dist worksteal $(ARGS)
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -105,4 +118,4 @@ wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx inst
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean
+.PHONY: help run test lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean

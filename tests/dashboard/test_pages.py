@@ -90,7 +90,7 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         "replayed over the declared run time",
         "It starts when research/vit-pretrain has ended",
         "kubectl -n research patch podgroup llama-70b",
-        "research/moe-8x7b late since",
+        "research/moe-8x7b late for",
         "And 2 more.",
         "A start was undone: node h100-004 became unready.",
         "llama-70b-7",

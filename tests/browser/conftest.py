@@ -1,0 +1,89 @@
+"""A real, headless Chromium, and dashboards on loopback for it. `make browser` installs what it needs."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from flask import Blueprint
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from werkzeug.serving import make_server
+
+from extender.dashboard.app import Identify, create_dashboard_app
+from extender.dashboard.source import Source
+from tests.dashboard.standins import SomeViewer
+from tests.kube.conftest import connection, server
+
+__all__ = ["connection", "server"]
+_REFUSED = "Failed to load resource"  # the browser's note of an answer that some tests ask for
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.exit("no Chromium on this machine: install it, or name it in CHROMIUM=", returncode=2)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Browser) -> Iterator[Open]:
+    """Opens a page, in a browser of its own. The test fails if the page complained: of a script, or of what
+    the policy forbids."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(_REFUSED):
+            complaints.append(message.text)
+
+    def note_missing(request: Request) -> None:
+        answer = request.response()
+        if "/static/" in request.url and answer and answer.status >= 400:
+            complaints.append(f"{request.url}: {answer.status}")
+
+    def open_page(address: str, width: int = 1280, height: int = 800, **options: Any) -> Page:
+        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", note)
+        page.on("requestfinished", note_missing)
+        page.on("pageerror", lambda it: complaints.append(str(it)))
+        page.on("dialog", lambda it: complaints.append(f"a dialog: {it.message}"))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@contextmanager
+def served(
+    source: Source,
+    viewer: SomeViewer | None = None,
+    identify: Identify | None = None,
+    login: Blueprint | None = None,
+    port: int = 0,
+) -> Iterator[str]:
+    """The address of a dashboard that shows `source` to `viewer`."""
+    known = viewer or SomeViewer()
+    app = create_dashboard_app(source, identify or (lambda _: known), login)
+    server = make_server("127.0.0.1", port, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

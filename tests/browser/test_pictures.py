@@ -1,0 +1,40 @@
+"""The pictures of README and docs. `make browser PICTURES=1` makes them anew; otherwise they are made and
+thrown away, so that what they show is still there."""
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Open, served
+from tests.dashboard.sample import town
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+PNG = b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "colours", "width", "height"),
+    [
+        ("jobs", "/", "light", 1280, 800),
+        ("why", "/groups/research/llama-70b", "light", 1280, 1120),
+        ("queues", "/queues", "dark", 1280, 720),
+        ("nodes", "/nodes", "light", 1280, 660),
+        ("phone", "/", "light", 390, 760),
+    ],
+)
+def test_pictures_show_what_there_is(
+    opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
+) -> None:
+    with served(town(time.time())) as address:
+        page = opened(address + path, width, height, color_scheme=colours)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        picture = page.screenshot()
+    assert picture.startswith(PNG)
+    kept = FOLDER / f"dashboard-{name}.png"
+    if os.environ.get("MUSTER_PICTURES"):
+        kept.write_bytes(picture)
+    assert kept.exists()

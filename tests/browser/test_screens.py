@@ -1,0 +1,211 @@
+"""Every screen in a real browser: complete, readable by anybody, alive, and harmless whatever names say."""
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from extender.api.summaries import Overview
+from extender.dashboard.cluster_door import ClusterDoor
+from extender.kube.connection import Connection
+from tests.browser.conftest import Open, served
+from tests.dashboard.authority import Authority
+from tests.dashboard.sample import crowd, spoilt, town
+from tests.dashboard.standins import SomeViewer
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+GROUP = "/groups/research/llama-70b"
+SCREENS = {
+    "jobs": "/",
+    "jobs of one namespace": "/namespaces/research?state=Waiting",
+    "nothing found": "/?q=nobody",
+    "a job": GROUP,
+    "a running job": "/groups/research/vit-pretrain",
+    "queues": "/queues",
+    "a queue": "/queues/language",
+    "nodes": "/nodes",
+    "nodes of a job": "/nodes?group=research/vit-pretrain",
+}
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds wrong for those who see little, use a keyboard, or listen."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run().then(it => it.violations)")
+    return [f"{it['id']}: {it['help']}: {node['html'][:300]}" for it in found for node in it["nodes"]]
+
+
+@pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
+def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str) -> None:
+    with served(town(time.time())) as address:
+        page = opened(address + path)
+        assert faults(page) == []
+        page.emulate_media(color_scheme="dark")
+        assert faults(page) == []
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert faults(page) == []
+
+
+def test_a_change_appears_while_one_types(opened: Open) -> None:
+    source = town(time.time())
+    with served(source) as address:
+        page = opened(f"{address}/")
+        search = page.get_by_role("searchbox")
+        search.fill("half a na")
+        expect(page.get_by_text("15 jobs")).to_be_visible()
+        source.put(groups=source.seen.groups[1:])
+        expect(page.get_by_text("14 jobs")).to_be_visible(timeout=20_000)
+        expect(search).to_be_focused()
+        expect(search).to_have_value("half a na")
+
+
+def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:
+    source = town(time.time())
+    with served(source) as address:
+        page = opened(f"{address}/queues")
+    expect(page.get_by_text("Not up to date")).to_be_visible(timeout=20_000)
+    source.put(queues=source.seen.queues[:3])
+    with served(source, port=int(address.rpartition(":")[2])):
+        expect(page.get_by_text("3 queues")).to_be_visible(timeout=40_000)
+        expect(page.get_by_text("Not up to date")).to_be_hidden()
+
+
+def test_all_is_there_without_a_script(opened: Open) -> None:
+    with served(town(time.time())) as address:
+        page = opened(f"{address}/", java_script_enabled=False)
+        page.get_by_role("link", name="Waited").click()
+        assert "sort=waited" in page.url
+        page.get_by_role("link", name="llama-70b", exact=True).click()
+        expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+        expect(page.get_by_text("kubectl -n research patch podgroup llama-70b")).to_be_visible()
+        page.get_by_role("link", name="Queues").click()
+        page.get_by_role("link", name="language").click()
+        expect(page.get_by_role("heading", name="language")).to_be_visible()
+
+
+def test_the_keyboard_leads_to_the_content_first(opened: Open) -> None:
+    with served(town(time.time())) as address:
+        page = opened(f"{address}/")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+
+
+def test_a_list_of_ten_thousand_is_turned_page_by_page(opened: Open) -> None:
+    with served(crowd(time.time(), 1000, 10_000, 5000)) as address:
+        page = opened(f"{address}/?sort=name")
+        expect(page.get_by_text("10,000 jobs, page 1 of 200")).to_be_visible()
+        page.get_by_role("link", name="Next").click()
+        expect(page.get_by_role("link", name="job-00050")).to_be_visible()
+        page.get_by_role("searchbox").fill("job-04242")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_role("link", name="Nodes", exact=True).click()
+        expect(page.get_by_text("5,000 nodes, page 1 of 100")).to_be_visible()
+        assert page.locator(".tiles i").count() <= 604
+
+
+def test_markup_in_names_runs_nothing(opened: Open) -> None:
+    source = town(time.time())
+    source.seen = spoilt(source.seen, "<img src=x onerror=alert(1)><script>alert(2)</script>")
+    with served(source) as address:
+        for path in ("/", "/queues", "/nodes"):
+            assert opened(address + path).locator("img").count() == 1, "only ours"
+
+
+def test_a_command_is_copied(opened: Open) -> None:
+    with served(town(time.time())) as address:
+        page = opened(address + GROUP, permissions=["clipboard-read", "clipboard-write"])
+        page.get_by_role("button", name="Copy").first.click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()").startswith(
+            "kubectl -n research patch podgroup"
+        )
+
+
+# ---- who may look
+
+
+def test_a_token_opens_the_door_and_what_it_may_not_see_is_not_there(
+    opened: Open, connection: Connection
+) -> None:
+    authority = Authority(rights={("ann", "list", "students")})
+    door = ClusterDoor(authority, connection.endpoint)
+    with served(town(time.time()), identify=door.identify, login=door.login) as address:
+        page = opened(f"{address}/")
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        assert faults(page) == []
+        page.get_by_label("Token").fill("of-nobody")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+        page.get_by_label("Token").fill("of-ann")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_text("2 jobs")).to_be_visible()
+        expect(page.get_by_text("mnist-lab-3")).to_be_visible()
+        page.goto(address + GROUP)
+        expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
+        assert faults(page) == []
+        page.goto(f"{address}/nodes")
+        expect(page.get_by_text("You may not list nodes.")).to_be_visible()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+# ---- actions
+
+
+@pytest.mark.parametrize(
+    ("path", "button", "plural", "changed"),
+    [
+        (GROUP, "Hold", "podgroups", "hold"),
+        ("/groups/research/depth-ft", "Resume", "podgroups", "hold"),
+        (GROUP, "Change priority", "podgroups", "priorityClassName"),
+        ("/queues/language", "Hold", "queues", "stopPolicy"),
+        ("/queues/nightly", "Resume", "queues", "stopPolicy"),
+        ("/queues/language", "Close", "queues", "state"),
+        ("/queues/students", "Open", "queues", "state"),
+    ],
+)
+def test_an_action_is_asked_twice_and_done(
+    opened: Open, path: str, button: str, plural: str, changed: str
+) -> None:
+    viewer = SomeViewer()
+    with served(town(time.time()), viewer) as address:
+        page = opened(address + path)
+        if button == "Change priority":
+            page.get_by_label("Priority class").fill("urgent")
+        page.get_by_role("button", name=button, exact=True).click()
+        assert viewer.patched == [], "only asked so far"
+        assert faults(page) == []
+        page.get_by_role("link", name="No, go back").click()
+        assert page.url == address + path
+        if button == "Change priority":
+            page.get_by_label("Priority class").fill("urgent")
+        page.get_by_role("button", name=button, exact=True).click()
+        page.get_by_role("button", name="Yes").click()
+        expect(page).to_have_url(address + path)
+    ((what, _, name, patch),) = viewer.patched
+    assert (what, name) == (plural, path.rpartition("/")[2])
+    assert changed in str(patch)
+
+
+def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
+    viewer = SomeViewer(refused={("patch", "podgroups", "research"), ("patch", "queues", "")})
+    with served(town(time.time()), viewer) as address:
+        for path in (GROUP, "/queues/language"):
+            page = opened(address + path)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            expect(page.locator("form[method=post]")).to_have_count(0)
+
+
+def test_an_empty_cluster_is_readable(opened: Open) -> None:
+    source = town(time.time())
+    source.seen = Overview("1", source.seen.at)
+    with served(source) as address:
+        for path in ("/", "/queues", "/nodes"):
+            page = opened(address + path)
+            assert faults(page) == []
+            expect(page.locator(".empty")).to_be_visible()
