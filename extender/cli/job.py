@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD = ("NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
-_WIDE = ("LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
+_WIDE = ("ESTIMATE", "LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
 _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Finished": "cyan"}
 
 
@@ -113,6 +113,7 @@ def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, 
         out.age((meta if job.obj or not unit else unit.metadata).creation_timestamp),
     )
     more = (
+        out.interval(unit.waiting.estimate if unit else None),
         out.age(job.was_let_go),
         job.start_timeouts or 0,
         unit.name if unit else out.NOTHING,

@@ -103,7 +103,7 @@ class LiveCluster:
 
         future, patience = Future(snapshot, decide(snapshot), end_of), time.monotonic() + _PATIENCE
         for _ in range(_MOST_ROUNDS):
-            if not future.step() or wanted <= future.starts.keys():
+            if wanted <= future.starts.keys() or not future.step():
                 return Played(future, is_cut=False)
             if time.monotonic() > patience:
                 break

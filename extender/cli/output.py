@@ -8,11 +8,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from extender.api import units
+from extender.api.objects.queues import Estimate
 from extender.api.setting_kinds import Kind
 from extender.api.units import BadQuantity, Quantity
 from extender.domain.model.resources import PODS, offered, show
@@ -188,6 +190,38 @@ def amounts(quantities: Mapping[str, Quantity] | None) -> str:
 
 def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
+
+
+_METHODS = {
+    "Declared": "by the run times that are declared",
+    "Learnt": "by run times of which some are learnt from earlier runs",
+}
+
+
+def outlook(estimate: Estimate | None) -> str:
+    """A sentence; empty where nothing is worked out."""
+    if estimate is None:
+        return ""
+    if estimate.at_p50 is None:
+        return f"When it starts is unknown: {estimate.unknown_because}."
+    at = f"{estimate.at_p50} (in {_ahead(estimate.at_p50)})"
+    by = f"by {estimate.at_p90} with nine chances in ten"
+    return f"It is expected to start at about {at}, {by}: {_METHODS.get(estimate.method, estimate.method)}."
+
+
+def interval(estimate: Estimate | None) -> str:
+    """From now: `12m-20m`, or `unknown`; `-` where nothing is worked out."""
+    if estimate is None:
+        return NOTHING
+    moments = estimate.at_p50, estimate.at_p90
+    return "unknown" if estimate.at_p50 is None else "-".join(map(_ahead, moments))
+
+
+def _ahead(timestamp: str | None) -> str:
+    with suppress(ValueError):
+        left = datetime.fromisoformat(timestamp or "") - datetime.now(UTC)
+        return units.rounded(max(0, int(left.total_seconds())))
+    return NOTHING
 
 
 def age(timestamp: str | None) -> str:

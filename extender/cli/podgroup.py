@@ -12,7 +12,7 @@ from extender.cli.completion import complete_group
 from extender.terminal.text import columns
 
 _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
-_WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
+_WIDE = ("ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
 _GROUP = "podgroup.scheduling.volcano.sh"
 _groups = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 
@@ -76,7 +76,8 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
                 group.reason or out.NOTHING,
                 out.age(group.metadata.creation_timestamp),
             )
-            more = (status.running, status.succeeded, status.failed, group.name, group.message or out.NOTHING)
+            numbers = status.running, status.succeeded, status.failed
+            more = (out.interval(group.waiting.estimate), *numbers, group.name, group.message or out.NOTHING)
             rows.append((row + more if wide else row)[bool(place.namespace) :])
         head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
         out.echo("\n".join(columns(head, rows)))

@@ -34,7 +34,7 @@ from extender.domain.explain.what_if import (
     what_if,
 )
 from extender.domain.model.ownership import group_name, maker_of, spoken_group_name
-from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, sentence
+from extender.domain.model.reasons import FOR_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.kube import resources
@@ -177,17 +177,6 @@ class PlannedStart(Wire, frozen=True):
     remedy: str = ""
 
 
-_FOR_OTHERS = (
-    *LACKS_ROOM,
-    Reason.QUEUE_CEILING,
-    Reason.QUEUE_SHARE,
-    Reason.BEHIND_OTHERS,
-    Reason.RESERVED,
-    Reason.RECLAIMING,
-    Reason.WINDOW_FULL,
-    Reason.REFUSED_BY_SCHEDULER,
-    Reason.BACKING_OFF,
-)  # what may be over once others have ended, or started
 COSTS = ("no longer starts", "gives up room")
 _REFERRED_TO = (
     (resources.NAMESPACES, NAMESPACES),
@@ -369,7 +358,7 @@ def _start_of(played: Played, start: PlannedStart, titles: Mapping[GroupKey, str
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
-    may_end = why.reason in _FOR_OTHERS and (played.is_cut or bool(endless))
+    may_end = why.reason in FOR_OTHERS and (played.is_cut or bool(endless))
     holders = [it for it in why.holders if may_end and it.group in endless]
     return replace(
         start,

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, START_TIMEOUTS, STOOD_WHOLE
 from extender.api.objects.base import Condition, condition
-from extender.api.objects.queues import GroupHolder, PodGroup, Raise, WaitingStatus
+from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, WaitingStatus
 from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
 from extender.controllers.provisioning import ProvisioningRequests
@@ -73,11 +74,14 @@ def report_of(
     undone: int | None,
     lost_work: int,
     written: ReportedStatus,
+    estimate: Estimate | None = None,
 ) -> ReportedStatus:
-    """What to write for a decision. `why`: as far as it is worked out. The UID of the queue that took the
+    """What to write for a decision. `why`: as far as it is worked out. `estimate`: that of another process is
+    kept until there is one. The UID of the queue that took the
     group in stays noted after the queue is gone: that is how its groups are found. Lost work stays lost."""
     life = decision.life
     change = why.change.sentence if why and why.change else ""
+    known = estimate or (written.waiting.estimate if written.waiting else None)
     if written.is_full:
         queue_uid, admitted, undone = written.queue_uid, written.admitted, written.start_timeouts
         lost_work = written.lost_work
@@ -91,16 +95,18 @@ def report_of(
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
         start_timeouts=written.start_timeouts if undone is None else undone,
-        waiting=waiting_of(decision, why, change) if decision.reason is not None else None,
+        waiting=waiting_of(decision, why, change, known) if decision.reason is not None else None,
         lost_work=max(lost_work, written.lost_work),
         is_full=written.is_full,
     )
 
 
-def waiting_of(decision: GroupDecision, why: WhyGroup | None, remedy: str) -> WaitingStatus:
+def waiting_of(
+    decision: GroupDecision, why: WhyGroup | None, remedy: str, estimate: Estimate | None = None
+) -> WaitingStatus:
     """How a group waits, for programs. Without `why` no more is known than its place in line."""
     if why is None:
-        return WaitingStatus(position=decision.position)
+        return WaitingStatus(position=decision.position, estimate=estimate)
     holders = []
     for holder in why.holders[:_MOST_HOLDERS]:
         namespace, _, name = holder.name.partition("/")
@@ -115,6 +121,7 @@ def waiting_of(decision: GroupDecision, why: WhyGroup | None, remedy: str) -> Wa
         holders=holders,
         remedy=remedy,
         capability=[Raise(queue, resource, amount) for resource, amount in capability.items()],
+        estimate=estimate,
     )
 
 
@@ -163,6 +170,8 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         since = (held.since if held is not None and is_same else None) or timestamp(datetime.now(UTC))
         waiting = dict.fromkeys(WaitingStatus.__struct_encode_fields__)
         waiting |= msgspec.to_builtins(replace(report.waiting, since=since))
+        if report.waiting.estimate is not None:
+            waiting["estimate"] = dict.fromkeys(Estimate.__struct_encode_fields__) | waiting["estimate"]
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
@@ -216,13 +225,16 @@ class PodGroupStatusController(PacedController[GroupKey]):
         copies: ObjectStore[GroupKey, PodGroup],
         provisioning: ProvisioningRequests,
         changes: StartChanges,
+        estimates: Estimates,
     ) -> None:
         super().__init__(context)
+        self._estimates = estimates
         self._copies = copies
         self._provisioning = provisioning
         self._changes = changes
         copies.listen(self._see)
         provisioning.listen(lambda key, _: self._see(key))
+        estimates.listen(self._see)
 
     def prepare(self) -> None:
         super().prepare()
@@ -336,7 +348,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
-        report = report_of(decision, why, *history, written)
+        report = report_of(decision, why, *history, written, self._estimates.of(key))
         if self._drops_waiting:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)

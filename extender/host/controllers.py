@@ -16,6 +16,7 @@ from extender.controllers.coexistence import (
 )
 from extender.controllers.controller import ControllerContext
 from extender.controllers.cycle import DecisionLog, Listener, QueueWaits
+from extender.controllers.estimates import Estimates
 from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController
@@ -102,9 +103,9 @@ class Controllers:
         self.objects = Objects()
         self.provisioning_requests = ProvisioningRequests()
         asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
-        changes = StartChanges()
+        changes, self.estimates = StartChanges(), Estimates(ledger, leads)
         podgroup_status = PodGroupStatusController(
-            patient, self.objects.podgroups, self.provisioning_requests, changes
+            patient, self.objects.podgroups, self.provisioning_requests, changes, self.estimates
         )
         self.bus_commands = BusCommandsController(patient, recorder)
         self.quotas = QuotaObjects(ledger, max_queue_depth)
@@ -152,6 +153,7 @@ class Controllers:
             GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
             QueueWaits().look,
+            self.estimates.look,
         )
 
     def runs_volcano_jobs(self) -> bool:
@@ -166,8 +168,10 @@ class Controllers:
             writer.start()
         for fact in self._facts:
             fact.start()
+        self.estimates.start()
 
     def stop(self) -> None:
+        self.estimates.stop()
         for fact in self._facts:
             fact.stop()
         for writer in self.all_writers:

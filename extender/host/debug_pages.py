@@ -7,10 +7,12 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
+from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
@@ -41,6 +43,7 @@ class Views(NamedTuple):
     feed: Feed
     decision_log: DecisionLog
     configuration: Configuration
+    estimates: Estimates
     quota_queues: QuotaQueuesController
     decided: DecidedSource
     past: History
@@ -90,6 +93,7 @@ class Views(NamedTuple):
                 "minMember": view.min_member,
                 "placed": len(view.placed),
                 **_decided(decisions, key),
+                "estimate": self.estimates.of(key),
             }
             for key, view in sorted(self.ledger.snapshot().groups.items())
         ]
@@ -120,6 +124,7 @@ class Views(NamedTuple):
             "allocated": dict(view.allocated),
             "pending": dict(view.pending),
             **_decided(self.ledger.decisions.groups, key),
+            "estimate": self.estimates.of(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
@@ -129,7 +134,8 @@ class Views(NamedTuple):
         tried: it takes two whole rounds."""
         decisions, key = self.ledger.decisions, GroupKey(f"{namespace}/{name}")
         if not terms:
-            return explain_group(decisions, key)
+            why = explain_group(decisions, key)
+            return why and replace(why, estimate=self.estimates.of(key))
         memory = notes_of(decisions)
         if memory is None or key not in memory.snapshot.groups:
             return None

@@ -205,6 +205,7 @@ class Host:
             self._feed,
             self._controllers.decision_log,
             self._configuration,
+            self._controllers.estimates,
             self._controllers.quota_queues,
             self._decided,
             self._history,

@@ -65,6 +65,13 @@ queue_waited = Histogram(
     ["queue"],
     buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600),
 )
+estimate_error = Histogram(
+    "muster_estimate_error",
+    "How many times as long as was estimated first groups waited from then on, by whether they started in the"
+    " interval.",
+    ["interval"],
+    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.33, 2, 4, 10),
+)
 queue_evictions = Counter("muster_queue_evictions_total", "Pods that were evicted.", ["queue", "cause"])
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted with their queue.")

@@ -159,7 +159,7 @@ def test_wide_tells_more(town: Desk) -> None:
     (line,) = [
         line for line in town.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
     ]
-    assert line.split()[8:] == ["-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
+    assert line.split()[8:] == ["-", "-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
 
 
 def test_the_json_form_is_for_programs(town: Desk) -> None:

@@ -111,9 +111,9 @@ def test_a_wide_table_of_groups(town: Desk) -> None:
     head, first, second = (
         line.split() for line in town.output("pg", "get", "sweep", "fit", "-o", "wide").splitlines()
     )
-    assert head[7:] == ["RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE"]
-    assert first[7:] == ["0", "0", "0", "sweep", "cpu:", "8", ">", "2"]
-    assert second[7:] == ["2", "0", "0", "fit", "-"]
+    assert head[7:] == ["ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE"]
+    assert first[7:] == ["-", "0", "0", "0", "sweep", "cpu:", "8", ">", "2"]
+    assert second[7:] == ["-", "2", "0", "0", "fit", "-"]
 
 
 @pytest.mark.parametrize("flags", [("-n", "other"), ("--context", "there")])

@@ -851,3 +851,28 @@ def test_remedies_are_those_of_the_page() -> None:
     documented = {row[0].strip(" `"): row[2].strip() for row in rows if row[0].startswith(" `")}
     assert documented == {str(reason): remedy for reason, remedy in REMEDIES.items()}
     assert set(REMEDIES) == set(Reason)
+
+
+def foretold(desk: Desk, estimate: Json) -> tuple[str, str]:
+    """What why says of a group, and its ESTIMATE in the wide table."""
+    desk.queue("research", state="Open")
+    desk.group("late", "Pending", "NoRoom", queue="research", more={"waiting": {"estimate": estimate}})
+    answer = json.loads(desk.output("why", "podgroup/late", "-o", "json"))
+    assert answer["estimate"] == estimate
+    _, line = desk.output("pg", "list", "-o", "wide").splitlines()
+    return " ".join(desk.output("why", "podgroup/late").split()), line.split()[7]
+
+
+def test_when_it_is_expected_to_start(desk: Desk) -> None:
+    at, by = ago(hours=-30.5), ago(hours=-60.5)
+    text, column = foretold(desk, {"atP50": at, "atP90": by, "method": "Declared"})
+    says = f"at about {at} (in 30h), by {by} with nine chances in ten: by the run times that are declared."
+    assert f"It is expected to start {says}" in text
+    assert column == "30h-2d12h"
+
+
+def test_when_it_is_unknown_when_it_starts(desk: Desk) -> None:
+    unknown = "team/fit of queue research has no known end"
+    text, column = foretold(desk, {"unknownBecause": unknown})
+    assert f"When it starts is unknown: {unknown}." in text
+    assert column == "unknown"

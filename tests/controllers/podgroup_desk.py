@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.queues import PodGroup, PodGroupStatus
+from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
@@ -28,8 +29,10 @@ class Desk(Bench):
         self.store: ObjectStore[GroupKey, PodGroup] = ObjectStore()
         self.provisioning = ProvisioningRequests()
         self.start_changes = StartChanges(0 if unexplained else 2000)
+        context = self.means()
+        self.estimates = Estimates(context.ledger, context.leads, context.clock, cpu=lambda: 0.0)
         self.reporter = PodGroupStatusController(
-            self.means(), self.store, self.provisioning, self.start_changes
+            context, self.store, self.provisioning, self.start_changes, self.estimates
         )
         self.api.patched = self._take_in
         for name in self.copies:

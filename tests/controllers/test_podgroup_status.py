@@ -716,7 +716,9 @@ def test_who_waits_its_turn_is_not_looked_at_again() -> None:
     with desk(*crowd(100)) as bench:
         counted = Counted()
         bench.reporter, bench.store = (
-            PodGroupStatusController(bench.means(), counted, ProvisioningRequests(), StartChanges()),
+            PodGroupStatusController(
+                bench.means(), counted, ProvisioningRequests(), StartChanges(), bench.estimates
+            ),
             counted,
         )
         for name in bench.copies:

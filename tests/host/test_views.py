@@ -14,6 +14,7 @@ from extender import __version__
 from extender.api.configuration import Configuration, as_document
 from extender.api.summaries import VERSION
 from extender.controllers.cycle import DecisionLog
+from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
@@ -51,6 +52,7 @@ class Screen:
             station.feed,
             self.decision_log,
             Configuration(),
+            Estimates(self.stage.ledger, lambda: True),
             station.quota_queues,
             what_is_decided(self.stage.ledger, self.decision_log.latest),
             History(self.stage.ledger, lambda: True, None, 0.0),

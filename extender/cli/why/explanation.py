@@ -7,6 +7,7 @@ from extender.api.configuration import Configuration
 from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
 from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Estimate
 from extender.api.units import BadQuantity
 from extender.api.workloads.shape import spoken_kind
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -96,6 +97,7 @@ class Explanation(Wire, frozen=True):
     reason: str = ""
     detail: str = ""
     since: str | None = None
+    estimate: Estimate | None = None
     members: MemberCounts | None = None
     queue: QueueFigures | None = None
     uncounted: list[Uncounted] = []

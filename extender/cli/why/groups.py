@@ -96,6 +96,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         reason=reason if blocked else "",
         detail=group.message,
         since=scheduled.last_transition_time if scheduled else None,
+        estimate=group.waiting.estimate if verdict == Stands.WAITING else None,
         members=counts,
         queue=figures,
         uncounted=strays,

@@ -7,7 +7,7 @@ import click
 
 from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
-from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
+from extender.cli.output import NOTHING, age, amount, amounts, folded, number, outlook, percent, width
 from extender.cli.why.explanation import Blocker, Explanation, QueueFigures, Stands
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
@@ -56,6 +56,8 @@ def _verdict(answer: Explanation) -> Iterator[str]:
     yield folded(answer.sentence, _INDENT)
     if answer.detail:
         yield folded(answer.detail, _INDENT)
+    if expected := outlook(answer.estimate):
+        yield folded(expected, _INDENT)
 
 
 def _members(answer: Explanation) -> Iterator[str]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.objects.queues import Estimate
 from extender.api.texts import listed
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
@@ -42,6 +43,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     more_holders: int = 0  # how many others do
     kept: str = ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
     change: StartChange | None = None  # the smallest change found that would start it; None: none is known
+    estimate: Estimate | None = None  # when it is expected to start; None: nothing is worked out yet
 
     @property
     def outlook(self) -> str:

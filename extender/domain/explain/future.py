@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.explain.hypotheses import on_nodes, with_views
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.departures import RunEnd
@@ -32,6 +33,7 @@ class _Changes(NamedTuple):
     groups: dict[GroupKey, GroupView | None]  # None: it is gone
     gone: set[Uid]  # pods that are not ours
     is_event: bool  # whether any pod starts, ends or goes
+    frees_room: bool  # whether others may start by that at the same moment
 
 
 class Future:
@@ -45,6 +47,7 @@ class Future:
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._end_of, self._pace = end_of, pace
         self._turned: Collection[GroupKey] = tuple(decisions.groups)
+        self._note_starts()
         departing = [(pod, key) for key, group in snapshot.groups.items() for pod in group.departing]
         departing += [(pod, OF_OTHERS) for pod in snapshot.others.leaving.values()]
         self._leaving = {pod.uid: (key, self._gone_at(pod)) for pod, key in departing}
@@ -64,20 +67,23 @@ class Future:
     def step(self) -> bool:
         """One more round; False: nothing is expected to change any more by itself."""
         now, changes = self.snapshot.now, self._followed()
-        if not changes.is_event:
+        if changes.is_event:
+            self._last = now
+        if not changes.frees_room:
             later = self._next()
             if later is None:
                 return False
             now, changes = later, self._over(later, changes)
-        if changes.is_event:
-            self._last = now
+            if changes.is_event:
+                self._last = now
         self._decide(now, changes)
         return True
 
     # ---- what decisions lead to at once
 
     def _followed(self) -> _Changes:
-        snapshot, going, is_event = self.snapshot, self._going(), False
+        snapshot, going = self.snapshot, self._going()
+        is_event = frees_room = False
         changed: dict[GroupKey, GroupView | None] = {}
         for key in dict.fromkeys((*self._turned, *going)):
             decision, group = self.decisions.groups.get(key), snapshot.groups.get(key)
@@ -85,18 +91,18 @@ class Future:
                 continue
             view = _remembering(group, decision, snapshot.now)
             if leaving := going.get(key):
-                view, is_event = _evicted(view, leaving, snapshot), True
+                view, is_event, frees_room = _evicted(view, leaving, snapshot), True, True
                 if not view.placed:
                     self.ends.pop(key, None)
             elif view.pinned or any(pod.uid in decision.plan for pod in view.waiting):
                 view, is_event = _started(view, decision, snapshot), True
-                self.starts.setdefault(key, snapshot.now)
                 if key not in self.ends:
                     self.ends[key] = self._end_of(view, snapshot.now, snapshot.now)
+            frees_room |= decision.reason is Reason.WINDOW_FULL and is_event
             if view is not group:
                 changed[key] = view
         gone = {uid for uid in going.get(OF_OTHERS, ()) if uid in snapshot.others}
-        return _Changes(changed, gone, is_event or bool(gone))
+        return _Changes(changed, gone, is_event or bool(gone), frees_room or bool(gone))
 
     def _going(self) -> Mapping[GroupKey, set[Uid]]:
         """By group the pods that are evicted, or of a start that is undone."""
@@ -137,7 +143,7 @@ class Future:
         for key in ended:
             del self.ends[key]
             changed[key] = None
-        return _Changes(changed, gone, bool(over or ended))
+        return _Changes(changed, gone, bool(over or ended), bool(over or ended))
 
     def _decide(self, now: float, changes: _Changes) -> None:
         before = self.snapshot
@@ -167,6 +173,12 @@ class Future:
             self.snapshot = replace(after, past=past)
         self.decisions = decide(self.snapshot, self.decisions)
         self._turned = self.decisions.turned
+        self._note_starts()
+
+    def _note_starts(self) -> None:
+        for key in self._turned:
+            if (made := self.decisions.groups.get(key)) is not None and made.plan:
+                self.starts.setdefault(key, self.snapshot.now)
 
 
 # ---- groups once a decision has been followed

@@ -91,6 +91,17 @@ class EventReason(StrEnum):
 
 
 LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+FOR_OTHERS = (
+    *LACKS_ROOM,
+    Reason.QUEUE_CEILING,
+    Reason.QUEUE_SHARE,
+    Reason.BEHIND_OTHERS,
+    Reason.RESERVED,
+    Reason.RECLAIMING,
+    Reason.WINDOW_FULL,
+    Reason.REFUSED_BY_SCHEDULER,
+    Reason.BACKING_OFF,
+)  # what may be over once others have ended, or started
 
 # What a PodGroup's condition gives as its reason while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))

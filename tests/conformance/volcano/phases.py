@@ -6,6 +6,7 @@ from typing import Any
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import PodGroup
 from extender.controllers.controller import ControllerContext
+from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
@@ -57,7 +58,8 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     api = _Phases(groups)
     context = ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
     copies: ObjectStore[GroupKey, PodGroup] = ObjectStore()
-    reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges())
+    estimates = Estimates(context.ledger, context.leads)
+    reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges(), estimates)
     for group in groups:
         copies.put(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"), group)
     reporter.look(world.decisions)

@@ -1,0 +1,164 @@
+"""Estimates of starts, for all groups that wait: worked out in slices by a thread of its own, for which a
+fiftieth of a core is enough, and compared with the starts that come.
+
+What is told of a group stays as it is until it would be told much otherwise: each change is a write."""
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from math import ceil, inf
+
+import msgspec
+
+from extender.api.objects.queues import Estimate
+from extender.api.units import timestamp_at
+from extender.controllers.cycle import ChangedGroups
+from extender.domain.explain.calibration import SHORTEST, Calibration, interval_of
+from extender.domain.explain.forecast import ExpectedStart, ExpectedStarts, forecasts
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.writers import Poller
+from extender.telemetry import metrics
+
+_SHARE = 0.02  # of a core, in the long run
+_SAVED = 2.0  # seconds of work that may be made at once after a long rest
+_AT_ONCE = 0.2  # of a core, meanwhile
+_SLICE = 0.005  # seconds of work at a time, or one round of decisions
+_IDLE = 1.0  # seconds between two looks while there is nothing to work out
+_EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
+_STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
+_STEP = 10.0  # seconds: moments are told in multiples
+_MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until then, and in seconds
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """Of one group. `first`: what its start is compared with."""
+
+    first: ExpectedStart
+    now: ExpectedStart
+    text: Estimate
+
+
+class Estimates(Poller):
+    """`cpu`: the seconds for which this thread has worked. Listeners get the key of each group of which
+    something else is told from now on."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        super().__init__("estimates", _IDLE, self.work)
+        self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
+        self._changed_groups = ChangedGroups()
+        self._listeners: list[Callable[[GroupKey], None]] = []
+        self._lock = threading.Lock()
+        self._told: dict[GroupKey, _Told] = {}
+        self._calibration = Calibration()
+        self._made: Decisions | None = None  # by which the last forecast was begun
+        self._begun = -inf
+        self._saved, self._rested = _SAVED, clock()
+        self._work: Generator[None, None, ExpectedStarts] | None = None
+
+    def listen(self, listener: Callable[[GroupKey], None]) -> None:
+        self._listeners.append(listener)
+
+    def of(self, key: GroupKey) -> Estimate | None:
+        """What is told of a group; None: it does not wait, or nothing is worked out yet."""
+        told = self._told.get(key)
+        return None if told is None else told.text
+
+    # ---- in the thread of decisions
+
+    def look(self, decisions: Decisions) -> None:
+        """Groups that wait no longer are forgotten, and those that start are compared with what was told."""
+        for key in self._changed_groups.of(decisions):
+            made = decisions.groups.get(key)
+            if made is not None and made.verdict is Verdict.WAITING:
+                continue
+            with self._lock:
+                told = self._told.pop(key, None)
+            if told is not None and made is not None and made.verdict is not Verdict.ENDED:
+                self._compare(told.first, self._clock())
+
+    def _compare(self, told: ExpectedStart, now: float) -> None:
+        """With a start that has come."""
+        if told.is_known:
+            expected, waited = (max(at - told.made_at, SHORTEST) for at in (told.p50, now))
+            metrics.estimate_error.labels(interval_of(told, now)).observe(waited / expected)
+            self._calibration = self._calibration.after(told, now)
+
+    # ---- in a thread of its own
+
+    def work(self) -> float:
+        """A slice; returns the seconds of rest after it."""
+        if not self._leads():
+            self._work = self._made = None
+            with self._lock:
+                self._told.clear()
+            return _IDLE
+        if self._work is None and not self._begin():
+            return _IDLE
+        started = self._cpu()
+        while self._work is not None and self._cpu() - started < _SLICE:
+            try:
+                next(self._work)
+            except StopIteration as end:
+                self._work = None
+                self._tell(end.value)
+        return self._rest_after(self._cpu() - started)
+
+    def _rest_after(self, worked: float) -> float:
+        now = self._clock()
+        self._saved = min(self._saved + (now - self._rested) * _SHARE, _SAVED) - worked
+        self._rested = now
+        return max(worked / _AT_ONCE, -self._saved / _SHARE)
+
+    def _begin(self) -> bool:
+        decisions, now = self._ledger.decisions, self._clock()
+        waits = _EVERY if decisions is not self._made else _STALE
+        if now < self._begun + waits or notes_of(decisions) is None:
+            return False
+        self._made, self._begun, self._work = decisions, now, forecasts(decisions)
+        return True
+
+    def _tell(self, found: ExpectedStarts) -> None:
+        notes = notes_of(self._made) if self._made is not None else None
+        if notes is None:
+            return
+        decided, changed = self._ledger.decisions.groups, []
+        for key, forecast in found.items():
+            with self._lock:  # so that nothing is told of a group which is forgotten meanwhile
+                before, made = self._told.get(key), decided.get(key)
+                if made is None or made.verdict is not Verdict.WAITING:
+                    continue
+                forecast = self._calibration.applied(forecast)
+                if before is None or is_news(before.now, forecast):
+                    text = estimate_of(forecast, notes.snapshot.epoch)
+                    first = forecast if before is None or not before.first.is_known else before.first
+                    self._told[key] = _Told(first, forecast, text)
+                    changed.append(key)
+        for key in changed:
+            for listener in self._listeners:
+                listener(key)
+
+
+def is_news(told: ExpectedStart, now: ExpectedStart) -> bool:
+    """Whether it differs by much."""
+    if not (told.is_known and now.is_known) or told.method is not now.method:
+        return (told.unknown, told.method) != (now.unknown, now.method)
+    moments = ((told.p50, now.p50), (told.p90, now.p90))
+    return any(abs(a - b) > max(_LEAST, _MUCH * (b - now.made_at)) for a, b in moments)
+
+
+def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
+    """`epoch`: when the ledger's clock was at 0."""
+    if not forecast.is_known:
+        return Estimate(unknown_because=forecast.unknown)
+    p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))
+    return Estimate(p50, p90, str(forecast.method))

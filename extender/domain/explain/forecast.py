@@ -1,0 +1,134 @@
+"""When each group that waits is expected to start: the same decisions in several futures, which differ in how
+long groups run, give an interval; or what it waits for has no known end, and is named.
+
+Worked out in slices, one round of decisions each, so that a caller can pace it."""
+
+from collections.abc import Collection, Generator, Mapping
+from enum import StrEnum
+from math import inf
+
+import msgspec
+
+from extender.api.keys import RUN_TIME
+from extender.api.texts import listed
+from extender.domain.explain.future import Future
+from extender.domain.explain.holders import WaitingCase
+from extender.domain.explain.run_laws import FUTURES, RunLaws
+from extender.domain.model.reasons import FOR_OTHERS, Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.wholeness import missing
+
+_MOST_ROUNDS = 1500  # of one future
+_PACE = 1.02  # ends that are so close together are taken as one
+_MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
+_MOST_NAMES = 3  # in one sentence
+_DEEPEST = 8  # groups behind one another, of which the first one's cause is meant
+
+
+class Method(StrEnum):
+    DECLARED = "Declared"  # all ends before it are declared, or limited by Kubernetes
+    LEARNT = "Learnt"  # some are by how long groups of their kind ran
+
+
+class ExpectedStart(msgspec.Struct, frozen=True):
+    """Of one group. Moments on the ledger's clock, in seconds; inf where they are unknown."""
+
+    made_at: float
+    p10: float = inf
+    p50: float = inf
+    p90: float = inf
+    method: Method = Method.DECLARED
+    unknown: str = ""  # a sentence: what has no known end; empty: the moments are known
+
+    @property
+    def is_known(self) -> bool:
+        return not self.unknown
+
+
+ExpectedStarts = Mapping[GroupKey, ExpectedStart]
+
+
+def forecasts(decisions: Decisions) -> Generator[None, None, ExpectedStarts]:
+    """Of all groups that wait by these decisions. It stops after each round, and returns them at last."""
+    memory = notes_of(decisions)
+    waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
+    if memory is None or not waiting:
+        return {}
+    laws = RunLaws(memory.snapshot)
+    starts: list[Mapping[GroupKey, float]] = []
+    unknown: dict[GroupKey, str] = {}
+    for number in range(FUTURES):
+        future = Future(memory.snapshot, decisions, laws.of_future(number), _PACE)
+        is_cut = yield from _played(future, waiting)
+        causes = _Causes(future, is_cut)
+        for key in waiting:
+            if key not in future.starts and key not in unknown:
+                unknown[key] = causes.of(key)
+                yield
+        starts.append(future.starts)
+    made_at = memory.snapshot.now
+    found: dict[GroupKey, ExpectedStart] = {}
+    for key in waiting:
+        if key in unknown:
+            found[key] = ExpectedStart(made_at, unknown=unknown[key])
+            continue
+        moments = [each[key] for each in starts]
+        is_learnt = any(at >= learnt for at, learnt in zip(moments, laws.learnt_from, strict=True))
+        first, *_, last = ordered = sorted(moments)
+        method = Method.LEARNT if is_learnt else Method.DECLARED
+        found[key] = ExpectedStart(made_at, first, ordered[FUTURES // 2], last, method)
+    return found
+
+
+def _played(future: Future, waiting: Collection[GroupKey]) -> Generator[None, None, bool]:
+    """Until all of them have started; whether more would happen than is looked at."""
+    left = set(waiting)
+    for _ in range(_MOST_ROUNDS):
+        if not left or not future.step():
+            return False
+        left -= future.starts.keys()
+        yield
+    return True
+
+
+class _Causes:
+    """Why groups have not started at the end of a future. Of those alike, one is looked at."""
+
+    def __init__(self, future: Future, is_cut: bool) -> None:
+        self._snapshot, self._decisions = future.snapshot, future.decisions
+        self._endless = future.endless
+        self._cut_at = self._snapshot.timestamp(self._snapshot.now) if is_cut else ""
+        self._known: dict[object, str] = {}
+
+    def of(self, key: GroupKey, depth: int = 0) -> str:
+        made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
+        if made is None or group is None or made.reason is None:
+            return "it is not known what becomes of it"
+        if made.reason not in FOR_OTHERS:
+            return f"nothing that is expected to happen starts it: {made.reason.meaning}"
+        if self._cut_at:
+            return f"so much happens before {self._cut_at} that the time after it was not worked out"
+        alike = (group.queue, made.reason, missing(group).signature)
+        if alike not in self._known:
+            if len(self._known) >= _MOST_CAUSES:
+                return "groups without a known end hold what it lacks"
+            self._known[alike] = self._looked_for(group, made.reason, depth)
+        return self._known[alike]
+
+    def _looked_for(self, group: GroupView, reason: Reason, depth: int) -> str:
+        case = WaitingCase(self._snapshot, self._decisions, group, rounds=0)
+        holders = case.holders(reason)
+        named = [f"{it.called} of queue {it.queue}" for it in holders if it.group in self._endless]
+        if named:
+            has = "has" if len(named) == 1 else "have"
+            return f"{listed(named, _MOST_NAMES)} {has} no known end (annotation {RUN_TIME})"
+        ahead = next((it.group for it in holders if it.group and it.group != group.key), None)
+        if ahead is not None and reason in _BEHIND and depth < _DEEPEST:
+            return self.of(ahead, depth + 1)
+        return f"nothing that is expected to happen starts it: {reason.meaning}"
+
+
+_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself

@@ -1,0 +1,156 @@
+"""What is told of when groups start: worked out in little time, written once, compared with what comes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from extender.controllers import estimates as module
+from extender.controllers.estimates import Estimates, is_news
+from extender.domain.explain.forecast import ExpectedStart, Method
+from extender.domain.snapshot.decisions import Decisions
+from tests.controllers.podgroup_desk import Desk
+from tests.domain.builders import node, preemption, queue
+from tests.domain.world import gang, key
+
+NEVER = preemption(within_queue="Never", unmanaged="Never")
+
+
+def line(**runs: Any) -> list[Any]:
+    """`next` waits for `runs`, which holds three cores of four."""
+    return [
+        node("n"),
+        queue("q", preemption=NEVER),
+        gang("runs", 1, queue="q", cpu="3", created="2026-01-01", **runs),
+        gang("next", 1, queue="q", cpu="2", created="2026-01-02"),
+    ]
+
+
+@pytest.fixture
+def bench() -> Iterator[Desk]:
+    made = Desk(*line(run_time="1h"))
+    with made.writing():
+        made.start("runs")
+        made.run("runs-0").settle()
+        yield made
+
+
+def told(bench: Desk) -> Any:
+    """Once the forecast is worked out."""
+    bench.advance(module._EVERY)
+    bench.estimates.look(bench.decisions)
+    bench.estimates.work()
+    return bench.estimates.of(key("next"))
+
+
+def counted(interval: str) -> float:
+    return REGISTRY.get_sample_value("muster_estimate_error_count", {"interval": interval}) or 0.0
+
+
+def test_it_is_written_into_the_status_once(bench: Desk) -> None:
+    estimate = told(bench)
+    assert (estimate.method, estimate.unknown_because) == ("Declared", "")
+    assert estimate.at_p50 < estimate.at_p90
+    bench.advance(60)
+    bench.look()
+    written = bench.copies["next"].status.waiting
+    assert written is not None
+    assert written.estimate == estimate
+    bench.advance(60)
+    assert told(bench) == estimate
+    assert bench.look() == []
+
+
+def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
+    told(bench)
+    bench.advance(60)
+    bench.look()
+    bench.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")[0])  # without its run time
+    bench.settle()
+    estimate = told(bench)
+    assert estimate.unknown_because.startswith("team/runs of queue q has no known end")
+    bench.advance(60)
+    bench.look()
+    written = bench.copies["next"].status.waiting
+    assert written is not None
+    assert written.estimate == estimate
+    assert estimate.at_p50 is None
+
+
+def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk) -> None:
+    estimate = told(bench)
+    bench.advance(60)
+    bench.look()
+    bench.estimates._told.clear()
+    bench.advance(60)
+    assert bench.look() == []
+    assert bench.copies["next"].status.waiting.estimate == estimate  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("after", "interval"), [(60, "before"), (3600, "inside"), (9000, "after")])
+def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float, interval: str) -> None:
+    told(bench)
+    before = counted(interval)
+    bench.advance(after)
+    bench.finish("runs-0").settle()
+    bench.estimates.look(bench.decisions)
+    assert counted(interval) == before + 1
+    assert bench.estimates.of(key("next")) is None
+
+
+def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -> None:
+    told(bench)
+    before = sum(map(counted, ("before", "inside", "after")))
+    bench.delete("next-0")
+    bench.ledger.intake.drop_group(key("next"))
+    bench.settle()
+    bench.estimates.look(bench.decisions)
+    assert bench.estimates._told == {}
+    assert sum(map(counted, ("before", "inside", "after"))) == before
+
+
+def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
+    told(bench)
+    bench.leading = False
+    bench.estimates.work()
+    assert bench.estimates.of(key("next")) is None
+    bench.estimates.work()
+    assert bench.estimates.of(key("next")) is None
+
+
+def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
+    bench: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of decisions takes 40 ms, and there is always another one."""
+    now, worked = 0.0, 0.0
+
+    def endless(decisions: Decisions) -> Iterator[None]:
+        nonlocal worked
+        while True:
+            worked += 0.04
+            yield
+
+    monkeypatch.setattr(module, "forecasts", endless)
+    estimates = Estimates(bench.ledger, lambda: True, lambda: now, lambda: worked)
+    while now < 3600:
+        before, rest = worked, estimates.work()
+        assert worked - before <= 0.2 * rest or worked == before
+        now += worked - before + rest
+    assert 0.015 * now < worked <= 0.02 * now + module._SAVED
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (ExpectedStart(0.0, 900, 1000, 1100), False),
+        (ExpectedStart(0.0, 900, 1150, 1250), False),
+        (ExpectedStart(0.0, 900, 1300, 1400), True),
+        (ExpectedStart(950.0, 960, 1050, 1150), False),  # 50 seconds are not much
+        (ExpectedStart(950.0, 960, 1100, 1200), True),
+        (ExpectedStart(0.0, 900, 1000, 1100, Method.LEARNT), True),
+        (ExpectedStart(0.0, unknown="team/x has no known end"), True),
+    ],
+)
+def test_what_is_news(now: ExpectedStart, expected: bool) -> None:
+    assert is_news(ExpectedStart(0.0, 900, 1000, 1100), now) is expected

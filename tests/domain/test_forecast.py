@@ -1,0 +1,131 @@
+"""When groups are expected to start, by what is known of how long others run, and what is named where nobody
+knows."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.domain.explain.calibration import Calibration, interval_of
+from extender.domain.explain.forecast import ExpectedStart, Method, forecasts
+from extender.domain.explain.run_laws import FUTURES, RunLaw
+from tests.domain.builders import node, preemption, queue
+from tests.domain.world import World, gang, key
+
+NEVER = preemption(within_queue="Never", unmanaged="Never")
+
+
+def foretold(world: World) -> Mapping[str, ExpectedStart]:
+    """By name."""
+    work = forecasts(world.decisions)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return {name.partition("/")[2]: it for name, it in end.value.items()}
+
+
+def one_node(strategy: str = "", **runs: Any) -> World:
+    """Four cores: `runs` has three of them."""
+    world = World(node("n"), queue("q", preemption=NEVER, strategy=strategy))
+    return world.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01", **runs)).start("runs")
+
+
+def waits(name: str = "waits", cpu: str = "2", day: int = 2, **more: Any) -> list[Any]:
+    return gang(name, 1, queue="q", cpu=cpu, created=f"2026-01-0{day}", **more)
+
+
+def test_a_declared_end_gives_an_interval_about_it() -> None:
+    world = one_node(run_time="1h").add(waits()).settle()
+    found = foretold(world)["waits"]
+    assert found.method is Method.DECLARED
+    assert found.p50 - world.now == pytest.approx(3600, rel=0.02)
+    assert 2900 < found.p10 - world.now < 3500
+    assert 3700 < found.p90 - world.now < 4300
+
+
+def test_the_same_is_foretold_each_time() -> None:
+    world = one_node(run_time="1h").add(waits()).settle()
+    assert foretold(world) == foretold(world)
+
+
+def test_a_learnt_end_gives_a_wider_one() -> None:
+    world = World(node("n"), queue("q", preemption=NEVER))
+    for number, seconds in enumerate((1000, 1500, 800, 1200)):
+        name = f"train-{number}"
+        world.add(gang(name, 1, queue="q", cpu="3")).start(name).settle()
+        world.pass_time(seconds)
+        world.finish(f"{name}-0").settle()
+        world.delete(f"{name}-0")
+        world.ledger.intake.drop_group(key(name))
+        world.settle()
+    world.add(gang("train-9", 1, queue="q", cpu="3")).start("train-9").add(waits()).settle()
+    found = foretold(world)["waits"]
+    assert found.method is Method.LEARNT
+    assert 900 < found.p50 - world.now < 1400
+    assert found.p10 < found.p50 - 200
+    assert found.p90 > found.p50 + 200
+
+
+def test_a_limit_of_kubernetes_is_an_end_that_nobody_outruns() -> None:
+    found = foretold(world := one_node(run_limit=600).add(waits()).settle())["waits"]
+    assert (found.method, found.is_known) == (Method.DECLARED, True)
+    assert found.p50 <= found.p90 <= world.now + 601
+
+
+def test_what_has_no_known_end_is_named_and_what_to_declare() -> None:
+    world = one_node().add(waits(), waits("next", day=3)).settle()
+    says = "team/runs of queue q has no known end (annotation kube-muster.io/run-time)"
+    assert {name: it.unknown for name, it in foretold(world).items()} == {"waits": says, "next": says}
+    assert foretold(world)["waits"].p90 == inf
+
+
+def test_who_waits_behind_others_waits_for_what_they_wait_for() -> None:
+    """In a strict queue the small one would fit now."""
+    world = one_node("fifo").add(waits(), waits("small", cpu="1", day=3)).settle()
+    assert foretold(world)["small"].unknown.startswith("team/runs of queue q has no known end")
+
+
+def test_who_starts_before_and_says_nothing_is_named_as_well() -> None:
+    world = one_node(run_time="1h").add(waits(cpu="4"), waits("next", cpu="4", day=3)).settle()
+    found = foretold(world)
+    assert found["waits"].is_known
+    assert found["next"].unknown.startswith("team/waits of queue q has no known end")
+
+
+def test_what_no_end_of_others_would_start() -> None:
+    world = one_node(run_time="1h").add(waits(cpu="5")).settle()
+    says = (
+        "nothing that is expected to happen starts it: the group is too large for this cluster or its queue"
+    )
+    assert foretold(world)["waits"].unknown == says
+
+
+@given(st.floats(1, 1e7), st.floats(0.01, 3), st.floats(1, 1e7) | st.just(inf), st.floats(0, 1e8), st.data())
+def test_a_law_gives_later_ends_for_later_parts_and_none_in_the_past(
+    usual: float, varies: float, limit: float, ran: float, data: st.DataObject
+) -> None:
+    law = RunLaw(usual, varies, limit, is_learnt=True)
+    ends = [law.end((number + 0.5) / FUTURES, 0.0, ran).at for number in range(FUTURES)]
+    assert ends == sorted(ends)
+    assert all(ran <= at < inf for at in ends)
+    if ran < limit < inf:
+        assert max(ends) <= max(limit, 1.0) * 1.000001
+
+
+def test_estimates_that_miss_are_corrected_until_four_of_five_are_right() -> None:
+    """Starts that come twice as late as the interval says, and vary more."""
+    calibration, inside, factors = Calibration(), 0, [1.2, 1.6, 1.9, 2.0, 2.1, 2.4, 2.9, 1.4, 2.2, 1.8]
+    told = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT)
+    for number in range(400):
+        now = calibration.applied(told)
+        start = 100.0 * factors[number * 7 % len(factors)]
+        inside += number >= 200 and interval_of(now, start) == "inside"
+        calibration = calibration.after(now, start)
+    assert inside >= 160
+    assert calibration.applied(told).p50 == pytest.approx(195, rel=0.1)
+    assert calibration.applied(replace(told, method=Method.DECLARED)).p50 == 100.0
