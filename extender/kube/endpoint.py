@@ -8,6 +8,7 @@ the token that they have.
 
 import base64
 import http.client
+import logging
 import os
 import socket
 import ssl
@@ -18,11 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import structlog
-
 from extender.kube.errors import NoConfiguration
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
 _REFRESH = 1.0  # seconds between two looks at the files, and between two loads after refusals
@@ -196,7 +195,7 @@ class ApiEndpoint:
             self._read_token()
         except Exception as fault:
             self._due += _AFTER_FAULT
-            log.warning("credentials could not be reloaded", error=str(fault))
+            log.warning("credentials could not be reloaded: %s", fault)
 
     def _read_token(self) -> None:
         found = self._configuration.get_api_key_with_prefix("BearerToken") or ""

@@ -259,9 +259,19 @@ def test_version() -> None:
     assert CliRunner().invoke(main, ["version"]).stdout == f"muster {__version__}\n"
 
 
-def test_help_imports_nothing_heavy() -> None:
-    heavy = "{'flask', 'gunicorn', 'kubernetes', 'numpy', 'prometheus_client', 'structlog', 'yaml'}"
-    program = f"import sys, extender.cli; print(sorted({heavy} & sys.modules.keys()))"
+@pytest.mark.parametrize(
+    ("loaded", "without"),
+    [
+        ("extender.cli", "flask gunicorn kubernetes numpy prometheus_client structlog yaml extender.kube"),
+        (
+            "extender.cli.why.subjects, extender.cli.describe, extender.kube.connection",
+            "aiohttp flask gunicorn numpy prometheus_client structlog",
+        ),
+    ],
+    ids=["the help", "a command on a cluster"],
+)
+def test_nothing_heavy_is_loaded_for(loaded: str, without: str) -> None:
+    program = f"import sys, {loaded}; print(sorted(set({without.split()}) & sys.modules.keys()))"
     shown = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
     )

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -352,13 +350,6 @@ def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
 def test_an_unknown_age() -> None:
     assert (age(None), age(""), age("yesterday")) == ("-", "-", "-")
     assert age(ago(days=-1)) == "0s"  # a clock that is ahead of ours
-
-
-def test_help_does_not_wait_for_what_only_commands_need() -> None:
-    heavy = "{'kubernetes', 'numpy', 'yaml', 'structlog', 'extender.kube'}"
-    program = f"import sys, extender.cli; print(sorted({heavy} & sys.modules.keys()))"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert shown.stdout == "[]\n"
 
 
 # ---- namespaces

@@ -7,10 +7,9 @@ named of it anywhere in the tree is divided through the tree as a resource of it
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from extender.api.objects.base import Quantities
@@ -21,10 +20,15 @@ from extender.domain.model.resources import Resources, add, in_flavor, offered
 from extender.domain.model.selectors import NOWHERE, Labels, NodePart, parts_of, taint_text, tolerated
 from extender.domain.model.shapes import Shape, requests_of
 
+if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without numpy
+    import numpy as np
+    import numpy.typing as npt
+
+    Mask = npt.NDArray[np.bool_]  # by row of a node
+
 MOST_FLAVORS = 16  # of a queue
 MOST_POOLS = 64  # in all queues together
 _MOST_KNOWN = 4096  # values of their labels of which it is remembered which flavors have them
-Mask = npt.NDArray[np.bool_]  # by row of a node
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -184,13 +188,13 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 class PoolRows:
     """Which nodes each pool has, in one table of nodes."""
 
-    def __init__(self, pools: Pools, rows_of: Callable[[NodePart], Mask]) -> None:
+    def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
         self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all}
         self._around: dict[NodePart, tuple[Pool, ...]] = {}
         self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
-    def totals(self, dimensions: Sequence[str], offers: npt.NDArray[np.int64]) -> dict[str, int]:
+    def totals(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
         """What the nodes of each offer. `offers`: a row for each node, a column for each dimension."""
         totals: dict[str, int] = {}
         for pool in self.pools.all if len(offers) else ():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from math import inf
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,9 @@ from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.snapshot.group_view import GroupView, once
-from extender.domain.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
+    from extender.domain.snapshot.snapshot import Snapshot
 
 # ---- A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
 # than minMember, they do not bind, as in Volcano.
@@ -141,7 +144,7 @@ def _whole_since(group: GroupView) -> float | None:
 # asks. Gates that are not open yet, and time without either, do not count against the group.
 
 
-def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
+def start_begun(group: GroupView, snapshot: "Snapshot") -> float | None:
     """The moment from which a start's deadline counts; None: its clock does not run. For one admitted before
     a crash, whose admission is not remembered, that is now.
     """
@@ -155,7 +158,7 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
     return attention.since(begun) if _depends_on_the_scheduler(group) else begun
 
 
-def partly_placed_since(group: GroupView, snapshot: Snapshot) -> float | None:
+def partly_placed_since(group: GroupView, snapshot: "Snapshot") -> float | None:
     """Since when a group that was not admitted has members on nodes; None: none, or no leader."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
