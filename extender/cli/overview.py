@@ -11,7 +11,7 @@ from threading import Lock, Thread
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import ENDED_PHASES, HOLD, SUBMITTER
+from extender.api.keys import ENDED_PHASES, HOLD, ROOT_QUEUE, SUBMITTER
 from extender.api.objects.base import Quantities
 from extender.api.objects.cluster import Event, Lease, Node, lively
 from extender.api.objects.pods import Pod, PodSpec
@@ -204,7 +204,7 @@ def _as_tree(queues: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
     by_name = {queue.name: queue for queue in queues}
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name, queue in sorted(by_name.items()):
-        parent = queue.spec.parent
+        parent = queue.spec.parent or (ROOT_QUEUE if name != ROOT_QUEUE else "")
         below[parent if parent in by_name else ""].append(name)
     left, seen = [(name, 0) for name in reversed(below[""])], set[str]()
     while left:
@@ -224,8 +224,9 @@ def _queue_summary(queue: ObservedQueue, depth: int) -> QueueSummary:
     stop = "" if spec.stop_policy == "None" else spec.stop_policy
     numbers = counts["pending"], counts["inqueue"], counts["running"]
     fault = "its specification is invalid" if queue.has_fault else ""
+    parent = spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
     return QueueSummary(
-        queue.name, spec.parent, depth, queue.state, stop, spec.weight, status.share, shares, *numbers, fault
+        queue.name, parent, depth, queue.state, stop, spec.weight, status.share, shares, *numbers, fault
     )
 
 

@@ -1,0 +1,83 @@
+"""The read model on a real control plane: a running Muster and the objects of the API say the same, and a
+submitter is shown what they may read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from extender.api.summaries import GroupSummary, NodeSummary, Overview, QueueSummary
+from extender.cli.access import Flags, opened
+from extender.cli.overview import ObservedSource
+from tests.e2e.harness.access import ADMIN, SUBMITTER, User
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+MILD = {"withinQueue": "Never", "unmanaged": "Never"}
+
+
+@contextmanager
+def seen_by(user: User, stage: Stage) -> Iterator[ObservedSource]:
+    kubeconfig = str(stage.cluster.kubeconfig(user))
+    with opened(Flags(kubeconfig, None, stage.namespace)) as place:
+        source = ObservedSource(place)
+        try:
+            yield source
+        finally:
+            source.stop()
+
+
+def of_group(it: GroupSummary) -> object:
+    wait = it.wait and (it.wait.reason, it.wait.sentence, it.wait.position, it.wait.line)
+    return it.key, it.called, it.queue, it.verdict, it.needed, it.members, it.placed, it.asks, it.holds, wait
+
+
+def of_queue(it: QueueSummary) -> object:
+    shares = [
+        (s.resource, s.allocated, s.deserved, s.guarantee, s.borrowed) for s in it.shares if s.allocated
+    ]
+    return it.name, it.depth, it.state, it.weight, it.share, it.waiting, it.starting, it.running, shares
+
+
+def of_node(it: NodeSummary) -> object:
+    return it.name, it.allocatable, it.used, it.claimed, it.groups, it.taken
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_running_muster_and_the_objects_say_the_same(stage: Stage, muster: Muster) -> None:
+    stage.nodes(2, cpu="4")
+    stage.queue("q", preemption=MILD)
+    stage.queue("below", parent="q", preemption=MILD)
+    stage.wait_phase(stage.gang("runs", 2, cpu="3", queue="q", gated=True))
+    stage.gang("waits", 2, cpu="2", queue="q", gated=True)
+    stage.gang("behind", 2, cpu="2", queue="q", gated=True)
+    stage.wait_reason("waits", "NoRoom")
+
+    def of(overview: Overview) -> object:
+        groups = [of_group(it) for it in overview.groups if it.namespace == stage.namespace]
+        queues = [of_queue(it) for it in overview.queues if it.name in ("q", "below")]
+        return groups, queues, [of_node(it) for it in overview.nodes]
+
+    with seen_by(ADMIN, stage) as source:
+
+        def agree() -> bool:
+            decided = msgspec.convert(muster.debug("/debug/overview"), Overview)
+            return of(decided) == of(source.overview())
+
+        wait_for(agree)
+        assert len(source.overview().groups) >= 3
+
+
+@pytest.mark.usefixtures("scheduler", "muster")
+def test_a_submitter_is_shown_their_namespace(stage: Stage) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("q", preemption=MILD)
+    stage.wait_phase(stage.gang("runs", 1, cpu="3", queue="q", gated=True))
+    stage.give_edit(SUBMITTER.name)
+    with seen_by(SUBMITTER, stage) as source:
+        found = source.overview()
+        assert [it.key for it in found.groups] == [f"{stage.namespace}/runs"]
+        assert found.nodes == []
+        assert f"Only namespace {stage.namespace} is shown: you may list no others." in found.notes
