@@ -54,13 +54,12 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     def say(url: str) -> None:
         click.echo(f"Open {url}")
 
-    with opened(Flags(**flags)) as place, served(place, listener, say) as url:
+    with suppress(KeyboardInterrupt), opened(Flags(**flags)) as place, served(place, listener, say) as url:
+        click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)
         if opens:
             click.launch(url)
-        click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
-        with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        threading.Event().wait()
 
 
 @contextmanager
@@ -75,7 +74,7 @@ def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], No
     source = ObservedSource(place)
     door = LocalDoor(place.connection, lambda path: renewed(f"{base}{path}"))
     app = create_dashboard_app(source, door.identify, door.login)
-    server = SideServer("dashboard", listener, pages(app), threads=_THREADS)
+    server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:
         yield f"{base}{door.path}"
     finally:

@@ -4,7 +4,7 @@ held, resumed and given a priority, queues opened, closed, held and resumed."""
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flask import Blueprint, g, redirect, render_template, request
+from flask import Blueprint, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
@@ -42,7 +42,7 @@ def actions(source: Source) -> Blueprint:
 
     @made.post("/groups/<namespace>/<name>/<any(hold, resume, priority):action>")
     def change_group(namespace: str, name: str, action: str) -> Response | str:
-        chosen = Chosen(POD_GROUPS, namespace, name, f"/groups/{namespace}/{name}")
+        chosen = Chosen(POD_GROUPS, namespace, name, url_for("pages.group", namespace=namespace, name=name))
         _check_right(chosen, g.viewer)
         fields: dict[str, str] = {}
         patch = OF_GROUP.get(action)
@@ -53,7 +53,7 @@ def actions(source: Source) -> Blueprint:
 
     @made.post("/queues/<name>/<any(open, close, hold, resume):action>")
     def change_queue(name: str, action: str) -> Response | str:
-        chosen = Chosen(QUEUES, "", name, f"/queues/{name}")
+        chosen = Chosen(QUEUES, "", name, url_for("pages.queue", name=name))
         _check_right(chosen, g.viewer)
         return _asked_twice(chosen, action, _QUEUE_ACTIONS[action], OF_QUEUE[action], {})
 
@@ -96,6 +96,7 @@ def _asked_twice(
     if "priority_class" in fields:
         title = f"Set the priority class of {chosen.spoken_name} to {fields['priority_class'] or 'none'}?"
     asked = {**fields, "confirmed": "yes"}
+    here = f"{request.script_root}{request.path}"
     return render_template(
-        "confirm.html", title=title, sentence=sentence, action=request.path, fields=asked, back=chosen.page
+        "confirm.html", title=title, sentence=sentence, action=here, fields=asked, back=chosen.page
     )

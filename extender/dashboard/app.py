@@ -113,8 +113,6 @@ def _told(fault: HTTPException) -> Response:
             answer.headers[name] = value
     if isinstance(fault, Unauthorized):
         answer.headers["WWW-Authenticate"] = "Bearer"
-        if "HX-Request" in request.headers:  # a part of a page: the whole of it is to be loaded again
-            answer.headers["HX-Refresh"] = "true"
     return answer
 
 

@@ -4,7 +4,7 @@ that asks whether it is meant."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flask import current_app
+from flask import current_app, url_for
 
 from extender.api.summaries import GroupSummary, QueueSummary
 from extender.dashboard.seen import PODGROUPS, QUEUES
@@ -22,19 +22,24 @@ class Button(NamedTuple):
 def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
     if group.verdict == "Ended" or not _may_patch(viewer, PODGROUPS, group.namespace, group.name):
         return ()
-    path = f"/groups/{group.namespace}/{group.name}"
-    held = Button("Resume", f"{path}/resume") if group.held else Button("Hold", f"{path}/hold")
-    return (held, Button("Change priority", f"{path}/priority", "priority_class"))
+
+    def leads_to(action: str) -> str:
+        return url_for("actions.change_group", namespace=group.namespace, name=group.name, action=action)
+
+    held = Button("Resume", leads_to("resume")) if group.held else Button("Hold", leads_to("hold"))
+    return (held, Button("Change priority", leads_to("priority"), "priority_class"))
 
 
 def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
     if not _may_patch(viewer, QUEUES, "", queue.name):
         return ()
-    path = f"/queues/{queue.name}"
-    stopped = Button("Resume", f"{path}/resume") if queue.stop_policy else Button("Hold", f"{path}/hold")
-    closed = (
-        Button("Open", f"{path}/open") if queue.state.startswith("Clos") else Button("Close", f"{path}/close")
-    )
+
+    def leads_to(action: str) -> str:
+        return url_for("actions.change_queue", name=queue.name, action=action)
+
+    stopped = Button("Resume", leads_to("resume")) if queue.stop_policy else Button("Hold", leads_to("hold"))
+    is_closed = queue.state.startswith("Clos")
+    closed = Button("Open", leads_to("open")) if is_closed else Button("Close", leads_to("close"))
     return (stopped, closed)
 
 

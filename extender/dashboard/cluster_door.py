@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Protocol
 
 from cachetools import TTLCache
-from flask import Blueprint, Request, redirect, render_template, request
+from flask import Blueprint, Request, redirect, render_template, request, url_for
 from werkzeug.exceptions import TooManyRequests, Unauthorized
 from werkzeug.wrappers import Response
 
@@ -179,7 +179,7 @@ class ClusterDoor:
         @made.post("/logout")
         def leave() -> Response:
             self._sessions.close(request.cookies.get(COOKIE, ""))
-            answer = redirect("/login", 303)
+            answer = redirect(url_for("login.ask"), 303)
             answer.delete_cookie(COOKIE, secure=True, httponly=True, samesite="Strict")
             return answer
 

@@ -1,17 +1,22 @@
 """The door of a dashboard on one's own machine, where every right is that of a kubeconfig: whoever has the
 address that was printed comes in, once. Then a cookie stands for it, and another address is made. Other users
 of the machine and pages of other sites have neither.
+
+All pages are below a path that nobody can guess. A browser sends the cookies of a host to all its ports, so
+also to what another user of the machine serves there, but only below the path that the cookie names.
 """
 
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from flask import Blueprint, Request, redirect, request
-from werkzeug.exceptions import Unauthorized
+from flask import Blueprint, Flask, Request, redirect, request, url_for
+from flask.sansio.app import App
+from werkzeug.exceptions import NotFound, Unauthorized
 from werkzeug.wrappers import Response
 
 from extender.dashboard.source import Viewer
@@ -19,8 +24,11 @@ from extender.dashboard.viewers import Grants, JudgedViewer
 from extender.domain.admission.access import Subject
 from extender.kube.access import AccessApi, Right
 from extender.kube.connection import Connection
-from extender.kube.errors import ApiError, NotFound
+from extender.kube.errors import ApiError
+from extender.kube.errors import NotFound as NotServed
 from extender.ports.connection import refuse_pages
+
+_COOKIE = "muster"
 
 
 class LocalDoor:
@@ -37,6 +45,7 @@ class LocalDoor:
         self._renewed = renewed
         self._grants = Grants(self._judge, clock)
         self._secret, self._token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._below = f"/{secrets.token_urlsafe(16)}"
         self._lock = Lock()
         self._who: Subject | None = None
         self.login = self._pages()
@@ -44,7 +53,7 @@ class LocalDoor:
     @property
     def path(self) -> str:
         """What lets a browser in: once."""
-        return f"/login?token={self._token}"
+        return f"{self._below}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
         if not self._is_known(request):
@@ -60,7 +69,7 @@ class LocalDoor:
     def _judge(self, who: Subject, right: Right) -> bool:
         try:
             return self._api.grants_me(right)
-        except NotFound:  # a cluster that cannot be asked forbids nothing
+        except NotServed:  # a cluster that cannot be asked forbids nothing
             return True
 
     @contextmanager
@@ -68,11 +77,12 @@ class LocalDoor:
         yield self._connection
 
     def _is_known(self, request: Request) -> bool:
-        given = request.cookies.get(_cookie(request), "")
+        given = request.cookies.get(_COOKIE, "")
         return hmac.compare_digest(given.encode(), self._secret.encode())
 
     def _pages(self) -> Blueprint:
         made = Blueprint("login", __name__)
+        made.record(lambda state: _move(state.app, self._below))
 
         @made.before_app_request
         def refuse_other_names() -> None:
@@ -88,15 +98,24 @@ class LocalDoor:
                     self._token = secrets.token_urlsafe(32)
             if not fits and not self._is_known(request):
                 raise Unauthorized("This address was used before, or is not the one that was printed last")
-            answer = redirect("/", 303)
+            answer = redirect(url_for("pages.jobs"), 303)
             if fits:
-                answer.set_cookie(_cookie(request), self._secret, httponly=True, samesite="Strict")
+                answer.set_cookie(_COOKIE, self._secret, path=self._below, httponly=True, samesite="Strict")
                 self._renewed(self.path)
             return answer
 
         return made
 
 
-def _cookie(request: Request) -> str:
-    """Browsers send cookies of a host to all its ports."""
-    return f"muster-{request.environ['SERVER_PORT']}"
+def _move(app: App, below: str) -> None:
+    """All paths of the application begin with `below` from now on; there is nothing elsewhere."""
+    assert isinstance(app, Flask)
+    inner: WSGIApplication = app.wsgi_app
+
+    def moved(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        first, _, rest = environ["PATH_INFO"].removeprefix("/").partition("/")
+        if not hmac.compare_digest(f"/{first}".encode(), below.encode()):
+            return NotFound("Open the address that was printed")(environ, start_response)
+        return inner({**environ, "SCRIPT_NAME": below, "PATH_INFO": f"/{rest}"}, start_response)
+
+    app.wsgi_app = moved  # type: ignore[method-assign]

@@ -113,12 +113,13 @@ class Pages:
 
     def _see(self) -> Sight:
         sight = self._eyes.see(g.viewer)
-        self._hour.note(sight.overview, self._clock())
+        if sight.rights.queues:
+            self._hour.note(sight.overview, self._clock())
         return sight
 
     def _show(self, sight: Sight, screen: Screen) -> Answer:
         key = (screen.state, sight.state, int(self._clock() // _TICK), request.full_path)
-        seen_by = (g.viewer.name, screen.actions, screen.badge)
+        seen_by = (g.viewer.name, g.viewer.secret, screen.actions, screen.badge)  # its forms are made of it
         answer = self._unchanged((key, seen_by))
         if answer is None:
             body = self._body(key, screen)

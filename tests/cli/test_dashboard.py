@@ -39,7 +39,7 @@ def browser() -> urllib.request.OpenerDirector:
 def address(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     said = process.stdout.readline()
-    found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+)(/login\?token=\S+)\n", said)
+    found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/[\w-]+)(/login\?token=\S+)\n", said)
     assert found, said
     return found[1] + found[2]
 

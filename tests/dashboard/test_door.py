@@ -33,10 +33,6 @@ def test_every_answer_says_what_a_browser_may_do_with_it(viewer: Viewer | None, 
     assert {"Cookie", "Authorization"} <= set(headers["Vary"].split(", "))
 
 
-def test_a_part_of_a_page_tells_the_page_to_load_itself_again() -> None:
-    assert client(None).get("/", headers={"HX-Request": "true"}).headers["HX-Refresh"] == "true"
-
-
 def test_what_nobody_knows_now_is_said_and_lets_nobody_in() -> None:
     def identify(request: Request) -> Viewer | None:
         raise Unsure("the API server does not answer")

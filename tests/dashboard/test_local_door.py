@@ -23,6 +23,10 @@ class Machine:
         self.app = create_dashboard_app(SomeSource(), self.door.identify, self.door.login)
         self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
 
+    @property
+    def below(self) -> str:
+        return self.door.path.partition("/login")[0]
+
     def browser(self) -> Client:
         return Client(self.app)
 
@@ -39,23 +43,33 @@ def enter(machine: Machine, browser: Client, path: str = "", here: str = HERE) -
 def test_the_printed_address_lets_one_browser_in(machine: Machine, server: Server) -> None:
     first, browser, late = machine.door.path, machine.browser(), machine.browser()
     answer = browser.get(first, base_url=HERE)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
-    cookie = answer.headers["Set-Cookie"]
-    assert cookie.startswith("muster-8286=")
-    assert set(cookie.split("; ")[1:]) == {"HttpOnly", "Path=/", "SameSite=Strict"}
+    assert answer.status_code == 303
+    below = first.partition("/login")[0]
+    assert answer.headers["Location"] == f"{below}/"
+    _, *flags = answer.headers["Set-Cookie"].split("; ")
+    assert set(flags) == {"HttpOnly", f"Path={below}", "SameSite=Strict"}
     assert machine.printed == [machine.door.path]
     assert machine.door.path != first
     assert enter(machine, late, first) == 401
     assert enter(machine, browser, first) == 303  # a browser that is in may load it again
     server.script.append(Reply(body=msgspec.json.encode({"status": {"userInfo": {"username": "me"}}})))
-    assert browser.get("/name", base_url=HERE).text == "me"
-    assert late.get("/name", base_url=HERE).status_code == 401
+    assert browser.get(f"{below}/name", base_url=HERE).text == "me"
+    assert late.get(f"{below}/name", base_url=HERE).status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/login", "/login?token=", "/login?token=x", "/login?token=%C3%A4"])
-def test_without_it_nobody_comes_in(machine: Machine, path: str) -> None:
-    assert enter(machine, machine.browser(), path) == 401
+@pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%A4"])
+def test_without_it_nobody_comes_in(machine: Machine, token: str) -> None:
+    assert enter(machine, machine.browser(), f"{machine.below}/login{token}") == 401
     assert not machine.printed
+
+
+def test_what_another_user_serves_on_another_port_gets_no_cookie_and_finds_no_page(machine: Machine) -> None:
+    """Browsers do not keep the cookies of ports apart, but of paths."""
+    browser = machine.browser()
+    enter(machine, browser)
+    for path in ("/", "/login", "/static/muster.css", f"{machine.below}x/", machine.below.upper(), "//"):
+        sent = browser.get(path, base_url="http://127.0.0.1:9999")
+        assert (sent.status_code, sent.request.headers.get("Cookie")) == (404, None)
 
 
 def test_to_look_at_the_address_does_not_use_it_up(machine: Machine) -> None:
@@ -70,7 +84,7 @@ def test_to_look_at_the_address_does_not_use_it_up(machine: Machine) -> None:
 def test_a_name_that_was_given_our_address_gets_nothing(machine: Machine, name: str) -> None:
     browser = machine.browser()
     enter(machine, browser)
-    for path in (machine.door.path, "/", "/static/none"):
+    for path in (machine.door.path, f"{machine.below}/", f"{machine.below}/static/none"):
         assert browser.get(path, base_url=f"http://{name}:8286").status_code == 403
 
 
@@ -90,7 +104,8 @@ def test_rights_and_changes_are_those_of_the_kubeconfig(machine: Machine, server
     allowed = msgspec.json.encode({"status": {"allowed": True}})
     server.script.extend([status(404), Reply(body=allowed), Reply()])
     form = {"csrf": csrf_token(SomeViewer(secret=secret)), "confirmed": "yes"}
-    assert browser.post("/groups/team/train/hold", data=form, base_url=HERE).status_code == 303
+    held = browser.post(f"{machine.below}/groups/team/train/hold", data=form, base_url=HERE)
+    assert held.headers["Location"] == f"{machine.below}/groups/team/train"
     name, right, patch = server.requests
     assert name.path == "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     assert right.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
