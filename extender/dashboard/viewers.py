@@ -7,18 +7,25 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from extender.dashboard.remembered import Remembered
+from extender.dashboard.source import Unsure
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
 from extender.kube.requests import Editor
 from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.kube.writers import TokenBucket
 
-_GRANTED, _REFUSED = 4.0, 30.0  # seconds
-_MOST = 65_536  # answers that are kept
+_GRANTED, _REFUSED = 4.0, 60.0  # seconds
+_MOST = 32_768  # answers that are kept
 _AT_ONCE = 4  # questions on their way
+_PACE, _BURST = (
+    200.0,
+    3000.0,
+)  # of them, a second and at once: they are asked with the account that binds pods
 _MOST_NAMESPACES = 1000  # in which a right is asked for at a time
 
 
@@ -29,6 +36,9 @@ class Grants:
         self, judge: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._judge = judge
+        self._clock = clock
+        self._turns = TokenBucket(_PACE, _BURST, clock())
+        self._lock = Lock()
         self._answers: Remembered[tuple[Subject, Right], bool] = Remembered(
             _MOST, lambda granted: _GRANTED if granted else _REFUSED, clock
         )
@@ -36,7 +46,13 @@ class Grants:
 
     def granted(self, who: Subject, right: Right) -> bool:
         """Raises Unsure."""
-        return self._answers.get((who, right), lambda: self._judge(who, right))
+        return self._answers.get((who, right), lambda: self._ask(who, right))
+
+    def _ask(self, who: Subject, right: Right) -> bool:
+        with self._lock:
+            if not self._turns.take(self._clock()):
+                raise Unsure("too many rights are asked for at once: wait a moment")
+        return self._judge(who, right)
 
     def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
         """Those of the namespaces in which it is granted, of the first thousand by name. Raises Unsure."""

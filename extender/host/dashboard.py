@@ -13,6 +13,7 @@ from extender.api.summaries import DecisionSummary
 from extender.controllers.cycle import LoggedDecision
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.cluster_door import ClusterDoor
+from extender.dashboard.costs import limit_costs
 from extender.dashboard.decided import DecidedSource
 from extender.domain.ledger.ledger import Ledger
 from extender.host.ports import CertificateFiles
@@ -49,6 +50,7 @@ class Dashboard:
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
         self._app = create_dashboard_app(source, door.identify, door.login)
+        limit_costs(self._app)
         self._server: SideServer | None = None
 
     def start(self) -> None:

@@ -1,0 +1,52 @@
+"""A viewer who asks without end is told to wait, and nobody else is."""
+
+from itertools import count
+
+from flask import Flask, Request
+from werkzeug.test import Client
+
+from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.costs import limit_costs
+from tests.dashboard.authority import Clock
+from tests.dashboard.standins import SomeSource, SomeViewer
+
+
+def app(clock: Clock, cost: float) -> Flask:
+    """Whose pages cost `cost` seconds of a processor each."""
+
+    def identify(request: Request) -> SomeViewer:
+        return SomeViewer(name=request.headers["Who"])
+
+    made = create_dashboard_app(SomeSource(), identify)
+    ticks = count()
+    limit_costs(made, lambda: next(ticks) * cost, clock)
+    return made
+
+
+def asks(client: Client, who: str, times: int) -> int:
+    """How many are answered."""
+    return sum(client.get("/queues", headers={"Who": who}).status_code == 200 for _ in range(times))
+
+
+def test_a_viewer_has_a_quarter_of_a_core_and_others_have_theirs() -> None:
+    clock = Clock()
+    client = Client(app(clock, cost=0.1))
+    assert asks(client, "ann", 300) < 110
+    assert asks(client, "bob", 10) == 10
+    clock.now += 40
+    assert 90 < asks(client, "ann", 300) < 110
+    answer = client.get("/queues", headers={"Who": "ann"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
+
+
+def test_who_is_refused_at_the_door_is_told_so() -> None:
+    client = Client(app(Clock(), cost=0.1))
+    assert client.post("/queues/q/close", headers={"Who": "ann"}).status_code == 403
+
+
+def test_pages_that_are_left_open_are_always_answered() -> None:
+    clock = Clock()
+    client = Client(app(clock, cost=0.002))
+    for _ in range(60):
+        clock.now += 1.5
+        assert asks(client, "ann", 100) == 100

@@ -1,0 +1,61 @@
+"""The dashboard behind a real port: forms come with an Origin, and what is too large is refused."""
+
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from urllib.parse import urlencode
+
+import pytest
+
+from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.web.side import SideServer, pages
+from tests.dashboard.standins import SomeSource, SomeViewer
+
+
+@pytest.fixture
+def viewer() -> SomeViewer:
+    return SomeViewer()
+
+
+@pytest.fixture
+def port(viewer: SomeViewer) -> Iterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = create_dashboard_app(SomeSource(), lambda request: viewer)
+    server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
+    yield server.address.port
+    server.stop()
+
+
+def send(port: int, path: str, body: str = "", **headers: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST" if body else "GET", path, body, {**form, **headers})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_a_form_comes_from_our_own_pages_only(port: int, viewer: SomeViewer) -> None:
+    form = urlencode({"csrf": csrf_token(viewer), "confirmed": "yes"})
+    for origin, status in (
+        (f"http://127.0.0.1:{port}", 303),
+        (f"http://127.0.0.1:{port + 1}", 403),
+        (f"http://localhost:{port}", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+    ):
+        assert send(port, "/queues/q/close", form, Origin=origin) == status
+    assert len(viewer.patched) == 1
+
+
+def test_what_is_too_large_or_no_path_is_refused(port: int, viewer: SomeViewer) -> None:
+    assert send(port, f"/?{'x' * 9000}") == 414
+    assert send(port, "/", "x" * 100_000) == 413
+    assert send(port, "/", Large="x" * 9000) == 431
+    for path in ("//evil.example/", "/groups/a/%2e%2e", "/static/%2e%2e%2fapp.py", "/%00", "/%7f"):
+        assert send(port, path) == 404
+    form = urlencode({"csrf": csrf_token(viewer), "confirmed": "yes"})
+    for path in ("/groups/team/%2e%2e/hold", "/groups/team/a%2fb/hold", "/groups/team/a%0d%0aX:%20y/hold"):
+        assert send(port, path, form) == 404
+    assert not viewer.patched
