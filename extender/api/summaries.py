@@ -8,6 +8,7 @@ where they are not known.
 from collections.abc import Mapping, Sequence
 
 from extender.api.objects.base import Wire
+from extender.api.objects.queues import Estimate
 
 VERSION = "muster.summary/v1"  # of the JSON; a field that goes or changes its meaning is a new one
 
@@ -53,6 +54,13 @@ class EstimateSummary(Summary, frozen=True):
     p90: str = ""
     method: str = ""
     unknown_because: str = ""
+
+    @classmethod
+    def of(cls, told: Estimate | None) -> "EstimateSummary | None":
+        """None where nothing is worked out."""
+        if told is None:
+            return None
+        return cls(told.at_p50 or "", told.at_p90 or "", told.method, told.unknown_because)
 
 
 class HolderSummary(Summary, frozen=True):

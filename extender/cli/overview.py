@@ -19,6 +19,7 @@ from extender.api.objects.queues import GroupHolder
 from extender.api.summaries import (
     Amounts,
     CommandSummary,
+    EstimateSummary,
     EventSummary,
     GroupDetails,
     GroupSummary,
@@ -330,6 +331,7 @@ def _wait(group: ObservedGroup, line: int) -> WaitSummary:
         known.ahead,
         [_holder(it) for it in known.holders],
         remedy=known.remedy,
+        estimate=EstimateSummary.of(known.estimate),
     )
 
 

@@ -60,6 +60,7 @@ class Estimates(Poller):
         self._lock = threading.Lock()
         self._told: dict[GroupKey, _Told] = {}
         self._calibration = Calibration()
+        self.told = 0  # how often something else was told of any group
         self._made: Decisions | None = None  # by which the last forecast was begun
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
@@ -143,6 +144,7 @@ class Estimates(Poller):
                     first = forecast if before is None or not before.first.is_known else before.first
                     self._told[key] = _Told(first, forecast, text)
                     changed.append(key)
+                    self.told += 1
         for key in changed:
             for listener in self._listeners:
                 listener(key)

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from extender.api.objects.queues import Estimate
 from extender.api.summaries import (
     CommandSummary,
     DecisionSummary,
+    EstimateSummary,
     EventSummary,
     GroupDetails,
     GroupSummary,
@@ -57,16 +59,28 @@ class _Presence(NamedTuple):
     planned: dict[str, int]
 
 
+class _Beside(NamedTuple):
+    """What is known of a group besides its view and what is decided on it."""
+
+    line: int  # how many groups of its queue are in line
+    estimate: Estimate | None
+
+
 _Places = Mapping[str, _Presence]  # by node
 
 
-class DecidedOverviews:
-    """`overview` costs a look at each group, and work for those that changed. For one thread at a time."""
+EstimateOf = Callable[[GroupKey], Estimate | None]
 
-    def __init__(self) -> None:
+
+class DecidedOverviews:
+    """`overview` costs a look at each group, and work for those that changed. For one thread at a time.
+    `estimate_of`: when a group that waits is expected to start."""
+
+    def __init__(self, estimate_of: EstimateOf = lambda _: None) -> None:
+        self._estimate_of = estimate_of
         self._version = 0
         self._last = Overview("0", "", "muster")
-        self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, int, GroupSummary]] = {}
+        self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, _Beside, GroupSummary]] = {}
         self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
 
@@ -116,10 +130,10 @@ class DecidedOverviews:
             if view is None:
                 continue
             queue = decisions.queues.get(made.queue)
-            line = queue.waiting if queue and made.position else 0
+            beside = _Beside(queue.waiting if queue and made.position else 0, self._estimate_of(key))
             before = known.get(key)
-            if before is None or before[0] is not view or before[1] is not made or before[2] != line:
-                before = (view, made, line, _group_summary(view, made, line))
+            if before is None or before[0] is not view or before[1] is not made or before[2] != beside:
+                before = (view, made, beside, _group_summary(view, made, beside))
             found[key] = before
         self._groups = found
         return [summary for _, _, _, summary in found.values()]
@@ -133,7 +147,8 @@ class DecidedOverviews:
         if memory is None or made is None or view is None:
             return None
         snapshot, why = memory.snapshot, explain_group(decisions, key)
-        summary = _group_summary(view, made, why.waiting if why else 0)
+        beside = _Beside(why.waiting if why else 0, self._estimate_of(key))
+        summary = _group_summary(view, made, beside)
         if summary.wait is not None and why is not None:
             wait = replace(
                 summary.wait,
@@ -155,8 +170,9 @@ class DecidedOverviews:
 
 
 class DecidedSource:
-    """A Source of the newest `decisions`. `log`: the latest changes, the newest first. All who look share one
-    overview, which is made at most once in `pace` seconds."""
+    """A Source of the newest `decisions`. `log`: the latest changes, the newest first. `news`: equal as long
+    as no other estimates are told. All who look share one overview, which is made at most once in `pace`
+    seconds."""
 
     def __init__(
         self,
@@ -164,20 +180,23 @@ class DecidedSource:
         log: Callable[[], Sequence[DecisionSummary]],
         pace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        estimate_of: EstimateOf = lambda _: None,
+        news: Callable[[], object] = lambda: None,
     ) -> None:
-        self._decisions, self._log = decisions, log
+        self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock = pace, clock
-        self._overviews = DecidedOverviews()
+        self._overviews = DecidedOverviews(estimate_of)
         self._made, self._at = Overview("0", "", "muster"), -inf
-        self._of: Decisions | None = None
+        self._of: tuple[Decisions | None, object] = (None, None)
         self._lock = Lock()
 
     def overview(self) -> Overview:
         with self._lock:
-            decisions = self._decisions()
-            if decisions is not self._of and self._clock() - self._at >= self._pace:
+            decisions, news = self._decisions(), self._news()
+            is_new = decisions is not self._of[0] or news != self._of[1]
+            if is_new and self._clock() - self._at >= self._pace:
                 self._made = self._overviews.overview(decisions, self._log())
-                self._of, self._at = decisions, self._clock()
+                self._of, self._at = (decisions, news), self._clock()
             return self._made
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
@@ -257,13 +276,15 @@ def _shares(
 # ---- groups
 
 
-def _group_summary(view: GroupView, made: GroupDecision, line: int) -> GroupSummary:
+def _group_summary(view: GroupView, made: GroupDecision, beside: _Beside) -> GroupSummary:
     namespace, _, name = view.key.partition("/")
     wait = None
     if (reason := made.reason) is not None:
         meaning = f"{reason.meaning[0].upper()}{reason.meaning[1:]}."
         detail = message_of(replace(made, position=0))
-        wait = WaitSummary(reason, meaning, detail, position=made.position, line=line)
+        estimate = EstimateSummary.of(beside.estimate)
+        line, place = beside.line, made.position
+        wait = WaitSummary(reason, meaning, detail, position=place, line=line, estimate=estimate)
     return GroupSummary(
         namespace,
         name,

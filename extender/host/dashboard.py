@@ -11,6 +11,7 @@ from pathlib import Path
 from extender.api.configuration import Configuration
 from extender.api.summaries import DecisionSummary
 from extender.controllers.cycle import LoggedDecision
+from extender.controllers.estimates import Estimates
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.costs import limit_costs
@@ -27,9 +28,16 @@ _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 
 _SHOWN = 200  # of the latest changes
 
 
-def what_is_decided(ledger: Ledger, log: Callable[[int], Sequence[LoggedDecision]]) -> DecidedSource:
+def what_is_decided(
+    ledger: Ledger, log: Callable[[int], Sequence[LoggedDecision]], estimates: Estimates
+) -> DecidedSource:
     """`log`: so many of the latest changes, the newest first."""
-    return DecidedSource(lambda: ledger.decisions, lambda: [*map(_summary, log(_SHOWN))])
+    return DecidedSource(
+        lambda: ledger.decisions,
+        lambda: [*map(_summary, log(_SHOWN))],
+        estimate_of=estimates.of,
+        news=lambda: estimates.told,
+    )
 
 
 class Dashboard:

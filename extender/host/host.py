@@ -140,7 +140,9 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
-        self._decided = what_is_decided(self.ledger, self._controllers.decision_log.latest)
+        self._decided = what_is_decided(
+            self.ledger, self._controllers.decision_log.latest, self._controllers.estimates
+        )
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(configuration, connection, ports.dashboard, self._decided)

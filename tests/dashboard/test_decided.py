@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
 
-from extender.api.summaries import GroupSummary, NodeSummary, Overview, QueueSummary
+from extender.api.objects.queues import Estimate
+from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
 from tests.domain.builders import node, preemption, queue
 from tests.domain.test_stateful import Events
@@ -127,3 +128,21 @@ def test_all_who_look_share_one_overview_for_a_second() -> None:
     assert source.overview() is before
     now[0] += 1
     assert source.overview() is not before
+
+
+def test_an_estimate_is_shown_once_it_is_told() -> None:
+    """Though nothing else is decided meanwhile."""
+    made, now = world(), [0.0]
+    told: dict[str, Estimate] = {}
+    source = DecidedSource(
+        lambda: made.decisions, list, clock=lambda: now[0], estimate_of=told.get, news=lambda: len(told)
+    )
+
+    def shown() -> EstimateSummary | None:
+        now[0] += 1
+        waits = next(it for it in source.overview().groups if it.name == "waits")
+        return waits.wait.estimate if waits.wait else None
+
+    assert shown() is None
+    told[key("waits")] = Estimate(unknown_because="team/runs has no known end")
+    assert shown() == EstimateSummary(unknown_because="team/runs has no known end")

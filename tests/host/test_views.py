@@ -46,15 +46,16 @@ class Screen:
         self.stage = Stage(*objects)
         self.decision_log = DecisionLog()
         self.decision_log.look(self.stage.decisions)
+        estimates = Estimates(self.stage.ledger, lambda: True)
         views = Views(
             self.stage.ledger,
             self.stage.barrier,
             station.feed,
             self.decision_log,
             Configuration(),
-            Estimates(self.stage.ledger, lambda: True),
+            estimates,
             station.quota_queues,
-            what_is_decided(self.stage.ledger, self.decision_log.latest),
+            what_is_decided(self.stage.ledger, self.decision_log.latest, estimates),
             History(self.stage.ledger, lambda: True, None, 0.0),
         )
         self.table = views.table()

@@ -1,0 +1,67 @@
+"""When groups are expected to start, on a real control plane: the status and `muster why` say it, it comes
+true, and what has no known end is named."""
+
+import time
+from datetime import datetime
+from typing import Any
+
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+MILD = {"withinQueue": "Never", "unmanaged": "Never"}
+RUNS = 60.0  # seconds
+
+
+def estimated(stage: Stage, group: str) -> dict[str, Any]:
+    """What the status says, once it says anything of it."""
+    found = wait_for(
+        lambda: (stage.pod_group(group).get("status", {}).get("waiting") or {}).get("estimate"),
+        what=f"an estimate of {group}",
+    )
+    assert found is not None
+    return dict(found)
+
+
+def test_a_group_starts_when_it_is_expected_to(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """`early` says how long it runs; `next`, which waits for it, does not."""
+    stage.nodes(1, cpu="4")
+    stage.queue("q", preemption=MILD)
+    declared = {"kube-muster.io/run-time": f"{RUNS:.0f}s"}
+    stage.group("early", 1, queue="q", annotations=declared)
+    early = stage.pods("early", 1, group="early", cpu="3", gated=True)
+    stage.wait_phase(early)
+    ends = time.time() + RUNS
+    behind = stage.gang("next", 1, cpu="3", queue="q", gated=True)
+    stage.wait_reason("next", "NoRoom")
+
+    told = estimated(stage, "next")
+    assert told["method"] == "Declared"
+    p50, p90 = (datetime.fromisoformat(told[name]).timestamp() for name in ("atP50", "atP90"))
+    assert ends - 15 < p50 <= p90 < ends + 30
+    shell = Shell(stage.cluster, ADMIN, stage.namespace)
+    text = " ".join(shell.output("why", "podgroup/next").split())
+    assert f"It is expected to start at about {told['atP50']}" in text
+    page = muster.debug(f"/debug/why/{stage.namespace}/next")
+    assert page["estimate"] == told
+
+    last = stage.gang("last", 1, cpu="3", queue="q", gated=True)
+    unknown = f"{stage.namespace}/next of queue q has no known end (annotation kube-muster.io/run-time)"
+    assert estimated(stage, "last") == {"unknownBecause": unknown}
+    assert f"When it starts is unknown: {unknown}." in " ".join(shell.output("why", "podgroup/last").split())
+
+    time.sleep(max(ends - time.time(), 0.0))
+    stage.finish(early)
+    stage.wait_phase(behind)
+    assert time.time() <= p90 + 5  # since it is looked at after it has started
+    counted = muster.metrics()
+    assert {name: n for name, n in counted.items() if name.startswith("muster_estimate_error_count")} == {
+        'muster_estimate_error_count{interval="inside"}': 1.0
+    }
+    assert stage.bound(last) == {}
+    assert not stage.pod_group("next").get("status", {}).get("waiting")
