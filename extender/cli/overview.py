@@ -44,8 +44,11 @@ from extender.dashboard.source import Viewer
 from extender.domain.model.ownership import group_name
 from extender.domain.model.reasons import sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
+from extender.domain.queues.flavors import Pools, shared_flavor
+from extender.domain.queues.records import queue_record
+from extender.domain.queues.tree import Queues
 from extender.kube.errors import ApiError, NotFound
-from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -129,7 +132,9 @@ class ObservedSource:
             silent_since=silent_since,
             queues=[*_as_tree(reader.watched(QUEUES))],
             groups=found,
-            nodes=[*_nodes(reader.watched(NODES), pods, self._requests)] if reader.scope(PODS) == "" else [],
+            nodes=[*_nodes(reader.watched(NODES), pods, self._requests, _pools(reader))]
+            if reader.scope(PODS) == ""
+            else [],
             notes=notes,
         )
 
@@ -348,7 +353,19 @@ def _member(pod: Pod) -> MemberSummary:
 # ---- nodes
 
 
-def _nodes(nodes: Iterable[Node], pods: Iterable[Pod], requests: _Requests) -> Iterator[NodeSummary]:
+def _pools(reader: WatchedReader) -> Pools:
+    """The flavors of all queues that may be read."""
+    tree = Queues()
+    for flavor in reader.watched(RESOURCE_FLAVORS):
+        tree.put_flavor(flavor.metadata.name, shared_flavor(flavor))
+    for queue in reader.watched(QUEUES):
+        tree.put(queue_record(queue))
+    return tree.pools
+
+
+def _nodes(
+    nodes: Iterable[Node], pods: Iterable[Pod], requests: _Requests, pools: Pools
+) -> Iterator[NodeSummary]:
     used: defaultdict[str, list[Pod]] = defaultdict(list)
     coming: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -367,5 +384,6 @@ def _nodes(nodes: Iterable[Node], pods: Iterable[Pod], requests: _Requests) -> I
             requests.of(used[name]),
             requests.of(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],
+            flavors=[pool.name for pool in pools.on(node.metadata.labels or {})],
             taken=not node.spec.unschedulable,
         )

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.api.objects.cluster import Namespace, Node
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue
+from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.cli.access import ClusterAccess
 from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -30,9 +30,10 @@ _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
     (kube.PODS, Pod),
     (kube.NODES, Node),
     (kube.LOCAL_QUEUES, LocalQueue),
+    (kube.RESOURCE_FLAVORS, ResourceFlavor),
     (kube.NAMESPACES, Namespace),
 )
-_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES)
+_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS)
 
 
 class Copies(Generic[O]):

@@ -34,6 +34,7 @@ from extender.domain.explain.explain import explain_group
 from extender.domain.explain.holders import Holder
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import add, in_units, largest, on_all_nodes, quantities, total
+from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import notes_of
@@ -358,6 +359,7 @@ class _Nodes:
     def __init__(self) -> None:
         self._table = NodeTable()
         self._rows: tuple[AmountRows, AmountRows] | None = None
+        self._pools = Pools()
         self._places: dict[GroupKey, tuple[GroupView, GroupDecision, _Places]] = {}
         self._on: dict[str, dict[GroupKey, None]] = {}  # by node the groups there, or on their way
         self._kept: dict[str, GroupKey] = {}  # by node for whom it is reserved
@@ -380,7 +382,13 @@ class _Nodes:
         """Nodes of which the amounts or what they are differs from last time."""
         table, rows, before = snapshot.nodes, (snapshot.room, snapshot.allocatable), self._rows
         was, self._table, self._rows = self._table, table, rows
-        if before is None or before[0].shape != rows[0].shape or len(was.nodes) != len(table.nodes):
+        pools, self._pools = self._pools, snapshot.pools
+        if (
+            before is None
+            or pools is not snapshot.pools
+            or before[0].shape != rows[0].shape
+            or len(was.nodes) != len(table.nodes)
+        ):
             return {node.name for node in table.nodes if node}
         differs = (before[0] != rows[0]).any(axis=1) | (before[1] != rows[1]).any(axis=1)
         names = {node.name for node in (table.nodes[row] for row in np.flatnonzero(differs)) if node}
@@ -438,6 +446,7 @@ class _Nodes:
             in_units(claimed),
             self._kept.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
+            [pool.name for pool in snapshot.pools.on(node.labels)],
             taken=not any(taint.key == "node.kubernetes.io/unschedulable" for taint in node.taints),
         )
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
-from tests.domain.builders import node, preemption, queue
+from tests.domain.builders import flavor, node, on_flavor, preemption, queue
 from tests.domain.test_stateful import Events
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
@@ -77,6 +77,12 @@ def test_a_node_has_what_stands_on_it_and_what_comes() -> None:
     found = node_of(made, "n")
     assert (found.allocatable["cpu"], found.used, found.claimed) == (4, {"cpu": 1}, {"cpu": 2})
     assert found.groups == [key("comes"), key("runs")]
+
+
+def test_a_node_is_of_the_flavors_of_queues() -> None:
+    small = flavor("small", capability={"cpu": "4"})
+    made = World(node("n", labels=on_flavor("small")), node("m"), queue("q", flavors=[small])).settle()
+    assert [(it.name, it.flavors) for it in seen(made).nodes] == [("m", []), ("n", ["small"])]
 
 
 def test_details_say_who_holds_what_a_group_lacks() -> None:

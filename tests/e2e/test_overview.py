@@ -42,7 +42,7 @@ def of_queue(it: QueueSummary) -> object:
 
 
 def of_node(it: NodeSummary) -> object:
-    return it.name, it.allocatable, it.used, it.claimed, it.groups, it.taken
+    return it.name, it.allocatable, it.used, it.claimed, it.groups, it.flavors, it.taken
 
 
 @pytest.mark.usefixtures("scheduler")
