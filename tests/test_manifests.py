@@ -36,6 +36,7 @@ COMPONENTS = {
     "monitoring",
     "cert-manager",
     "dashboard",
+    "history",
     "older-kubernetes",
     "gates",
     "overruling",

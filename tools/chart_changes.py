@@ -23,6 +23,7 @@ WHEN = {
     "overruling": ".Values.overruling.enabled",
     **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
     "dashboard": ".Values.dashboard.enabled",
+    "history": 'and .Values.history.enabled (eq .Values.install "sidecar")',
     "quota": ".Values.quota.enabled",
     "volcano-jobs": ".Values.volcanoJobs.enabled",
     "volcano-jobs-ssh": "and .Values.volcanoJobs.enabled .Values.volcanoJobs.ssh",
@@ -240,6 +241,47 @@ VIEW_VOLUME = _with_view(
     column=8,
 )
 
+# A file on a volume, which one replica has.
+HISTORY = (
+    (
+        "  replicas: 2\n",
+        "  replicas: {{ if .Values.history.enabled }}1{{ else }}{{ .Values.replicas }}{{ end }}\n"
+        "  {{- if .Values.history.enabled }}\n  strategy: {type: Recreate}\n  {{- end }}\n",
+    ),
+    (
+        "        runAsGroup: 65532\n",
+        "        runAsGroup: 65532\n"
+        "        {{- if .Values.history.enabled }}\n        fsGroup: 65532\n        {{- end }}\n",
+    ),
+    (
+        "          ports:\n            - {name: health, containerPort: 8282}\n",
+        "            {{- if .Values.history.enabled }}\n"
+        "            - {name: MUSTER_HISTORY, value: /var/lib/kube-muster/history.db}\n"
+        "            {{- end }}\n"
+        "          ports:\n            - {name: health, containerPort: 8282}\n",
+    ),
+    (
+        "            - {name: tmp, mountPath: /tmp}\n",
+        "            - {name: tmp, mountPath: /tmp}\n"
+        "            {{- if .Values.history.enabled }}\n"
+        "            - {name: history, mountPath: /var/lib/kube-muster}\n"
+        "            {{- end }}\n",
+    ),
+    (
+        "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n",
+        "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n"
+        "        {{- if .Values.history.enabled }}\n"
+        "        - name: history\n"
+        "          persistentVolumeClaim: {claimName: muster-history}\n"
+        "        {{- end }}\n",
+    ),
+)
+HISTORY_VOLUME = (
+    "    requests: {storage: 2Gi}\n",
+    "    requests: {storage: {{ .Values.history.size }}}\n"
+    "  {{- with .Values.history.storageClassName }}\n  storageClassName: {{ . }}\n  {{- end }}\n",
+)
+
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "gates/admission-policy.yaml": (OURS,),
@@ -256,12 +298,13 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "cert-manager/certificate.yaml": (
         ("muster-webhook.kube-muster.svc", "muster-webhook.{{ .Release.Namespace }}.svc"),
     ),
+    "history/volume.yaml": (HISTORY_VOLUME,),
     "monitoring/alerts.yaml": (LABELLED,),
     "monitoring/service-monitor.yaml": (LABELLED,),
     "sidecar/deployment.yaml": (
         *POD,
         *(VIEW_SETTINGS, VIEW_MOUNT, VIEW_CONFIG, VIEW_READ, VIEW_VOLUME),
-        ("  replicas: 2\n", "  replicas: {{ .Values.replicas }}\n"),
+        *HISTORY,
         (
             "        kubectl.kubernetes.io/default-container: muster\n",
             "        kubectl.kubernetes.io/default-container: muster\n"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 
+from extender.controllers.cycle import FaultGuard
 from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, gap, report
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
@@ -29,7 +30,6 @@ _AT_ONCE, _PAUSE = 100, 0.0005  # records of a file that are read at once, and s
 
 _UNWRITTEN = 20_000  # records that wait for a file that cannot be written
 _AGAIN = 10.0  # seconds from a fault of the file to the next try
-_SEEN = 10.0  # seconds after which it is noted that somebody still records
 _TIDY = 60.0  # seconds from one look for what is too old to the next
 _LARGEST = 2**30  # bytes of the file
 
@@ -48,6 +48,7 @@ class History:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._ledger, self._leads, self._clock = ledger, leads, clock
+        self._guard = FaultGuard("history")
         self._lock = Lock()  # of all below; nothing is read or written under it
         self._latest: dict[str, AnyRecord] = {}  # that are over
         self._recorder: Recorder | None = None  # none while this replica does not lead
@@ -81,7 +82,7 @@ class History:
                     self._next, self._recorder = (self._recorder.open, self._seen), None
                 return
             if self._next is not None:
-                self._recorder, self._next = Recorder(*self._next, self._is_going), None
+                self._recorder, self._next = Recorder(*self._next, self._is_going, self._guard.run), None
             if self._recorder is not None and (notes := notes_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
@@ -219,7 +220,7 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen >= self._written + _SEEN:
+            if batch or seen > self._written:  # also that somebody still records
                 self._opened.write(batch.values(), seen)
                 self._written = seen
         except HistoryFault:

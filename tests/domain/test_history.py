@@ -1,7 +1,7 @@
 """Records of what happened, and sums of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -39,11 +39,23 @@ class Scribe:
 
     def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
         self.world, self.records = world, {record.key: record for record in records}
+        self.written = self.records, self.now
         self.begin_anew()
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, crashed: bool = False) -> None:
+        """Crashed: what was made by the last look is lost."""
+        if crashed:
+            self.records = self.written[0]
         known = [record for record in self.records.values() if record.end is None]
-        self.recorder = Recorder(known, self.now, self._is_going)
+        self.faulty: list[GroupKey] = []
+        seen = self.written[1] if crashed else self.now
+        self.recorder = Recorder(known, seen, self._is_going, self._guard)
+
+    def _guard(self, group: GroupKey, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except AttributeError:
+            self.faulty.append(group)
 
     @property
     def now(self) -> float:
@@ -56,6 +68,7 @@ class Scribe:
     def look(self) -> "Scribe":
         notes = notes_of(self.world.settle().decisions)
         assert notes is not None
+        self.written = dict(self.records), self.now
         self.keep(self.recorder.observe(self.world.decisions, notes.snapshot))
         return self
 
@@ -126,7 +139,9 @@ def test_a_group_that_runs_counts_up_to_now() -> None:
 
 def test_each_reason_of_a_wait_is_told_and_what_was_up_to_its_owner_is_none() -> None:
     scribe = Scribe(World(node("a"))).add(gang("g", 1, min_member=2)).after(100)
+    assert scribe.report().total.waiting == 0
     scribe.add(pod("g-1", "g", cpu="9")).after(50)
+    assert scribe.report().total.waiting == 1
     scribe.delete("g-1").add(pod("g-2", "g")).start("g")
     (wait,) = scribe.all_of(Wait)
     assert wait.waited == {"NotEnoughMembers": 100, "NeverFits": 50, "": 0}
@@ -141,6 +156,17 @@ def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
     (wait,) = scribe.all_of(Wait)
     assert (wait.end, wait.has_started) == (scribe.now, False)
     assert (scribe.report().total.waiting, scribe.report().total.starts) == (0, 0)
+
+
+def test_a_group_that_cannot_be_read_stops_no_other() -> None:
+    scribe = Scribe(World(node("a"), gang("bad", 1), gang("good", 1)))
+    notes = notes_of(scribe.world.settle().decisions)
+    assert notes is not None
+    bad = replace(notes.snapshot.groups[key("bad")], spec=None)
+    snapshot = replace(notes.snapshot, groups={**notes.snapshot.groups, key("bad"): bad})
+    scribe.keep(scribe.recorder.observe(scribe.world.decisions, snapshot))
+    assert [wait.group for wait in scribe.all_of(Wait)] == [key("good")]
+    assert scribe.faulty == [key("bad")]
 
 
 def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
@@ -331,6 +357,32 @@ def test_sums_are_what_was_held_whenever_the_process_was_restarted(
         rows = steady.report(by).rows
         assert sum(row.starts for row in rows) == total == starts[0]
         assert sum(row.cpu_hours for row in rows) == pytest.approx(steady.report().total.cpu_hours)
+
+
+calm_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("comes"), st.integers(1, 4), st.integers(0, 8)),
+        st.tuples(st.just("starts"), st.just(0), st.just(0)),
+        st.tuples(st.just("passes"), st.sampled_from([1, 30, 90, 4000]), st.just(0)),
+        st.tuples(st.just("crash"), st.just(0), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(calm_steps)
+def test_what_a_crash_lost_is_taken_from_the_objects_once(course: list[tuple[str, int, int]]) -> None:
+    """As long as they are still there."""
+    world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
+    steady, crashed = Scribe(world).look(), Scribe(world).look()
+    for step in [*course, ("crash", 0, 0), ("passes", 90, 0)]:
+        if step[0] == "crash":
+            crashed.begin_anew(crashed=True)
+        take(world, step)
+        steady.look(), crashed.look()
+    for by in By:
+        assert figures(steady.report(by)) == figures(crashed.report(by))
 
 
 def groups(world: World) -> Mapping[GroupKey, GroupView]:

@@ -64,6 +64,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
     ("dashboard",): {"dashboard.enabled": "true"},
+    ("history",): {"history.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
     ("jobs/ray",): {"jobs.kinds": "{batch,ray}"},
     ("jobs",): {"jobs.kinds": f"{{{','.join(JOB_KINDS)}}}"},
@@ -84,6 +85,7 @@ VARIANTS = [
     for install, mode, values in MODES
     if set(NEEDED) <= set(mode) or (install, mode) == ("sidecar", ())  # which has no policies of that kind
     for components, more in ADDED.items()
+    if install == "sidecar" or components != ("history",)  # a DaemonSet has no volume for each pod
 ]
 
 

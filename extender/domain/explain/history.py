@@ -253,7 +253,7 @@ class _Sums(msgspec.Struct):
             case GroupRun():
                 _add(self.spent, record.within(since, until))
             case Wait(start=start, end=end) if start <= until and (end is None or end > until):
-                self.waiting += 1
+                self.waiting += end is not None or record.reason not in OWN
             case Wait(end=end, has_started=True) if end is not None and since <= end <= until:
                 self.waits.append(record.seconds)
             case Evicted(start=at) if since <= at <= until:

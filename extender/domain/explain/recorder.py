@@ -5,6 +5,7 @@ is put in: each once, by its group and the moment at which it began, which both 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,49 +24,8 @@ _FINEST = 60.0  # seconds: changes of what a group holds within this time are to
 _LONGEST_NAME = 253  # characters of a user: the API allows any number
 _SLACK = 1.0  # seconds: timestamps of the API are whole ones
 _HOUR = 3600.0
+Guard = Callable[[GroupKey, Callable[[], None]], object]
 _WAITS = (Verdict.WAITING, Verdict.STARTING)
-
-
-class Recorder:
-    """`known`: records without an end, of whoever recorded until `seen`. `is_going`: whether a pod is gone
-    or being deleted."""
-
-    def __init__(self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool]) -> None:
-        self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
-        self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._views: Mapping[GroupKey, GroupView] = {}  # of groups, as they were seen last
-        for record in sorted(known, key=lambda it: it.start):
-            match record:
-                case GroupRun():
-                    self._runs.open[record.group] = record
-                case Wait():
-                    self._waits.open[record.group] = record
-
-    def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
-        """Records that are new, or not what they were. `snapshot`: on which these decisions were made."""
-        before, now = self._before, snapshot.epoch + snapshot.now
-        if decisions is before:
-            return []
-        step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
-        made: list[AnyRecord] = []
-        known = (*self._runs.open, *self._waits.open) if self._is_first else ()
-        for key in dict.fromkeys((*decisions.turned_since(before), *map(GroupKey, known))):
-            was = _seen(before, self._views, key)
-            group = _seen(decisions, snapshot.groups, key)
-            if group is not None and was is not None and was.is_like(group) and not self._is_first:
-                continue
-            self._evictions.note(key, group)
-            made += self._runs.follow(key, group, step)
-            made += self._waits.follow(key, group, step, was_there=was is not None)
-        made += self._evictions.follow(decisions, step)
-        self._before, self._views = decisions, snapshot.groups
-        self._seen, self._is_first = now, False
-        return made
-
-    @property
-    def open(self) -> list[AnyRecord]:
-        """Records without an end."""
-        return [*self._runs.open.values(), *self._waits.open.values()]
 
 
 class _Step(NamedTuple):
@@ -119,6 +79,56 @@ class _Seen(NamedTuple):
     def is_that_of(self, record: GroupRun | Wait) -> bool:
         """Not another one of its name, and in the same queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
+
+
+class Recorder:
+    """`known`: records without an end, of whoever recorded until `seen`. `is_going`: whether a pod is gone
+    or being deleted. `guard` calls what it gets about a group, and may catch what that raises."""
+
+    def __init__(
+        self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool], guard: Guard
+    ) -> None:
+        self._guard = guard
+        self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
+        self._before, self._seen, self._is_first = Decisions(), seen, True
+        self._views: Mapping[GroupKey, GroupView] = {}  # of groups, as they were seen last
+        for record in sorted(known, key=lambda it: it.start):
+            match record:
+                case GroupRun():
+                    self._runs.open[record.group] = record
+                case Wait():
+                    self._waits.open[record.group] = record
+
+    def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
+        """Records that are new, or not what they were. `snapshot`: on which these decisions were made."""
+        before, now = self._before, snapshot.epoch + snapshot.now
+        if decisions is before:
+            return []
+        step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
+        made: list[AnyRecord] = []
+        known = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        for key in dict.fromkeys((*decisions.turned_since(before), *map(GroupKey, known))):
+            was = _seen(before, self._views, key)
+            group = _seen(decisions, snapshot.groups, key)
+            if group is not None and was is not None and was.is_like(group) and not self._is_first:
+                continue
+            self._guard(key, partial(self._follow, key, group, step, was is not None, made))
+        made += self._evictions.follow(decisions, step)
+        self._before, self._views = decisions, snapshot.groups
+        self._seen, self._is_first = now, False
+        return made
+
+    def _follow(
+        self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, made: list[AnyRecord]
+    ) -> None:
+        self._evictions.note(key, group)
+        made += self._runs.follow(key, group, step)
+        made += self._waits.follow(key, group, step, was_there)
+
+    @property
+    def open(self) -> list[AnyRecord]:
+        """Records without an end."""
+        return [*self._runs.open.values(), *self._waits.open.values()]
 
 
 def _seen(decisions: Decisions, views: Mapping[GroupKey, GroupView], key: GroupKey) -> _Seen | None:

@@ -1,0 +1,85 @@
+"""What is reported of a real control plane's groups, whenever Muster was killed."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.muster import PROGRAM, Muster
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.test_reclaim import alive
+
+GPU = "nvidia.com/gpu"
+SLACK = 6.0  # seconds between what a kubelet, Muster and this test see, on a busy machine
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+@pytest.fixture
+def muster_flags(file: Path) -> tuple[str, ...]:
+    return ("--history", str(file))
+
+
+def reported(*source: object) -> dict[str, dict[str, Any]]:
+    words = [str(PROGRAM), "report", "--since", "1h", "-o", "json", *map(str, source)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stderr
+    return {row["name"]: row for row in json.loads(found.stdout)["rows"]}
+
+
+def test_a_report_has_the_right_numbers_although_muster_is_killed(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, file: Path
+) -> None:
+    """Two gangs run, one of them gives its room back, and who got it ends; Muster is killed after each."""
+    debug = ("--debug-address", f"127.0.0.1:{muster.ports['debug']}")
+    stage.nodes(4, cpu="2", **{GPU: "2"})
+    for name in ("rich", "poor"):
+        stage.queue(name)
+    share: dict[str, Any] = {"cpu": "2", "limits": {GPU: "2"}, "gated": True}
+    begun = time.monotonic()
+    gangs = [stage.gang(f"rich{number}", 2, queue="rich", **share) for number in range(2)]
+    for gang in gangs:
+        stage.wait_phase(gang)
+    all_run = time.monotonic()
+    wait_for(lambda: reported(*debug)["rich"]["starts"] == 2, what="both starts told")
+    time.sleep(SLACK)
+    muster.restart(hard=True)
+
+    asked = time.monotonic()
+    poor = stage.gang("poor", 2, queue="poor", **share)
+    stage.wait_phase(poor)
+    taken = time.monotonic()
+    assert sorted(alive(stage, gangs)) == [0, 2]
+    wait_for(lambda: reported(*debug)["rich"]["evictions"] == 2, what="evictions told")
+    wait_for(lambda: reported(*debug)["poor"]["starts"] == 1, what="the third start told")
+    muster.restart(hard=True)
+
+    time.sleep(SLACK)
+    stage.finish(poor)
+    ended = time.monotonic()
+    muster.wait_decision(stage.namespace, "poor", verdict="Ended")
+    muster.restart(hard=True)
+    for source in (debug, ("--history", file)):
+        found, now = reported(*source), time.monotonic()
+        rich, of_poor = found["rich"], found["poor"]
+        assert (rich["starts"], rich["evictions"], rich["waiting"]) == (2, 2, 0)
+        assert (of_poor["starts"], of_poor["evictions"], of_poor["waiting"]) == (1, 0, 0)
+        assert 4 * (asked - all_run) + 4 * (now - all_run) < seconds(rich) + 8 * SLACK
+        assert seconds(rich) - 8 * SLACK < 4 * (taken - begun) + 4 * (now - begun)
+        assert 4 * (ended - taken - SLACK) < seconds(of_poor) < 4 * (ended - asked + SLACK)
+        assert (
+            4 * (asked - all_run - SLACK / 2) < 3600 * rich["lostGpuHours"] < 4 * (taken - begun + SLACK / 2)
+        )
+
+
+def seconds(row: dict[str, Any]) -> float:
+    gpu_hours: float = row["gpuHours"]
+    return 3600 * gpu_hours
