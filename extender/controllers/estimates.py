@@ -14,7 +14,8 @@ from extender.api.objects.queues import Estimate
 from extender.api.units import timestamp_at
 from extender.controllers.cycle import ChangedGroups
 from extender.domain.explain.calibration import SHORTEST, Calibration, interval_of
-from extender.domain.explain.forecast import ExpectedStart, ExpectedStarts, forecasts
+from extender.domain.explain.forecast import MOST_ROUNDS, ExpectedStart, ExpectedStarts, forecasts
+from extender.domain.explain.run_laws import FUTURES
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
@@ -27,6 +28,7 @@ _SHARE = 0.02  # of a core, in the long run
 _SAVED = 2.0  # seconds of work that may be made at once after a long rest
 _AT_ONCE = 0.2  # of a core, meanwhile
 _SLICE = 0.005  # seconds of work at a time, or one round of decisions
+_LONGEST = 36.0  # seconds of work for one forecast, which takes half an hour then: on the largest clusters
 _IDLE = 1.0  # seconds between two looks while there is nothing to work out
 _EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
 _STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
@@ -64,6 +66,7 @@ class Estimates(Poller):
         self._made: Decisions | None = None  # by which the last forecast was begun
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
+        self._costs = 0.0  # seconds of a round, as far as is known
         self._work: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
@@ -105,14 +108,18 @@ class Estimates(Poller):
             return _IDLE
         if self._work is None and not self._begin():
             return _IDLE
-        started = self._cpu()
-        while self._work is not None and self._cpu() - started < _SLICE:
+        started, rounds, work = self._cpu(), 0, self._work
+        self._work = None  # nor is one gone on with that raises
+        while work is not None and self._cpu() - started < _SLICE:
             try:
-                next(self._work)
+                next(work)
+                rounds += 1
             except StopIteration as end:
-                self._work = None
+                work = None
                 self._tell(end.value)
-        return self._rest_after(self._cpu() - started)
+        self._work, worked = work, self._cpu() - started
+        self._costs += (worked / max(rounds, 1) - self._costs) / 10.0
+        return self._rest_after(worked)
 
     def _rest_after(self, worked: float) -> float:
         now = self._clock()
@@ -125,7 +132,9 @@ class Estimates(Poller):
         waits = _EVERY if decisions is not self._made else _STALE
         if now < self._begun + waits or notes_of(decisions) is None:
             return False
-        self._made, self._begun, self._work = decisions, now, forecasts(decisions)
+        rounds = MOST_ROUNDS if not self._costs else int(_LONGEST / FUTURES / self._costs)
+        self._made, self._begun = decisions, now
+        self._work = forecasts(decisions, max(1, min(rounds, MOST_ROUNDS)))
         return True
 
     def _tell(self, found: ExpectedStarts) -> None:

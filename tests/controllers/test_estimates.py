@@ -119,13 +119,28 @@ def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
     assert bench.estimates.of(key("next")) is None
 
 
+def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(
+    bench: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(decisions: Decisions, rounds: int) -> Iterator[None]:
+        yield
+        raise ValueError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "forecasts", broken)
+        with pytest.raises(ValueError):  # noqa: PT011
+            told(bench)
+    bench.add(node("m", cpu="1")).settle()
+    assert told(bench).method == "Declared"
+
+
 def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
     bench: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of decisions takes 40 ms, and there is always another one."""
     now, worked = 0.0, 0.0
 
-    def endless(decisions: Decisions) -> Iterator[None]:
+    def endless(decisions: Decisions, rounds: int) -> Iterator[None]:
         nonlocal worked
         while True:
             worked += 0.04

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.domain.explain.calibration import Calibration, interval_of
-from extender.domain.explain.forecast import ExpectedStart, Method, forecasts
+from extender.domain.explain.forecast import MOST_ROUNDS, ExpectedStart, Method, forecasts
 from extender.domain.explain.run_laws import FUTURES, RunLaw
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import World, gang, key
@@ -19,9 +19,9 @@ from tests.domain.world import World, gang, key
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
-def foretold(world: World) -> Mapping[str, ExpectedStart]:
+def foretold(world: World, rounds: int = MOST_ROUNDS) -> Mapping[str, ExpectedStart]:
     """By name."""
-    work = forecasts(world.decisions)
+    work = forecasts(world.decisions, rounds)
     while True:
         try:
             next(work)
@@ -95,6 +95,15 @@ def test_who_starts_before_and_says_nothing_is_named_as_well() -> None:
     found = foretold(world)
     assert found["waits"].is_known
     assert found["next"].unknown.startswith("team/waits of queue q has no known end")
+
+
+def test_what_is_further_ahead_than_is_worked_out() -> None:
+    world = one_node(run_time="1h")
+    world.add(*(waits(f"w{day}", cpu="4", day=day, run_time="1h") for day in (2, 3, 4))).settle()
+    found = foretold(world, rounds=6)
+    assert [found[name].is_known for name in ("w2", "w3", "w4")] == [True, True, False]
+    assert found["w4"].unknown == "more happens before it starts than is worked out"
+    assert foretold(world)["w4"].is_known
 
 
 def test_what_no_end_of_others_would_start() -> None:

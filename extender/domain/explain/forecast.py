@@ -21,7 +21,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import missing
 
-_MOST_ROUNDS = 1500  # of one future
+MOST_ROUNDS = 1500  # of one future
 _PACE = 1.02  # ends that are so close together are taken as one
 _MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
 _MOST_NAMES = 3  # in one sentence
@@ -51,8 +51,9 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
-def forecasts(decisions: Decisions) -> Generator[None, None, ExpectedStarts]:
-    """Of all groups that wait by these decisions. It stops after each round, and returns them at last."""
+def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None, None, ExpectedStarts]:
+    """Of all groups that wait by these decisions. It stops after each round, and returns them at last.
+    `rounds`: how many are made in each future at most."""
     memory = notes_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
@@ -62,7 +63,7 @@ def forecasts(decisions: Decisions) -> Generator[None, None, ExpectedStarts]:
     unknown: dict[GroupKey, str] = {}
     for number in range(FUTURES):
         future = Future(memory.snapshot, decisions, laws.of_future(number), _PACE)
-        is_cut = yield from _played(future, waiting)
+        is_cut = yield from _played(future, waiting, rounds)
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
@@ -83,10 +84,10 @@ def forecasts(decisions: Decisions) -> Generator[None, None, ExpectedStarts]:
     return found
 
 
-def _played(future: Future, waiting: Collection[GroupKey]) -> Generator[None, None, bool]:
+def _played(future: Future, waiting: Collection[GroupKey], rounds: int) -> Generator[None, None, bool]:
     """Until all of them have started; whether more would happen than is looked at."""
     left = set(waiting)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(rounds):
         if not left or not future.step():
             return False
         left -= future.starts.keys()
@@ -100,7 +101,7 @@ class _Causes:
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
         self._endless = future.endless
-        self._cut_at = self._snapshot.timestamp(self._snapshot.now) if is_cut else ""
+        self._is_cut = is_cut
         self._known: dict[object, str] = {}
 
     def of(self, key: GroupKey, depth: int = 0) -> str:
@@ -109,8 +110,8 @@ class _Causes:
             return "it is not known what becomes of it"
         if made.reason not in FOR_OTHERS:
             return f"nothing that is expected to happen starts it: {made.reason.meaning}"
-        if self._cut_at:
-            return f"so much happens before {self._cut_at} that the time after it was not worked out"
+        if self._is_cut:
+            return "more happens before it starts than is worked out"
         alike = (group.queue, made.reason, missing(group).signature)
         if alike not in self._known:
             if len(self._known) >= _MOST_CAUSES:
