@@ -158,7 +158,7 @@ class ClusterDoor:
     def _pages(self) -> Blueprint:
         made = Blueprint("login", __name__)
 
-        made.app_context_processor(lambda: {"takes_token": True})
+        made.app_context_processor(lambda: {"takes_token": True, "has_session": COOKIE in request.cookies})
 
         @made.get("/login")
         def ask() -> str:

@@ -19,6 +19,7 @@ from extender.kube.requests import Editor
 from extender.kube.resources import POD_GROUPS, QUEUES
 from extender.kube.writers import TokenBucket
 
+LONGEST_NAME = 253  # characters of any name in the API
 _GRANTED, _REFUSED = 4.0, 60.0  # seconds
 _MOST = 32_768  # answers that are kept
 _AT_ONCE = 4  # questions on their way
@@ -46,6 +47,8 @@ class Grants:
 
     def granted(self, who: Subject, right: Right) -> bool:
         """Raises Unsure."""
+        if max(map(len, right)) > LONGEST_NAME:  # there is no such object, and nobody fills our memory
+            return False
         return self._answers.get((who, right), lambda: self._ask(who, right))
 
     def _ask(self, who: Subject, right: Right) -> bool:

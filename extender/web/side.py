@@ -114,10 +114,13 @@ def pages(app: WSGIApplication) -> App:
 
 
 def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
-    """PEP 3333: text is bytes decoded as latin-1. Names with an underscore could stand for other ones."""
+    """PEP 3333: text is bytes decoded as latin-1. Names with an underscore could stand for other ones; of a
+    header that came more than once, no value wins over the others."""
     headers = {
-        f"HTTP_{name.upper().replace('-', '_')}": _latin(value)
-        for name, value in request.headers.items()
+        f"HTTP_{name.upper().replace('-', '_')}": _latin(
+            ("; " if name.lower() == "cookie" else ", ").join(request.headers.getall(name))
+        )
+        for name in request.headers
         if "_" not in name
     }
     host, port = request.transport.get_extra_info("sockname")[:2] if request.transport else ("", 0)

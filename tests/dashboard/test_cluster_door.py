@@ -107,6 +107,14 @@ def test_a_token_that_ends_ends_its_sessions_within_seconds(town: Town) -> None:
     assert name(browser) == "401"  # the session has gone: the token has to be given again
 
 
+def test_who_has_a_session_is_offered_to_end_it(town: Town) -> None:
+    browser = town.browser()
+    town.log_in(browser)
+    assert "Log out" in browser.get("/queues", base_url="https://muster.example").text
+    sent = {"Authorization": "Bearer of-bob"}
+    assert "Log out" not in town.browser().get("/queues", headers=sent).text
+
+
 def test_a_session_lasts_half_a_day(town: Town) -> None:
     browser = town.browser()
     town.log_in(browser)
@@ -268,6 +276,12 @@ def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
     authority = Authority()
     assert not Grants(authority.grants, Clock()).where(ANN, LIST, [f"n{it}" for it in range(5000)])
     assert authority.asked.total() == 1 + 1000
+
+
+def test_what_cannot_be_a_name_is_not_asked_about() -> None:
+    authority = Authority()
+    assert not Grants(authority.grants, Clock()).granted(ANN, LIST._replace(namespace="n" * 3000))
+    assert not authority.asked
 
 
 def test_whoever_comes_with_many_names_does_not_have_muster_ask_without_end() -> None:

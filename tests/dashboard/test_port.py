@@ -6,9 +6,13 @@ from http.client import HTTPConnection
 from urllib.parse import urlencode
 
 import pytest
+from kubernetes.client import Configuration
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.dashboard.cluster_door import ClusterDoor
+from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
+from tests.dashboard.authority import Authority
 from tests.dashboard.standins import SomeSource, SomeViewer
 
 
@@ -47,6 +51,24 @@ def test_a_form_comes_from_our_own_pages_only(port: int, viewer: SomeViewer) -> 
     ):
         assert send(port, "/queues/q/close", form, Origin=origin) == status
     assert len(viewer.patched) == 1
+
+
+def test_of_two_tokens_in_one_request_none_counts() -> None:
+    authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
+    door = ClusterDoor(authority, ApiEndpoint(Configuration))
+    app = create_dashboard_app(SomeSource(), door.identify, door.login)
+    server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
+    answers = []
+    for tokens in (("of-ann",), ("of-ann", "of-bob"), ("of-bob", "of-bob")):
+        connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
+        connection.putrequest("GET", "/queues")
+        for token in tokens:
+            connection.putheader("Authorization", f"Bearer {token}")
+        connection.endheaders()
+        answers.append(connection.getresponse().status)
+        connection.close()
+    server.stop()
+    assert answers == [200, 401, 401]
 
 
 def test_what_is_too_large_or_no_path_is_refused(port: int, viewer: SomeViewer) -> None:
