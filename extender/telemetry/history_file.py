@@ -33,7 +33,7 @@ _SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = ex
 _OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
 _BUSY = 2.0  # seconds to wait for whoever has locked the file
 _LOG = 16 * 2**20  # bytes that the write-ahead log keeps at most once it is idle
-_PIECE = 500  # records that are deleted at once, and pages that are given back
+_PIECE = 2000  # records that are deleted at once, and pages that are given back
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 

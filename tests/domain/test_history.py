@@ -273,7 +273,7 @@ def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
     assert scribe.look().all_of(Wait) == [wait]
 
 
-@pytest.mark.parametrize("change", ["gone", "smaller", "another"])
+@pytest.mark.parametrize("change", ["gone", "smaller", "another", "back"])
 def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: str) -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
     scribe.start("g").after(HOUR)
@@ -286,7 +286,10 @@ def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: 
         scribe.world.delete("g-0", "g-1").settle()
     if change == "another":
         scribe.world.add(gang("g", 3, created=timestamp(scribe.world.now))).start("g")
-    held = {"gone": 0, "smaller": 1, "another": 3}[change]
+    if change == "back":
+        scribe.world.add(gang("g", 2, created=timestamp(1000))).start("g")
+        run_since(scribe.world, scribe.world.now, *names("g", 2))
+    held = {"gone": 0, "smaller": 1, "another": 3, "back": 2}[change]
     scribe.look().after(HOUR)
     known = HOUR if change == "smaller" else 0  # it held that in the meantime
     assert scribe.report().total.cpu_hours == pytest.approx((2 * HOUR + held * (HOUR + known)) / HOUR)

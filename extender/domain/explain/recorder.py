@@ -41,6 +41,11 @@ class _Step(NamedTuple):
         seen = self.snapshot.epoch + view.bound_since.get(pod.uid, self.snapshot.now)
         return min(moment(pod.running_since) or seen, self.now)
 
+    def is_back(self, view: GroupView) -> bool:
+        """Whether all its members on nodes began to run while nobody looked."""
+        since = (moment(pod.running_since) for pod in view.placed if pod.holds_room)
+        return self.is_first and min(since, default=0.0) > self.since + _SLACK
+
 
 class _Seen(NamedTuple):
     """A group that exists."""
@@ -149,7 +154,7 @@ class _Runs:
             if group is not None and held:
                 yield self._begin(group, step, floor=0.0)
             return
-        goes_on = group is not None and held and group.is_that_of(run)
+        goes_on = group is not None and held and group.is_that_of(run) and not step.is_back(group.view)
         if goes_on and held == run.held:
             return
         if goes_on and step.since - run.start < _FINEST:
