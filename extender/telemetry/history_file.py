@@ -125,9 +125,14 @@ class HistoryReader:
         with _told(path):
             if not path.is_file():
                 raise HistoryFault(f"{path}: there is no such file")
-            self._sql = _opened_to_read(path)
-            _check(path, self._sql)
-            (first,) = self._sql.execute("SELECT min(first) FROM span").fetchone()
+            self._sql = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY)
+        try:
+            with _told(path):
+                _check(path, self._sql)
+                (first,) = self._sql.execute("SELECT min(first) FROM span").fetchone()
+        except HistoryFault:
+            self.close()
+            raise
         self.first: float | None = first  # since when somebody has recorded
 
     def records(self, since: float) -> Iterator[AnyRecord]:
@@ -147,18 +152,6 @@ def reported(path: Path, period: Period, through: Callable[[Records], Records] =
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)
-
-
-def _opened_to_read(path: Path) -> sqlite3.Connection:
-    """Where nothing may be written beside it, SQLite cannot share it: it counts as nobody's then."""
-    has_log = path.with_name(f"{path.name}-wal").is_file()
-    for way in ("mode=ro",) if has_log else ("mode=ro", "immutable=1"):
-        sql = sqlite3.connect(f"{path.resolve().as_uri()}?{way}", uri=True, timeout=_BUSY)
-        with suppress(sqlite3.OperationalError):
-            sql.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return sql
-        sql.close()
-    raise HistoryFault(f"{path}: cannot be read, or nothing may be written to its folder")
 
 
 def _check(path: Path, sql: sqlite3.Connection) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,9 @@ def test_a_file_that_is_too_large_loses_what_was_over_first(
 
 
 def rows(path: Path | None) -> int:
-    found: int = sqlite3.connect(path or "").execute("SELECT count(*) FROM record").fetchone()[0]
-    return found
+    with closing(sqlite3.connect(path or "")) as sql:
+        found: int = sql.execute("SELECT count(*) FROM record").fetchone()[0]
+        return found
 
 
 # ---- files that are of no use
@@ -198,19 +200,19 @@ def broken_inside(path: Path) -> None:
 
 
 def of_another(path: Path) -> None:
-    with sqlite3.connect(path) as sql:
+    with closing(sqlite3.connect(path)) as sql, sql:
         sql.execute("CREATE TABLE accounts (name TEXT)")
 
 
 def newer(path: Path) -> None:
     HistoryFile(path).close()
-    with sqlite3.connect(path) as sql:
+    with closing(sqlite3.connect(path)) as sql, sql:
         sql.execute("PRAGMA user_version = 2")
 
 
 def unreadable(path: Path) -> None:
     HistoryFile(path).close()
-    with sqlite3.connect(path) as sql:
+    with closing(sqlite3.connect(path)) as sql, sql:
         sql.execute("INSERT INTO record VALUES (1, 'x', NULL, '{\"kind\": \"Run\"}')")
 
 
