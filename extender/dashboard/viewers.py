@@ -23,10 +23,8 @@ LONGEST_NAME = 253  # characters of any name in the API
 _GRANTED, _REFUSED = 4.0, 60.0  # seconds
 _MOST = 32_768  # answers that are kept
 _AT_ONCE = 4  # questions on their way
-_PACE, _BURST = (
-    200.0,
-    3000.0,
-)  # of them, a second and at once: they are asked with the account that binds pods
+# Of them, a second and at once: the account that asks is that which binds pods.
+_PACE, _BURST = 500.0, 3000.0
 _MOST_NAMESPACES = 1000  # in which a right is asked for at a time
 
 
