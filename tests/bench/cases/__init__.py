@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.bench.cases.aborting import abort
 from tests.bench.cases.counting import count_case
 from tests.bench.cases.deciding import decide_case
+from tests.bench.cases.estimating import estimate_case
 from tests.bench.cases.evicting import evict_case
 from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
@@ -32,6 +33,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "abort": abort,
     "count": count_case,
     "decide": decide_case,
+    "estimates": estimate_case,
     "hostile": hostile,
     "sharing": sharing,
     "queueing": queueing,

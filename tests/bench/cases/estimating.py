@@ -1,0 +1,137 @@
+"""How good estimates of starts are, in virtual time: how many groups start in the interval told first, and
+what working it out costs.
+
+Owners submit jobs whose run times vary about one of their own, which Muster has to learn; more at some hours
+than at others, and all the time, so that some overtake. Each tenth group that begins to wait has a forecast
+made, for all that wait then; who has started before has none."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import pi, sin
+from statistics import median
+
+from extender.domain.explain.calibration import Calibration, interval_of
+from extender.domain.explain.forecast import ExpectedStart, forecasts
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace import Row as Arrival
+from extender.sim.virtual.trace import from_rows
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+
+_NODES, _CPUS = 3, 32
+_QUEUES = {"research": 2, "labs": 1}  # with their weights
+_OWNERS = 30
+_SHORTEST, _LONGEST = 120.0, 7200.0  # seconds that the jobs of an owner usually run
+_VARIES = 0.35  # the standard deviation of the logarithms of their runs
+_LOAD, _SWING, _PERIOD = 0.95, 0.5, 7200.0  # of what the cluster can do; how much that swings, in seconds
+_EVERY = 10  # groups that begin to wait from one forecast to the next
+_SHOWN = 100  # forecasts from one line about how it goes to the next
+_JOBS = 2.6  # for each that is estimated: many start at once, or before the next forecast
+
+
+def estimate_case(bench: Bench) -> Iterator[Row]:
+    nodes = made_nodes(_NODES, str(_CPUS), "256Gi", 0)
+    jobs = from_rows(arrivals(round(_JOBS * bench.sizes.pods), seed=1), (), _QUEUES)
+    judge = Judge()
+    Simulation(nodes + jobs, Limits(), frozenset({"muster"}), judge).run()
+    yield judge.row()
+
+
+def arrivals(jobs: int, seed: int) -> list[Arrival]:
+    dice, made = random.Random(seed), list[Arrival]()
+    owners = [_owner(f"train{number}", dice) for number in range(_OWNERS)]
+    for number in range(jobs):
+        owner = dice.choice(owners)
+        seconds = float(round((owner.seconds or 0.0) * dice.lognormvariate(0, _VARIES)))
+        made.append(owner._replace(group=f"{owner.group}-{number}", seconds=seconds))
+    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in made)
+    at, rate = 0.0, _LOAD * jobs * _NODES * _CPUS / work
+    for number, row in enumerate(made):
+        at += dice.expovariate(rate * (1 + _SWING * sin(2 * pi * at / _PERIOD)))
+        made[number] = row._replace(arrival=float(round(at)))
+    return made
+
+
+def _owner(name: str, dice: random.Random) -> Arrival:
+    """What its jobs have in common; they usually run for `seconds`."""
+    seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()
+    members, cpus = dice.choice((1, 1, 2)), dice.choice((8, 16))
+    return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, dice.choice([*_QUEUES]))
+
+
+class Judge(Observer):
+    """Compares starts with what was told first, and corrects what is told next, as a running Muster does."""
+
+    def __init__(self) -> None:
+        self._told: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
+        self._waits: set[GroupKey] = set()  # of which nothing is told yet
+        self._begun = 0  # groups that began to wait since the last forecast
+        self._seen = Decisions()
+        self._calibration = Calibration()
+        self._costs: list[float] = []  # seconds of each forecast
+        self._known: list[tuple[ExpectedStart, float]] = []  # with the starts
+        self._unknown = 0
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        seen, self._seen = self._seen, decisions
+        for key in decisions.turned_since(seen):
+            made = decisions.groups.get(key)
+            if made is None or made.verdict is not Verdict.WAITING:
+                self._waits.discard(key)
+                self._compare(self._told.pop(key, None), now)
+            elif key not in self._told and key not in self._waits:
+                self._waits.add(key)
+                self._begun += 1
+        if self._begun >= _EVERY and self._waits:
+            self._tell(decisions)
+
+    def _tell(self, decisions: Decisions) -> None:
+        started, found = time.process_time(), worked_out(decisions)
+        self._costs.append(time.process_time() - started)
+        for key in self._waits:
+            self._told[key] = self._calibration.applied(found[key])
+        self._waits.clear()
+        self._begun = 0
+        if len(self._costs) % _SHOWN == 0 and self._known:
+            show(f"estimates: {self.row()}")
+
+    def _compare(self, told: ExpectedStart | None, now: float) -> None:
+        if told is None:
+            return
+        if told.is_known:
+            self._known.append((told, now))
+            self._calibration = self._calibration.after(told, now)
+        else:
+            self._unknown += 1
+
+    def row(self) -> Row:
+        where, known = Counter(interval_of(*each) for each in self._known), len(self._known)
+        return {
+            "waits": known + self._unknown,
+            "unknown %": 100 * self._unknown / (known + self._unknown),
+            "inside %": 100 * where["inside"] / known,
+            "before %": 100 * where["before"] / known,
+            "after %": 100 * where["after"] / known,
+            "by p50 %": 100 * sum(at <= told.p50 for told, at in self._known) / known,
+            "waited s": median(at - told.made_at for told, at in self._known),
+            "p50 off by s": median(abs(at - told.p50) for told, at in self._known),
+            "interval s": median(told.p90 - told.p10 for told, _ in self._known),
+            "forecast ms": 1000 * median(self._costs),
+        }
+
+
+def worked_out(decisions: Decisions) -> Mapping[GroupKey, ExpectedStart]:
+    work = forecasts(decisions)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: Mapping[GroupKey, ExpectedStart] = end.value
+            return found
