@@ -7,7 +7,7 @@ The cycle's thread makes records and waits for no disk; a thread of its own writ
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from extender.controllers.cycle import FaultGuard
 from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, gap, report
@@ -25,6 +25,7 @@ log = logger(__name__)
 
 _KEPT = 10_000  # records in memory
 _PACE = 1.0  # seconds from one commit to the next
+_PATIENCE = 2.0  # seconds for the last commit
 _SAMPLES = 30.0  # seconds from one sample of queues to the next
 _AT_ONCE, _PAUSE = 100, 0.0005  # records of a file that are read at once, and seconds between
 
@@ -62,7 +63,13 @@ class History:
         self._poller.start()
 
     def stop(self) -> None:
+        """Write what is left, but wait for no disk that hangs."""
         self._poller.stop()
+        last = Thread(target=self._finish, name="last of history", daemon=True)
+        last.start()
+        last.join(_PATIENCE)
+
+    def _finish(self) -> None:
         self.write()
         if self._file is not None:
             self._file.close()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -264,6 +265,17 @@ def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
         == f"{tmp_path}/none/history.db.lock: cannot be written: No such file or directory"
     )
     assert office.cpu_hours() == 1.0
+
+
+def test_a_disk_that_hangs_keeps_nobody_from_stopping(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    office, hangs = Office(path, gang("a", 1)).look(), Event()
+    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(HistoryFile, "write", lambda *_: hangs.wait())
+    office.world.start("a")
+    office.history.look(office.world.decisions)
+    office.history.stop()
+    assert not hangs.is_set()
+    hangs.set()
 
 
 def test_names_are_told_as_they_are_and_their_length_is_bounded(path: Path) -> None:
