@@ -7,7 +7,7 @@ ahead, who holds the room) is part of the group.
 """
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -18,6 +18,7 @@ from extender.dashboard.source import Source, Viewer
 
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
+PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
 SOMEBODY = "another group"  # has a node reserved, and may not be named
 _KEPT = 8  # overviews as people with different rights see them
 
@@ -39,14 +40,15 @@ class Rights:
 
 @dataclass(frozen=True)
 class Sight:
-    """What somebody sees now. `state` is equal where nothing of it has changed."""
+    """What somebody sees now. `since`: the version in which each part of it became as it is."""
 
     overview: Overview
     rights: Rights
+    since: Mapping[str, str]
 
-    @property
-    def state(self) -> Hashable:
-        return self.overview.version, self.rights
+    def state(self, *parts: str) -> Hashable:
+        """Equal while these parts (`queues`, `groups`, ...) have not changed for whoever has these rights."""
+        return self.rights, tuple(self.since[part] for part in parts)
 
 
 class Eyes:
@@ -58,6 +60,8 @@ class Eyes:
         self._lock = threading.Lock()
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
         self._kept: LRUCache[Hashable, Overview] = LRUCache(_KEPT)
+        self._last = Overview("", "")
+        self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
     def see(self, viewer: Viewer) -> Sight:
         """Raises Unsure."""
@@ -65,12 +69,12 @@ class Eyes:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found = self._kept.get(key)
+            found, since = self._kept.get(key), self._since_when(overview)
         if found is None:
             found = seen(overview, rights)
             with self._lock:
                 self._kept[key] = found
-        return Sight(found, rights)
+        return Sight(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
         """None also where its namespace is not the viewer's to see: whether it is there is not said either.
@@ -81,6 +85,16 @@ class Eyes:
         if details is None or viewer.may("list", "", "pods", namespace):
             return details
         return replace(details, members=(), notes=(*details.notes, f"You may not list pods in {namespace}."))
+
+    def _since_when(self, overview: Overview) -> Mapping[str, str]:
+        if overview.version != self._last.version:
+            last, since = self._last, self._since
+            self._since = {
+                part: since[part] if getattr(overview, part) == getattr(last, part) else overview.version
+                for part in PARTS
+            }
+            self._last = overview
+        return self._since
 
     def _rights(self, viewer: Viewer, overview: Overview) -> Rights:
         namespaces: frozenset[str] | None = None

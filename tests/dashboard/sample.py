@@ -1,8 +1,10 @@
 # ruff: noqa: E501
 """Clusters to look at: a town that is small and plausible, and crowds of any size. `python -m
-tests.dashboard.sample [GROUPS]` serves one on loopback."""
+tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback."""
 
+import itertools
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.setting_kinds import Address
 from extender.api.summaries import (
     Amounts,
     CommandSummary,
@@ -30,8 +33,13 @@ from extender.api.summaries import (
     WaitSummary,
 )
 from extender.api.units import timestamp_at
+from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Viewer
 from extender.domain.model.reasons import Reason
+from extender.telemetry.logs import set_up
+from extender.web.listen import listen
+from extender.web.side import SideServer, pages
+from tests.dashboard.standins import SomeViewer
 
 GPU = "nvidia.com/gpu"
 GIB = 1024.0**3
@@ -55,7 +63,8 @@ class Town:
 
     def put(self, **changes: Any) -> None:
         """Another version of it."""
-        self.seen = replace(self.seen, version=f"{self.seen.version}'", **changes)
+        version = f"{self.seen.version}'"
+        self.seen = replace(self.seen, **{"version": version, **changes})
 
 
 def town(now: float) -> Town:
@@ -121,7 +130,15 @@ def _queues() -> Sequence[QueueSummary]:
 def _waiting(
     reason: Reason, detail: str, since: float, position: int = 0, line: int = 0, **others: Any
 ) -> WaitSummary:
-    return WaitSummary(str(reason), reason.meaning, detail, timestamp_at(since), position, line, **others)
+    return WaitSummary(
+        str(reason),
+        f"{reason.meaning[0].upper()}{reason.meaning[1:]}.",
+        detail,
+        timestamp_at(since),
+        position,
+        line,
+        **others,
+    )
 
 
 def _groups(now: float) -> Sequence[GroupSummary]:
@@ -306,15 +323,23 @@ def _spoil(value: Any, evil: str) -> Any:
 
 
 def main() -> None:
-    from werkzeug.serving import run_simple
-
-    from extender.dashboard.app import create_dashboard_app
-    from tests.dashboard.standins import SomeViewer
-
+    """GROUPS waiting and running on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: so many a second."""
+    set_up("text", "error")
+    groups, changes = (int(text) for text in (*sys.argv[1:], *("0", "0")[len(sys.argv) - 1 :]))
     now = time.time()
-    source = crowd(now, 1000, int(sys.argv[1]), 5000) if len(sys.argv) > 1 else town(now)
+    source = crowd(now, 1000, groups, 5000) if groups else town(now)
     viewer = SomeViewer()
-    run_simple("127.0.0.1", 8099, create_dashboard_app(source, lambda _: viewer), threaded=True)
+    app = create_dashboard_app(source, lambda _: viewer)
+    server = SideServer("dashboard", listen("--listen", Address("127.0.0.1", 0)), pages(app))
+    sys.stdout.write(f"http://{server.address}\n")
+    sys.stdout.flush()
+    for number in itertools.count() if changes else ():
+        time.sleep(1 / changes)
+        rows = list(source.seen.groups)
+        at = number % len(rows)
+        rows[at] = replace(rows[at], failed=rows[at].failed + 1)
+        source.put(version=str(number), groups=rows)
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

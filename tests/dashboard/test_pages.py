@@ -84,7 +84,7 @@ class Tags(HTMLParser):
 def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
     page = text(browser(town(NOW)).get(GROUP).text)
     for words in (
-        "NoRoom : the suitable nodes do not have enough room now",
+        "NoRoom The suitable nodes do not have enough room now.",
         "Position 1 of 4",
         "Expected start in 3",
         "replayed over the declared run time",

@@ -2,7 +2,7 @@
 // the new content into place. What is focused, typed, opened or selected stays.
 "use strict";
 
-const EVERY = 1500, SLOWEST = 30000; // milliseconds
+const EVERY = 1900, SLOWEST = 30000; // milliseconds
 let etag = "", pause = EVERY;
 
 const kept = {

@@ -15,6 +15,7 @@ from tests.bench.cases.queueing import queueing, waiting
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
 from tests.bench.cases.sharing import sharing
+from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import run
 from tests.bench.cases.volcano_jobs import volcano_jobs
@@ -35,6 +36,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "decide": decide_case,
     "estimates": estimate_case,
     "hostile": hostile,
+    "dashboard": show_case,
     "sharing": sharing,
     "queueing": queueing,
     "waiting": waiting,

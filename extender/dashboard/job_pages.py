@@ -1,0 +1,148 @@
+"""The pages of jobs: who waits, starts, runs and fails; and why one of them waits."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from flask import g, redirect, request, url_for
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response as Answer
+
+from extender.api.summaries import GroupSummary
+from extender.api.units import moment
+from extender.dashboard.answers import Answers, Screen, asked
+from extender.dashboard.bars import shortfall_bar
+from extender.dashboard.buttons import buttons_on_group
+from extender.dashboard.seen import Sight
+from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.words import named
+
+_ROWS = 50  # of a page, of jobs or of pods
+_ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
+_UNKNOWN = 2
+_FAR = 1 << 31  # a position behind all others
+
+
+def waited_since(group: GroupSummary) -> str:
+    return (group.wait and group.wait.since) or group.created
+
+
+def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
+    """Who waits comes first, in the line of each queue, then who starts. `groups` are by name, and stay so
+    otherwise."""
+    parts: dict[int, list[GroupSummary]] = defaultdict(list)
+    for group in groups:
+        parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
+    parts[0].sort(key=lambda it: (it.queue, (it.wait and it.wait.position) or _FAR))
+    return [group for order in sorted(parts) for group in parts[order]]
+
+
+GROUPS = (
+    Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
+    Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
+    Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
+    Column[GroupSummary](
+        "position", "Position", lambda it: (it.wait and it.wait.position) or _FAR, "number wide"
+    ),
+    Column[GroupSummary](
+        "waited",
+        "Waited",
+        lambda it: -moment(waited_since(it)) if it.wait else float("-inf"),
+        "number",
+    ),
+    Column[GroupSummary](
+        "start",
+        "Expected start",
+        lambda it: (it.wait and it.wait.estimate and it.wait.estimate.p50) or "~",
+        "wide",
+    ),
+    Column[GroupSummary]("placed", "On nodes", lambda it: (it.placed, it.needed), "number"),
+)
+
+
+class JobIndex:
+    """All groups that somebody sees, who waits first, and the same by namespace and by queue."""
+
+    def __init__(self, groups: Sequence[GroupSummary]) -> None:
+        self.all = _in_line(groups)
+        self.of_namespace: dict[str, list[GroupSummary]] = defaultdict(list)
+        self.of_queue: dict[str, list[GroupSummary]] = defaultdict(list)
+        for group in self.all:
+            self.of_namespace[group.namespace].append(group)
+            self.of_queue[group.queue].append(group)
+        self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
+
+
+def job_index(answers: Answers, sight: Sight) -> JobIndex:
+    return answers.derived(("lines", sight.state("groups")), lambda: JobIndex(sight.overview.groups))
+
+
+class JobPages:
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def jobs(self, namespace: str = "") -> Answer:
+        if chosen := request.args.get("namespace"):
+            return redirect(url_for("pages.jobs", namespace=chosen, **asked(namespace="")))
+        sight = self._answers.see()
+        crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
+        title = f"Jobs of {named(namespace)}" if namespace else "Jobs"
+        state = sight.state("groups", "notes")
+        return self._answers.page(
+            sight, Screen(title, "jobs.html", "jobs", state, lambda: self._jobs(sight, namespace), crumbs)
+        )
+
+    def _jobs(self, sight: Sight, namespace: str) -> Mapping[str, Any]:
+        known = job_index(self._answers, sight)
+        queue, state = request.args.get("queue", ""), request.args.get("state", "")
+        groups: Sequence[GroupSummary] = known.of_namespace.get(namespace, []) if namespace else known.all
+        queues = sorted({it.queue for it in groups if it.queue}) if namespace else known.queues
+        found = [it for it in groups if it.queue == queue] if queue else groups
+        counts = Counter(it.verdict for it in found)
+        counts["Failing"] = sum(it.failed > 0 for it in found)
+        if state:
+            found = [it for it in found if (it.failed if state == "Failing" else it.verdict == state)]
+        found = searched(found, request.args, lambda it: f"{it.key} {it.called} {it.user}")
+        return {
+            "page": page(found, GROUPS, request.args, _ROWS),
+            "columns": GROUPS,
+            "counts": counts,
+            "everything": len(groups),
+            "namespace": namespace,
+            "namespaces": known.namespaces,
+            "queues": queues,
+            "notes": sight.overview.notes,
+            "waited_since": waited_since,
+        }
+
+    def group(self, namespace: str, name: str) -> Answer:
+        sight = self._answers.see()
+        details = self._answers.eyes.details(namespace, name, g.viewer)
+        if details is None:
+            raise missing_group(namespace, name)
+        group = details.group
+
+        def make() -> Mapping[str, Any]:
+            return {
+                "details": details,
+                "group": group,
+                "bars": [(lack, shortfall_bar(lack)) for lack in details.shortfall],
+                "members": page(details.members, (), request.args, _ROWS),
+                "on_nodes": sight.rights.nodes and any(it.node for it in details.members),
+                "waited_since": waited_since(group),
+                "seen": sight.rights.see_group,
+                "queue_seen": sight.rights.queues,
+            }
+
+        crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]
+        state: Hashable = (sight.rights, msgspec.json.encode(details))
+        buttons = buttons_on_group(group, g.viewer)
+        title = group.called or group.name
+        return self._answers.page(
+            sight, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
+        )
+
+
+def missing_group(namespace: str, name: str) -> NotFound:
+    return NotFound(f"There is no job {named(namespace)}/{named(name)}, or it is not yours to see.")

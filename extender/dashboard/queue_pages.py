@@ -1,0 +1,102 @@
+"""The pages of queues: their tree, and one of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import g, request, url_for
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response as Answer
+
+from extender.api.summaries import QueueSummary
+from extender.dashboard.answers import Answers, Screen
+from extender.dashboard.bars import line, share_bar
+from extender.dashboard.buttons import buttons_on_queue
+from extender.dashboard.job_pages import job_index, waited_since
+from extender.dashboard.samples import SPAN, LastHour
+from extender.dashboard.seen import Sight
+from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.words import named
+
+_ROWS, _NEXT = 40, 20  # of a page; of those in line
+
+QUEUES = (
+    Column[QueueSummary]("name", "Queue"),
+    Column[QueueSummary]("shares", "What it holds"),
+    Column[QueueSummary]("hour", "Last hour", kind="wide"),
+    Column[QueueSummary]("waiting", "Waiting", lambda it: it.waiting, "number"),
+    Column[QueueSummary]("starting", "Starting", lambda it: it.starting, "number wide"),
+    Column[QueueSummary]("running", "Running", lambda it: it.running, "number wide"),
+)
+
+
+class QueuePages:
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._hour = LastHour()
+
+    def queues(self) -> Answer:
+        sight = self._see()
+        return self._answers.page(
+            sight,
+            Screen("Queues", "queues.html", "queues", sight.state("queues"), lambda: self._queues(sight)),
+        )
+
+    def _queues(self, sight: Sight) -> Mapping[str, Any]:
+        queues = sight.overview.queues
+        return {
+            "page": page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS),
+            "columns": QUEUES,
+            "allowed": sight.rights.queues,
+            "everything": len(queues),
+            "share_bar": share_bar,
+            "hour": self._line_of_hour,
+        }
+
+    def queue(self, name: str) -> Answer:
+        sight = self._see()
+        queue = next((it for it in sight.overview.queues if it.name == name), None)
+        if queue is None:
+            raise NotFound(f"There is no queue {named(name)}, or you may not list queues.")
+
+        def make() -> Mapping[str, Any]:
+            waiting = [it for it in job_index(self._answers, sight).of_queue.get(name, ()) if it.wait]
+            return {
+                "queue": queue,
+                "below": [it for it in sight.overview.queues if it.parent == name],
+                "share_bar": share_bar,
+                "hour": self._line_of_hour,
+                "line": waiting[:_NEXT],
+                "waiting": len(waiting),
+                "waited_since": waited_since,
+            }
+
+        crumbs = [("Queues", url_for("pages.queues"))]
+        if queue.parent and queue.parent != "root":
+            crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
+        state = sight.state("queues", "groups")
+        buttons = buttons_on_queue(queue, g.viewer)
+        return self._answers.page(
+            sight, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
+        )
+
+    def _see(self) -> Sight:
+        sight = self._answers.see()
+        if sight.rights.queues:
+            self._hour.note(sight.overview, self._answers.clock())
+        return sight
+
+    def _line_of_hour(self, queue: str) -> Mapping[str, Any] | None:
+        """None until there are two samples to draw a line through."""
+        now = self._answers.clock()
+        samples = self._hour.of(queue, now)
+        if len(samples) < 2:
+            return None
+        shares = [share for _, share in samples]
+        top = max(1.0, *shares)
+        return {
+            "points": line(samples, now - SPAN, now, top),
+            "whole": 100 - 100 / top,
+            "now": shares[-1],
+            "least": min(shares),
+            "most": max(shares),
+        }
