@@ -38,6 +38,8 @@ volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
   schedulerName volcano are left to it.
 volcano_jobs: on: Muster runs Volcano Jobs (batch.volcano.sh) itself, unless Volcano does. off: it does not.
 auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
+podgroups_for_plain_pods: Which pods without group and controller get a PodGroup. waiting: those that have
+  waited for 2 s. always: all. never: none.
 window: How many pods may be between gate and binding at once. Each may take a connection.
 bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
   entry.
@@ -104,6 +106,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     volcano_namespace: Annotated[str, allowed.NAME] = "volcano-system"
     volcano_jobs: Annotated[str, allowed.one_of("off", "on")] = "off"
     auto_groups: Annotated[str, allowed.one_of("on", "off")] = "on"
+    podgroups_for_plain_pods: Annotated[str, allowed.one_of("waiting", "always", "never")] = "waiting"
     window: Annotated[int, allowed.count(1, 20000)] = 1000
     bind_deadline: Annotated[float, allowed.duration("1s", "1h")] = 120.0
     start_backoff: Annotated[float, allowed.duration("100ms", "1h")] = 5.0

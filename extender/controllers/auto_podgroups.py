@@ -1,62 +1,37 @@
 """Creates PodGroups for pods that name none, and writes the name of its group on each such pod.
 
 The ledger knows the group from the pod alone, so nothing waits for these writes. A PodGroup that the API
-server refuses, or that was deleted, is created again after a while.
+server refuses, or that was deleted, is created again after a while. Whether a plain pod gets one is a
+setting; by default it has to have waited.
 """
 
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 from extender.api.objects.pods import Pod
-from extender.controllers.controller import Controller
+from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.snapshot.auto_podgroups import PodGroupStep, build, min_resources, next_step
+from extender.domain.snapshot.auto_podgroups import PlainPods, PodGroupStep, build, min_resources, next_step
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict
 
 _AFTER_A_LOSS = 5.0  # seconds: the pods of a deleted group may be about to be deleted too
-
-
-class _UnnamedPods:
-    """Pods that do not have the name of their group yet, by that group. Safe to use from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._pods: dict[GroupKey, dict[Uid, Pod]] = {}
-        self._groups: dict[Uid, GroupKey] = {}
-
-    def __contains__(self, uid: Uid) -> bool:
-        return uid in self._groups
-
-    def put(self, key: GroupKey, pod: Pod) -> None:
-        uid = Uid(pod.metadata.uid)
-        with self._lock:
-            self.drop(uid)
-            self._pods.setdefault(key, {})[uid] = pod
-            self._groups[uid] = key
-
-    def drop(self, uid: Uid) -> None:
-        with self._lock:
-            key = self._groups.pop(uid, None)
-            if key is not None:
-                del self._pods[key][uid]
-                if not self._pods[key]:
-                    del self._pods[key]
-
-    def of(self, key: GroupKey) -> list[Pod]:
-        with self._lock:
-            return list(self._pods.get(key, {}).values())
+_PATIENCE = 2.0  # seconds for which a plain pod waits without a PodGroup
 
 
 class AutoPodGroupsController(Controller[GroupKey]):
     name = "auto-podgroups"
     pause = 1.0
 
+    def __init__(self, context: ControllerContext, plain_pods: PlainPods = PlainPods.ALWAYS) -> None:
+        super().__init__(context)
+        self._plain_pods = plain_pods
+
     def prepare(self) -> None:
-        self._unnamed = _UnnamedPods()
+        # Pods that do not have the name of their group yet, whole where a PodGroup may be made for them.
+        self._unnamed: dict[Uid, Pod | None] = {}
         self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
         self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
         self._knows_all = False  # whether all groups have been due since this replica leads
@@ -76,13 +51,15 @@ class AutoPodGroupsController(Controller[GroupKey]):
             or not (record.waiting or (record.holds_room and not record.deleting))
         ):
             return self._forget(uid)  # it has finished, or names a group of its own
-        key = record.group
+        has_group = self._ledger.groups.record(record.group) is not None
+        goes_without = not has_group and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
         if group_name(pod):
             self._forget(uid)
         else:
-            self._unnamed.put(key, pod)
-        if self._ledger.groups.record(key) is None or (uid in self._unnamed and uid not in self._asked):
-            self._make_due(key)
+            self._unnamed[record.uid] = pod if record.waiting or not goes_without else None
+        is_unnamed = uid in self._unnamed and uid not in self._asked
+        if is_unnamed if has_group else not goes_without:
+            self._make_due(record.group)
 
     def _make_due(self, key: GroupKey) -> None:
         """Make a group due at once, unless it waits already after a refusal or a deletion."""
@@ -91,7 +68,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def forget_pod(self, pod: PodRecord) -> None:
         self._forget(pod.uid)
-        if pod.auto and pod.group:
+        if pod.maker and pod.group:
             self._make_due(pod.group)
 
     def notice(self, key: GroupKey, gone: bool = False) -> None:
@@ -99,28 +76,32 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
 
     def _forget(self, uid: Uid) -> None:
-        self._unnamed.drop(uid)
+        self._unnamed.pop(uid, None)
         self._asked.discard(uid)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Groups whose queue was not open and whose decision has changed, as it does when the queue opens."""
+        """Groups whose queue was not open and whose decision has changed, as it does when the queue opens.
+        Those of plain pods that begin to wait are due in a moment."""
         turned = self._changed_groups.of(decisions)
+        for key in turned if self._plain_pods is PlainPods.WAITING else ():
+            waits = self._plain_pods.need_one(decisions.groups.get(key))
+            if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
+                self._queue.add(key, _PATIENCE)
         if self._knows_all:
             return self._awaiting.intersection(turned)
         self._knows_all = True
-        return turned
+        return [key for key in turned if key not in self._queue]
 
     def reconcile(self, key: GroupKey) -> None:
         self._awaiting.discard(key)
         record = self._ledger.groups.record(key)
         if record is not None:
-            for pod in self._unnamed.of(key):
-                meta, uid = pod.metadata, Uid(pod.metadata.uid)
-                if uid not in self._asked:
-                    self._asked.add(uid)
-                    write = partial(self._cluster.name_group, meta.namespace, meta.name, uid, record.name)
-                    self.write(key, write, of=uid, undone=partial(self._asked.discard, uid))
-        match next_step(self._ledger.groups.auto_group(key)):
+            for pod in self._ledger.groups.members(key):
+                if pod.uid in self._unnamed and pod.uid not in self._asked:
+                    self._asked.add(pod.uid)
+                    write = partial(self._cluster.name_group, pod.namespace, pod.name, pod.uid, record.name)
+                    self.write(key, write, of=pod.uid, undone=partial(self._asked.discard, pod.uid))
+        match next_step(self._ledger.groups.auto_group(key), self._goes_without(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
             case PodGroupStep.RENUMBER:
@@ -130,11 +111,16 @@ class AutoPodGroupsController(Controller[GroupKey]):
             case PodGroupStep.AWAIT_QUEUE:
                 self._awaiting.add(key)
 
+    def _goes_without(self, key: GroupKey) -> bool:
+        needs_one = self._plain_pods.need_one(self._decisions.groups.get(key))
+        return not needs_one and self._ledger.groups.plain_pod(key) is not None
+
     def _create(self, key: GroupKey) -> None:
-        member = next((pod for pod in self._pods(key) if pod.waiting or pod.holds_room), None)
-        if member is None:
+        members = [pod for pod in self._pods(key) if pod.waiting or pod.holds_room]
+        if not members:
             return
-        pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
+        member = next((pod for pod in members if self._unnamed.get(pod.uid)), members[0])
+        pod = self._unnamed.get(member.uid) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
         group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)

@@ -37,6 +37,7 @@ from extender.controllers.volcano_cron_jobs import VolcanoCronJobsController
 from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.auto_podgroups import PlainPods
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
@@ -81,7 +82,7 @@ class VolcanoJobControllers:
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; all
     only while this replica `leads`. `conditions`: what waiting pods say. `job_table`: all kinds of jobs
-    known."""
+    known. `plain_pods`: which of them get a PodGroup."""
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Controllers:
         job_table: Kinds,
         max_queue_depth: int,
         runs_volcano_jobs: bool = False,
+        plain_pods: PlainPods = PlainPods.WAITING,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers: tuple[Writers, ...] = (writers, patient_writers)
@@ -112,7 +114,7 @@ class Controllers:
         self.quota_queues = QuotaQueuesController(
             patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
         )
-        self.auto_podgroups = AutoPodGroupsController(patient)
+        self.auto_podgroups = AutoPodGroupsController(patient, plain_pods)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.volcano_jobs: VolcanoJobControllers | None = None

@@ -20,6 +20,7 @@ from extender.controllers.history import History
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
+from extender.domain.snapshot.auto_podgroups import PlainPods
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
@@ -109,6 +110,7 @@ class Host:
             job_kinds,
             configuration.max_queue_depth,
             configuration.volcano_jobs == "on",
+            PlainPods(configuration.podgroups_for_plain_pods),
         )
         self._feed = Feed(
             connection,

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
@@ -12,11 +14,14 @@ from extender.api.objects.cluster import Namespace, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.snapshot.auto_podgroups import PlainPods
+from extender.domain.snapshot.snapshot import Limits
 from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
-from tests.domain.world import key
+from tests.domain.world import LIMITS, key
 
 GROUP = "podgroup-uid-web"
 
@@ -24,9 +29,11 @@ GROUP = "podgroup-uid-web"
 class Desk(Bench):
     """Shows the controller what the watches would."""
 
-    def __init__(self, *objects: Any) -> None:
-        super().__init__(auto_groups=True)
-        self.grouper = AutoPodGroupsController(self.means())
+    def __init__(
+        self, *objects: Any, plain: PlainPods = PlainPods.ALWAYS, limits: Limits | None = None
+    ) -> None:
+        super().__init__(auto_groups=True, limits=limits)
+        self.grouper = AutoPodGroupsController(self.means(), plain)
         self.show(*objects)
 
     def show(self, *objects: Any) -> "Desk":
@@ -66,8 +73,8 @@ class Desk(Bench):
 
 
 @contextmanager
-def desk(*objects: Any) -> Iterator[Desk]:
-    bench = Desk(*objects)
+def desk(*objects: Any, **settings: Any) -> Iterator[Desk]:
+    bench = Desk(*objects, **settings)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -235,3 +242,127 @@ def test_the_group_of_an_owner_that_wants_no_pods_goes_with_the_last() -> None:
         assert bench.look() == []
         bench.go("a")
         assert bench.look() == [("delete group", GROUP)]
+
+
+# ---- plain pods: nothing makes them, and each is a group of its own
+
+OWN, MADE = "podgroup-uid-a", [("create group", "podgroup-uid-a")]
+FREE, FULL = node("n"), node("n", cpu="0")
+ALWAYS, WAITING, NEVER = PlainPods.ALWAYS, PlainPods.WAITING, PlainPods.NEVER
+
+
+def bound(name: str = "a", **more: Any) -> Pod:
+    return pod(name, on="n", **more)
+
+
+def looks(bench: Desk, *seconds: float) -> list[tuple[str, str]]:
+    """What is asked for after each of so many seconds."""
+    asked = bench.look()
+    for each in seconds:
+        bench.advance(each)
+        asked += bench.look()
+    return asked
+
+
+def test_one_that_waits_gets_a_podgroup_after_a_moment_and_then_its_name() -> None:
+    with desk(FULL, pod("a"), plain=WAITING) as bench:
+        assert looks(bench, 1, 0.9) == []
+        assert looks(bench, 0.2) == MADE
+        bench.show(group(OWN, 1))
+        assert looks(bench, 10) == [("name group", "a")]
+
+
+def test_one_that_starts_at_once_gets_none_however_long_it_runs() -> None:
+    with desk(FREE, pod("a"), plain=WAITING) as bench:
+        assert looks(bench, 60) == []
+        bench.show(bound(phase="Pending"))
+        assert looks(bench, 60) == []
+        bench.show(bound())
+        assert looks(bench, 60) == []
+        bench.go("a")
+        assert looks(bench, 60) == []
+        assert bench.grouper._unnamed == {}
+
+
+def test_one_that_starts_before_the_moment_is_over_gets_none() -> None:
+    with desk(FULL, pod("a"), plain=WAITING) as bench:
+        assert looks(bench, 1) == []
+        bench.show(FREE)
+        assert looks(bench, 1, 60) == []
+
+
+def test_one_that_is_gone_before_the_moment_is_over_gets_none() -> None:
+    with desk(FULL, pod("a"), plain=WAITING) as bench:
+        assert looks(bench, 1) == []
+        bench.go("a")
+        assert looks(bench, 60) == []
+
+
+def test_a_place_in_the_window_is_not_waited_for() -> None:
+    """A burst of pods goes through it, though all of them find room."""
+    with desk(FREE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)) as bench:
+        assert looks(bench, 60) == []
+        assert bench.reason("podgroup-uid-b") is Reason.WINDOW_FULL
+
+
+def test_one_that_is_bound_when_its_podgroup_comes_is_told_its_name() -> None:
+    with desk(FREE, bound(), plain=WAITING) as bench:
+        assert looks(bench) == []
+        bench.show(group(OWN, 1))
+        assert looks(bench) == [("name group", "a")]
+
+
+@pytest.mark.parametrize("there", [pod("a"), bound()])
+def test_with_never_there_is_none(there: Pod) -> None:
+    with desk(FULL, there, plain=NEVER) as bench:
+        assert looks(bench, 3, 60) == []
+
+
+def test_with_always_there_is_one_at_once_also_for_those_that_run_already() -> None:
+    with desk(FREE, bound(), pod("b"), plain=ALWAYS) as bench:
+        assert sorted(looks(bench)) == [*MADE, ("create group", "podgroup-uid-b")]
+
+
+@pytest.mark.parametrize("plain", [WAITING, NEVER])
+def test_one_from_before_the_setting_stays_and_is_followed(plain: PlainPods) -> None:
+    with desk(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
+        assert looks(bench, 60) == [("name group", "a")]
+
+
+@pytest.mark.parametrize("plain", [WAITING, NEVER])
+def test_pods_of_a_controller_have_theirs_at_once(plain: PlainPods) -> None:
+    with desk(FREE, owner("web"), web("a"), plain=plain) as bench:
+        assert looks(bench) == [("create group", GROUP)]
+
+
+@pytest.mark.parametrize(("there", "again"), [(pod("a", OWN), MADE), (bound(group=OWN), [])])
+def test_one_that_is_deleted_is_made_again_only_for_a_pod_that_waits(there: Pod, again: list[Any]) -> None:
+    with desk(FULL, there, group(OWN, 1), plain=WAITING) as bench:
+        bench.look()
+        bench.api.pods["a"] = there
+        bench.lose(OWN)
+        assert [call for call in looks(bench, 60) if call[0] != "pod"] == again
+
+
+def test_a_new_leader_lets_it_wait_anew() -> None:
+    with desk(FULL, pod("a"), plain=WAITING) as bench:
+        assert looks(bench, 1.5) == []
+        bench.leading = False
+        assert looks(bench, 60) == []
+        bench.leading = True
+        assert looks(bench, 1.9) == []
+        assert looks(bench, 0.2) == MADE
+
+
+def test_one_whose_queue_opens_gets_none_if_it_starts_then() -> None:
+    with desk(FREE, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
+        assert looks(bench, 3, 60) == []
+        bench.show(queue("q", spec_state="Open"))
+        assert looks(bench, 60) == []
+
+
+def test_one_whose_queue_opens_and_has_no_room_gets_one() -> None:
+    with desk(FULL, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
+        assert looks(bench, 3) == []
+        bench.show(queue("q", spec_state="Open"))
+        assert looks(bench, 3) == MADE

@@ -23,9 +23,10 @@ from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Origin
 from extender.domain.model.wire_records import whole_note
-from extender.domain.snapshot.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
+from extender.domain.snapshot.auto_podgroups import AutoGroup, PlainPods, PodGroupStep, build, next_step
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.phases import Phase
-from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
+from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue, stranger
 from tests.domain.world import World, key
 
 GROUP = "podgroup-uid-web"
@@ -219,6 +220,72 @@ def test_a_suspended_owner_aborts_its_group() -> None:
     assert there.decision(GROUP).life.outcome is Outcome.ABORTED
     there.add(owner("web")).settle()
     assert there.decision(GROUP).life.outcome is None
+
+
+# ---- plain pods without a PodGroup, which most of them are while they do not wait
+
+PLAIN = "podgroup-uid-a"
+
+
+def early_and_late(*objects: Any) -> World:
+    """Two plain pods and room for none."""
+    pods = (pod("a", queue="q", created="2026-01-01"), pod("b", queue="q", created="2026-01-02"))
+    return world(node("n", cpu="1"), stranger("s", on="n"), queue("q"), *pods, *objects)
+
+
+def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
+    there = early_and_late(group(PLAIN, 1, "q", created="2026-01-03"))
+    assert [there.decision(name).position for name in (PLAIN, "podgroup-uid-b")] == [1, 2]
+
+
+def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
+    there = early_and_late()
+    assert there.ledger.snapshot().groups[key(PLAIN)].called == f"{NAMESPACE}/pod/a"
+
+
+def closing_with(**plain: Any) -> World:
+    """A new process that knows a plain pod without a PodGroup, whose queue is closed."""
+    return world(node("n"), queue("q", spec_state="Closed"), pod("a", queue="q", **plain))
+
+
+def test_a_new_process_counts_one_that_runs_where_it_says_and_lets_it_run() -> None:
+    there = closing_with(on="n")
+    assert (there.verdict(PLAIN), there.decision(PLAIN).undo) == (Verdict.RUNNING, ())
+    assert state(there) == ("Closing", {"running": 1})
+    assert there.queue("q").allocated["cpu"] == 1000
+    there.delete("a")
+    assert state(there.settle()) == ("Closed", {})
+
+
+def test_a_new_process_undoes_none_that_is_bound_and_does_not_run_yet() -> None:
+    there = closing_with(on="n", phase="Pending")
+    assert not there.advance(600).settle().decision(PLAIN).undo
+    assert (there.reason(PLAIN), state(there)) == (None, ("Closing", {"running": 1}))
+
+
+@pytest.mark.parametrize(
+    ("setting", "verdict", "reason", "needs_one"),
+    [
+        (PlainPods.ALWAYS, None, None, True),
+        (PlainPods.ALWAYS, Verdict.RUNNING, None, True),
+        (PlainPods.WAITING, None, None, False),
+        (PlainPods.WAITING, Verdict.STARTING, Reason.REFUSED_BY_SCHEDULER, False),
+        (PlainPods.WAITING, Verdict.WAITING, Reason.WINDOW_FULL, False),
+        (PlainPods.WAITING, Verdict.WAITING, Reason.NO_ROOM, True),
+        (PlainPods.WAITING, Verdict.RUNNING, None, False),
+        (PlainPods.NEVER, Verdict.WAITING, Reason.NO_ROOM, False),
+    ],
+)
+def test_who_needs_one(
+    setting: PlainPods, verdict: Verdict | None, reason: Reason | None, needs_one: bool
+) -> None:
+    decision = GroupDecision(key(PLAIN), "q", verdict, reason) if verdict else None
+    assert setting.need_one(decision) is needs_one
+
+
+def test_no_plain_pod_needs_one_that_it_goes_without() -> None:
+    assert next_step(auto_group(), goes_without=True) is PodGroupStep.NOTHING
+    assert next_step(auto_group(queue_is_open=False), goes_without=True) is PodGroupStep.NOTHING
 
 
 # ---- what is built

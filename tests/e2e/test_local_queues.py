@@ -75,6 +75,7 @@ def test_a_gang_enters_by_its_label(stage: Stage, scheduler: KubeScheduler, labe
     assert queue["cpu"] == "3"
 
 
+@pytest.mark.muster_flags("--podgroups-for-plain-pods", "always")
 def test_pods_without_a_group_enter_by_their_own_label(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q")

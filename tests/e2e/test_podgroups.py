@@ -117,6 +117,7 @@ def test_a_group_may_come_before_its_pods(stage: Stage, muster: Muster, schedule
 # ---- groups of pods that name none
 
 
+@pytest.mark.muster_flags("--podgroups-for-plain-pods", "always")
 def test_a_plain_pod_gets_a_group_and_its_name(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1)
     stage.queue("team")
@@ -202,6 +203,7 @@ def test_a_suspended_job_aborts_its_group(
     stage.wait_group(name, phase="Running", running=2)
 
 
+@pytest.mark.muster_flags("--podgroups-for-plain-pods", "always")
 def test_a_group_that_somebody_deletes_is_made_again(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1)
     (pod,) = stage.pods("p", 1)

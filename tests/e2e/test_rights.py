@@ -36,7 +36,8 @@ LEASE = "kube-scheduler"
 # The lease of the sidecar install is not read here.
 GRANTED = [each for each in rights.granted(rights.OWN) if each.name != "muster-scheduler"]
 # A short deadline, because a start has to be undone twice here.
-FLAGS = ("--lease", f"kube-system/{LEASE}", "--bind-deadline", "2s", "--start-backoff", "1s")
+TIMES = ("--bind-deadline", "2s", "--start-backoff", "1s")
+FLAGS = ("--lease", f"kube-system/{LEASE}", *TIMES, "--podgroups-for-plain-pods", "always")
 LOST = "lost"
 OPTIONAL = (
     "localqueues",

@@ -130,7 +130,7 @@ class GroupViews:
         members = Members(group, self._claims)
         self._registry.note_start(group, is_under_way=bool(members.planned or members.holding))
         queue = self._registry.routes.queue_of(group)
-        record, needs = group.record, group.needs
+        needs = group.needs
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)
         self._note_kept_back(group, queue, members)
@@ -145,7 +145,7 @@ class GroupViews:
             use_allowed=named.may_use(group, queue),
             priority=named.priority_of(group),
             preempts=named.preempts(group),
-            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
+            created=_created(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
@@ -208,7 +208,9 @@ class GroupViews:
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return GroupSpec(False, fault, False, {}, self._run_time(group), True, series, "", "")
+            called = f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
+            run_time = self._run_time(group)
+            return GroupSpec(False, fault, False, {}, run_time, True, series, "", "", stands_for=called)
         return GroupSpec(
             recorded=True,
             fault=fault or record.fault,
@@ -279,6 +281,15 @@ class GroupViews:
         )
         if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
+
+
+def _created(group: Group) -> str:
+    """When its PodGroup was created, or its first pod. That of a plain pod may come late, and costs it no
+    place in line."""
+    if group.record is None:
+        return min((pod.created for pod in group.pods.values()), default="")
+    pod = group.plain_pod
+    return group.record.created if pod is None else min(group.record.created, pod.created)
 
 
 def _longest(times: Iterable[float | None]) -> float | None:

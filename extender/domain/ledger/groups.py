@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
-from extender.domain.model.ownership import OwnerRecord
+from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import GroupDecision, start_after
@@ -94,6 +94,12 @@ class Group(msgspec.Struct, eq=False):
     def is_implied(self) -> bool:
         """Whether the group exists by its pods alone, even without a PodGroup."""
         return any(pod.auto for pod in self.pods.values())
+
+    @property
+    def plain_pod(self) -> PodRecord | None:
+        """The pod for which it is there, if that is a plain one."""
+        pod = self.pods.get(Uid(uid_of_group(self.key.rpartition("/")[2])))
+        return pod if pod is not None and pod.is_plain else None
 
     @property
     def needs(self) -> Needs:

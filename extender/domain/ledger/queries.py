@@ -46,6 +46,11 @@ class GroupQueries:
         group = self._registry.groups.get(key)
         return group.record if group else None
 
+    def plain_pod(self, key: GroupKey) -> PodRecord | None:
+        """The pod for which a group is there, if that names no group and nothing makes it."""
+        group = self._registry.groups.get(key)
+        return group.plain_pod if group is not None else None
+
     def may_use(self, key: GroupKey, queue: str) -> bool:
         """Whether a group may enter a queue, as far as its author's rights go."""
         with self._lock:

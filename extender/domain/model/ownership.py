@@ -89,6 +89,11 @@ def group_name_of(uid: str) -> str:
     return f"{_PREFIX}{uid}"
 
 
+def uid_of_group(name: str) -> str:
+    """Whose UID is in the name of such a group."""
+    return name.removeprefix(_PREFIX)
+
+
 def unit_name(job: OwnerReference) -> str:
     """The group as which a job waits: that of its pods, which name another only where Volcano named it."""
     is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB

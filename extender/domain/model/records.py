@@ -90,6 +90,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it names no group and nothing makes it: it is the only one of its group."""
+        return self.auto and not self.maker
+
+    @property
     def unschedulable(self) -> str:
         """The scheduler's message if it found no node; what Muster says of a waiting pod is none."""
         condition = self.unscheduled

@@ -1,7 +1,7 @@
 """Groups of pods that name none: which group such a pod forms with its siblings, and the PodGroup for it."""
 
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Any
 
 import msgspec
@@ -10,7 +10,9 @@ from extender.api.objects.base import OwnerReference
 from extender.api.objects.pods import Pod
 from extender.domain.model.ownership import INHERITED, OwnerRecord, auto_name, controller_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
+from extender.domain.snapshot.decisions import GroupDecision
 
 _OF_POD = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
 _OF_POD_LABELS = ("preemptable", "cooldown-time")
@@ -30,6 +32,22 @@ class AutoGroup(msgspec.Struct, frozen=True):
     has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
 
 
+class PlainPods(StrEnum):
+    """Which plain pods get a PodGroup: it costs two writes, and tells of one that starts at once no more than
+    the pod itself."""
+
+    ALWAYS = "always"
+    WAITING = "waiting"  # those that have waited for a moment
+    NEVER = "never"
+
+    def need_one(self, decision: GroupDecision | None) -> bool:
+        """Whether such a pod, of whose group this was decided, needs one now. The window and the scheduler's
+        own queue are no waiting: a burst of pods that all find room goes through them."""
+        if self is not PlainPods.WAITING or decision is None:
+            return self is PlainPods.ALWAYS
+        return decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL
+
+
 class PodGroupStep(Enum):
     """What is to be done about the PodGroup of a group."""
 
@@ -40,13 +58,14 @@ class PodGroupStep(Enum):
     DELETE = auto()
 
 
-def next_step(group: AutoGroup) -> PodGroupStep:
-    """An owner that wants no pods, such as an old revision, loses its PodGroup: it may stay indefinitely."""
+def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
+    """An owner that wants no pods, such as an old revision, loses its PodGroup: it may stay indefinitely.
+    `goes_without`: it is the group of a plain pod that needs no PodGroup now."""
     owner = group.owner
     if group.has_job:
         return PodGroupStep.NOTHING
     if group.min_member is None:
-        if not group.lives:
+        if goes_without or not group.lives:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
     if owner is not None and group.has_pods and group.min_member != group.wanted:
