@@ -93,10 +93,12 @@ def test_pods_that_name_nothing_enter_the_queue_of_their_namespaces_quota(stage:
         for name in ("first", "second"):
             stage.api.create(PODS, objects.pod(name, namespace=DEFAULT, scheduler="default-scheduler"))
         wait_for(lambda: _running(stage) == 1, what="one runs")
-        units = {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, DEFAULT)}
-        wait_for(
-            lambda: any("QueueCeiling" in _messages(stage, unit) for unit in units), what="the other waits"
-        )
+
+        def says_why() -> bool:
+            units = [each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, DEFAULT)]
+            return any("QueueCeiling" in _messages(stage, unit) for unit in units)
+
+        wait_for(says_why, what="the other waits")
         assert _running(stage) == 1
     finally:
         manifests.remove(stage.api, written)
