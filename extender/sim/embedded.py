@@ -59,7 +59,8 @@ class Embedded:
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
-        arguments = ("--volcano-jobs", "on", *serve_arguments)
+        all_groups = ("--podgroups-for-plain-pods", "always")  # they are what is shown
+        arguments = ("--volcano-jobs", "on", *all_groups, *serve_arguments)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
         self._dice = random.Random(seed)
         self.scheduler: Scheduler | None = None

@@ -48,7 +48,7 @@ def test_a_quota_makes_queues_that_its_namespace_enters(
     notes = {RUN_SECONDS: "20"}
     for each in ("a", "b"):
         cluster.service.create(PODS, "", pod(each, namespace="team", annotations=notes))
-    wait_for(lambda: [gang.reason for gang in shown(cluster)] == ["QueueCeiling"], what="one waits")
+    wait_for(lambda: {gang.reason for gang in shown(cluster)} == {"", "QueueCeiling"}, what="one waits")
     assert {gang.queue for gang in shown(cluster)} == {name}
     cluster.service.delete(kind, quota["metadata"]["namespace"], quota["metadata"]["name"], {})
     wait_for(lambda: closed(cluster, name), what="the queue is closed")
