@@ -5,11 +5,13 @@ import http.client
 import json
 import re
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -22,7 +24,7 @@ from tests.e2e.harness.access import ADMIN, User, issued, service_account
 from tests.e2e.harness.audit import Audit
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.process import free_ports
 from tests.e2e.harness.resources import POD_GROUPS, QUEUES, Resource
 from tests.e2e.harness.stage import Stage
@@ -52,10 +54,8 @@ def cluster(audit: Audit) -> Iterator[ControlPlane]:
 class Browser:
     """Keeps the cookie, follows nothing."""
 
-    def __init__(self, port: int, authority: Path, token: str = "") -> None:
-        self._connect: Callable[[], http.client.HTTPSConnection] = lambda: http.client.HTTPSConnection(
-            "127.0.0.1", port, timeout=30, context=ssl.create_default_context(cafile=authority)
-        )
+    def __init__(self, connect: Callable[[], http.client.HTTPConnection], token: str = "") -> None:
+        self._connect = connect
         self._token = token
         self.cookie = ""
 
@@ -76,8 +76,8 @@ class Browser:
     def status(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> int:
         return self.ask(path, fields, **headers)[0]
 
-    def groups(self) -> set[str]:
-        status, body = self.ask("/api/v1/overview")
+    def groups(self, below: str = "") -> set[str]:
+        status, body = self.ask(f"{below}/api/v1/overview")
         assert status == 200, body
         return {f"{each['namespace']}/{each['name']}" for each in json.loads(body)["groups"]}
 
@@ -109,11 +109,30 @@ class Town:
         manifests.apply_one(stage.api, {**account, "metadata": meta})
         self.tenant = service_account(stage.namespace, "tenant").name
         stage.give_edit(self.tenant)
-        self.token = issued(stage.api, stage.namespace, "tenant").token
+        self.issued = issued(stage.api, stage.namespace, "tenant")
+        self.token = self.issued.token
         self.muster: Muster = stage.start_muster(*flags, user=muster_user)
 
     def browser(self, token: str = "") -> Browser:
-        return Browser(self.port, self.authority, token)
+        trust = ssl.create_default_context(cafile=self.authority)
+        return Browser(
+            lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust), token
+        )
+
+    @contextmanager
+    def local(self) -> Iterator[tuple[Browser, str]]:
+        """`muster dashboard` of the tenant, in its namespace: a browser that is in, and below which path."""
+        file = self.stage.cluster.kubeconfig(self.issued)
+        flags = ["--listen=127.0.0.1:0", f"--kubeconfig={file}", "-n", self.stage.namespace]
+        with subprocess.Popen([PROGRAM, "dashboard", *flags], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout
+                url = urlsplit(process.stdout.readline().removeprefix("Open ").strip())
+                browser = Browser(lambda: http.client.HTTPConnection(url.netloc, timeout=30))
+                assert browser.status(f"{url.path}?{url.query}") == 303
+                yield browser, url.path.removesuffix("/login")
+            finally:
+                process.kill()
 
     def logged_in(self) -> Browser:
         browser = self.browser()
@@ -192,6 +211,22 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
     assert tenant.status(f"{own}/hold", forged) == 403
     assert tenant.do(own, f"{own}/hold", csrf="")[0] == 403
     assert HOLD not in annotations(stage.api, stage.namespace)
+
+
+def test_on_ones_own_machine_all_is_done_with_ones_own_rights(town: Town, audit: Audit) -> None:
+    name, mark = f"{town.stage.namespace}/train", audit.mark()
+    with town.local() as (browser, below):
+        wait_for(lambda: browser.groups(below) == {name}, what="its group shown")
+        own = f"{below}/groups/{name}"
+        assert browser.do(own, f"{own}/hold")[0] == 303
+        assert browser.status(f"{below}/groups/{OTHER}/{OTHER}") == 404
+        assert browser.do(own, f"{below}/groups/{OTHER}/{OTHER}/hold")[0] == 403
+        assert browser.status("/api/v1/overview") == 404
+        browser.cookie = ""
+        assert browser.status(f"{below}/api/v1/overview") == 401
+    writes = [it for it in audit.since(mark) if it.what == "podgroups"]
+    held = [it for it in writes if HOLD in it.body.get("metadata", {}).get("annotations", {})]
+    assert [it.user for it in held] == ["tenant"]
 
 
 def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit) -> None:
