@@ -22,7 +22,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import missing
 
 MOST_ROUNDS = 1500  # of one future
-_PACE = 1.02  # ends that are so close together are taken as one
+_PACE = 1.05  # ends that are so close together are taken as one: intervals are wider
 _MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
 _MOST_NAMES = 3  # in one sentence
 _DEEPEST = 8  # groups behind one another, of which the first one's cause is meant

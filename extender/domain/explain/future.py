@@ -6,6 +6,7 @@ The scheduler is ideal: it takes each planned node at once. Members that a job h
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Set
 from math import inf
+from statistics import fmean
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -37,8 +38,8 @@ class _Changes(NamedTuple):
 
 
 class Future:
-    """`decisions`: made on `snapshot`. `pace`: what comes so much later, as a multiple of the time since the
-    beginning, is taken together: a round costs much on large clusters."""
+    """`decisions`: made on `snapshot`. `pace`: what ends so much later, as a multiple of the time since the
+    beginning, ends together, in the middle of that: a round costs much on large clusters."""
 
     def __init__(self, snapshot: Snapshot, decisions: Decisions, end_of: EndOf, pace: float = 1.005) -> None:
         self.snapshot, self.decisions = snapshot, decisions
@@ -73,7 +74,7 @@ class Future:
             later = self._next()
             if later is None:
                 return False
-            now, changes = later, self._over(later, changes)
+            now, changes = later[0], self._over(later[1], changes)
             if changes.is_event:
                 self._last = now
         self._decide(now, changes)
@@ -116,16 +117,17 @@ class Future:
 
     # ---- what time leads to
 
-    def _next(self) -> float | None:
-        """When something changes next."""
+    def _next(self) -> tuple[float, float] | None:
+        """When something changes next, and until when what ends counts as ended then."""
         now, woken = self.snapshot.now, self.decisions.wake_at
         ends = [end.at for end in self.ends.values() if end.at < inf]
         ends += [at for _, at in self._leaving.values()]
-        if woken is not None and now < woken <= self._last + _QUIET:
-            ends.append(woken)
         first = min((at for at in ends if at > now), default=inf)
+        if woken is not None and now < woken < first and woken <= self._last + _QUIET:
+            return woken, woken
         until = self.begun + (first - self.begun) * self._pace
-        return max((at for at in ends if now < at <= until), default=None)
+        together = [at for at in ends if now < at <= until]
+        return (fmean(together), until) if together else None
 
     def _over(self, now: float, changes: _Changes) -> _Changes:
         """With all that has ended, or is gone, by then."""

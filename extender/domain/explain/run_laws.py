@@ -17,8 +17,8 @@ from extender.domain.placement.departures import RunEnd, expected_end
 from extender.domain.snapshot.group_view import GroupView, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-FUTURES = 9  # of as many equally likely cases, eight of ten lie between the first and the last
-_STEPS = (1, 2, 4, 5, 7, 8)  # none has a divisor in common with their number
+FUTURES = 5  # in which what one run decides ends at 10, 30, 50, 70 and 90 % of its law
+_STEPS = (1, 2, 3, 4)  # none has a divisor in common with their number
 _SHORTEST = 1.0  # seconds
 _USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
 _AS_DECLARED = 0.1  # how much runs vary about what their owners declare

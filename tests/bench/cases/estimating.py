@@ -32,7 +32,7 @@ _SHORTEST, _LONGEST = 120.0, 7200.0  # seconds that the jobs of an owner usually
 _VARIES = 0.35  # the standard deviation of the logarithms of their runs
 _LOAD, _SWING, _PERIOD = 0.95, 0.5, 7200.0  # of what the cluster can do; how much that swings, in seconds
 _EVERY = 10  # groups that begin to wait from one forecast to the next
-_SHOWN = 100  # forecasts from one line about how it goes to the next
+_SHOWN = 50  # forecasts from one line about how it goes to the next
 _JOBS = 2.6  # for each that is estimated: many start at once, or before the next forecast
 
 
