@@ -36,7 +36,7 @@ _PLACE = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # a path here: neither /
 _GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token is remembered, or that it has none
 _MOST = 4096  # tokens about which something is remembered
 _TRUSTED = 3600.0  # seconds since its last good review in which a token needs no turn
-_PACE, _BURST = 10.0, 20.0  # reviews of other tokens, a second and at once
+_PACE, _BURST = 10.0, 20.0  # tokens of nobody, a second and at once: beyond, only trusted ones are reviewed
 _PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # of those from one address
 
 _SESSIONS, _SESSIONS_OF_ONE = 1024, 16
@@ -55,7 +55,7 @@ class Tokens:
             _MOST, lambda owner: _GOOD if owner else _BAD, clock
         )
         self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED, clock)
-        self._turns = TokenBucket(_PACE, _BURST, clock())
+        self._turns_of_all = TokenBucket(_PACE, _BURST, clock())
         self._turns_of_one: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
         self._lock = Lock()
 
@@ -67,7 +67,10 @@ class Tokens:
 
         def ask() -> Subject | None:
             with self._lock:
-                if key not in self._trusted and not self._has_turn(address):
+                if (
+                    key not in self._trusted
+                    and min(it.left(self._clock()) for it in self._turns(address)) < 1
+                ):
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
             with self._lock:
@@ -75,15 +78,17 @@ class Tokens:
                     self._trusted[key] = True
                 else:
                     self._trusted.pop(key, None)
+                    for each in self._turns(address):
+                        each.take(self._clock())
             return owner
 
         return self._owners.get(key, ask)
 
-    def _has_turn(self, address: str) -> bool:
-        now = self._clock()
-        of_one = self._turns_of_one.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, now)
+    def _turns(self, address: str) -> tuple[TokenBucket, TokenBucket]:
+        """Of all, and of this address."""
+        of_one = self._turns_of_one.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
         self._turns_of_one[address] = of_one
-        return of_one.take(now) and self._turns.take(now)
+        return self._turns_of_all, of_one
 
 
 class Sessions:

@@ -77,6 +77,7 @@ def test_what_is_not_confirmed_is_asked_again_and_changes_nothing() -> None:
         ({}, {"csrf": csrf_token(SomeViewer(secret="of another"))}),
         ({"Origin": "https://evil.example"}, {}),
         ({"Origin": "null"}, {}),
+        ({"Origin": "http://["}, {}),
         ({"Origin": "http://localhost:1"}, {}),
         ({"Origin": "http://localhost.evil.example"}, {}),
         ({"Sec-Fetch-Site": "cross-site"}, {}),

@@ -218,6 +218,12 @@ def test_one_address_leaves_turns_to_others() -> None:
     assert tokens.owner("of-bob", "10.0.0.1") == BOB
 
 
+def test_all_users_of_a_proxy_come_in_at_once() -> None:
+    authority = Authority(tokens={f"token-{number}": ANN for number in range(500)})
+    tokens = Tokens(authority.owner_of, Clock())
+    assert all(tokens.owner(token, "10.0.0.1") == ANN for token in authority.tokens)
+
+
 def test_a_false_token_again_and_again_is_asked_about_once() -> None:
     authority, clock = Authority(), Clock()
     tokens = Tokens(authority.owner_of, clock)
