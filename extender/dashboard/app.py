@@ -15,6 +15,7 @@ from werkzeug.exceptions import (
 )
 
 from extender.dashboard.actions import actions
+from extender.dashboard.history_page import History
 from extender.dashboard.pages import pages
 from extender.dashboard.source import Source, Unsure, Viewer
 from extender.kube.errors import ApiError, Refused, in_words
@@ -34,8 +35,11 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 
 
-def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | None = None) -> Flask:
-    """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody."""
+def create_dashboard_app(
+    source: Source, identify: Identify, login: Blueprint | None = None, history: History | None = None
+) -> Flask:
+    """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody.
+    `history`: what has happened in a period, where that is known."""
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # a path means what it says
     if login:
@@ -70,7 +74,7 @@ def create_dashboard_app(source: Source, identify: Identify, login: Blueprint | 
     app.register_error_handler(HTTPException, _told)
     app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
     app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
-    app.register_blueprint(pages(source))
+    app.register_blueprint(pages(source, history))
     app.register_blueprint(actions(source))
     return app
 

@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from flask import g, redirect, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import GroupSummary
+from extender.api.summaries import EventSummary, GroupSummary
 from extender.api.units import moment
 from extender.dashboard.answers import Answers, Screen, asked
 from extender.dashboard.bars import shortfall_bar
@@ -18,7 +18,8 @@ from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.words import named
 
-_ROWS = 50  # of a page, of jobs or of pods
+_ROWS, _EVENTS = 50, 100  # of a page, of jobs or of pods; of what happened
+_TOGETHER = 5  # seconds within which equal events are told as one
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2
 _FAR = 1 << 31  # a position behind all others
@@ -78,6 +79,26 @@ def job_index(answers: Answers, sight: Sight) -> JobIndex:
     return answers.derived(("lines", sight.state("groups")), lambda: JobIndex(sight.overview.groups))
 
 
+class Happening(NamedTuple):
+    """An event, and how many like it came with it, of other pods mostly."""
+
+    event: EventSummary
+    more: int
+
+
+def told_once(timeline: Sequence[EventSummary]) -> list[Happening]:
+    """With those of one reason that follow each other within a few seconds as one."""
+    found: list[Happening] = []
+    for event in timeline:
+        last = found[-1] if found else None
+        near = last and moment(event.at) - moment(last.event.at) <= _TOGETHER
+        if last and near and last.event.reason == event.reason:
+            found[-1] = Happening(last.event, last.more + 1)
+        else:
+            found.append(Happening(event, 0))
+    return found
+
+
 class JobPages:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -127,6 +148,7 @@ class JobPages:
             return {
                 "details": details,
                 "group": group,
+                "timeline": told_once(details.timeline)[-_EVENTS:],
                 "bars": [(lack, shortfall_bar(lack)) for lack in details.shortfall],
                 "members": page(details.members, (), request.args, _ROWS),
                 "on_nodes": sight.rights.nodes and any(it.node for it in details.members),

@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as Answer
 from extender.api.summaries import VERSION
 from extender.dashboard import words
 from extender.dashboard.answers import Answers
+from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
@@ -46,16 +47,16 @@ class JsonPages:
         )
 
 
-def pages(source: Source, clock: Callable[[], float] = time.time) -> Blueprint:
+def pages(
+    source: Source, history: History | None = None, clock: Callable[[], float] = time.time
+) -> Blueprint:
+    """Without `history`, there is no page of it."""
     made = Blueprint("pages", __name__)
     words.install(made, clock)
     answers = Answers(Eyes(source), clock)
-    jobs, queues, nodes, as_json = (
-        JobPages(answers),
-        QueuePages(answers),
-        NodePages(answers),
-        JsonPages(answers),
-    )
+    made.app_context_processor(lambda: {"has_history": history is not None})
+    jobs, queues, nodes = JobPages(answers), QueuePages(answers), NodePages(answers)
+    past, as_json = HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
         "/namespaces/<namespace>": jobs.jobs,
@@ -63,6 +64,8 @@ def pages(source: Source, clock: Callable[[], float] = time.time) -> Blueprint:
         "/queues": queues.queues,
         "/queues/<name>": queues.queue,
         "/nodes": nodes.nodes,
+        "/history": past.history,
+        "/api/v1/history": past.history_json,
         "/api/v1/overview": as_json.overview_json,
         "/api/v1/<any(groups, queues, nodes, reservations, decisions):part>": as_json.items_json,
         "/api/v1/groups/<namespace>/<name>": as_json.group_json,

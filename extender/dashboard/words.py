@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from flask import Blueprint
 
-from extender.api.units import moment, rounded
+from extender.api.units import moment, rounded, two_units
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
 NONE = "-"
@@ -49,6 +49,14 @@ def told(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
+def hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def lasting(seconds: float | None) -> str:
+    return NONE if seconds is None else two_units(seconds)
+
+
 def short_moment(timestamp: str) -> str:
     """`14:03:20` of `2026-11-27T14:03:20Z`, in UTC as it came."""
     return timestamp[11:19] if len(timestamp) >= 19 else named(timestamp)
@@ -63,5 +71,5 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
     def until(timestamp: str) -> str:
         return rounded(max(0, int(moment(timestamp) - clock()))) if moment(timestamp) else NONE
 
-    for filter in (amount, amounts, short_resource, named, told, short_moment, since, until):
+    for filter in (amount, amounts, short_resource, named, told, hours, lasting, short_moment, since, until):
         blueprint.add_app_template_filter(filter)

@@ -16,6 +16,7 @@ from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.costs import limit_costs
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.history_page import History
 from extender.domain.ledger.ledger import Ledger
 from extender.host.ports import CertificateFiles
 from extender.kube.access import AccessApi
@@ -49,6 +50,7 @@ class Dashboard:
         connection: Connection,
         listener: socket.socket,
         source: DecidedSource,
+        history: History,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
@@ -57,7 +59,7 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        self._app = create_dashboard_app(source, door.identify, door.login)
+        self._app = create_dashboard_app(source, door.identify, door.login, history)
         limit_costs(self._app)
         self._server: SideServer | None = None
 

@@ -147,7 +147,9 @@ class Host:
         )
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
-            self._dashboard = Dashboard(configuration, connection, ports.dashboard, self._decided)
+            self._dashboard = Dashboard(
+                configuration, connection, ports.dashboard, self._decided, self._history.report
+            )
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs

@@ -14,6 +14,7 @@ from werkzeug.serving import make_server
 
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.source import Source
+from tests.dashboard.sample import past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
 
@@ -77,7 +78,7 @@ def served(
 ) -> Iterator[str]:
     """The address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()
-    app = create_dashboard_app(source, identify or (lambda _: known), login)
+    app = create_dashboard_app(source, identify or (lambda _: known), login, past)
     server = make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

@@ -23,6 +23,7 @@ PNG = b"\x89PNG"
         ("why", "/groups/research/llama-70b", "light", 1280, 1120),
         ("queues", "/queues", "dark", 1280, 720),
         ("nodes", "/nodes", "light", 1280, 660),
+        ("history", "/history", "light", 1280, 560),
         ("phone", "/", "light", 390, 760),
     ],
 )

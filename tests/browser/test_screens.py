@@ -24,6 +24,8 @@ SCREENS = {
     "a running job": "/groups/research/vit-pretrain",
     "queues": "/queues",
     "a queue": "/queues/language",
+    "history": "/history",
+    "history of a day by user": "/history?since=1d&by=user",
     "nodes": "/nodes",
     "nodes of a job": "/nodes?group=research/vit-pretrain",
 }

@@ -35,6 +35,16 @@ from extender.api.summaries import (
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Viewer
+from extender.domain.explain.history import (
+    AnyRecord,
+    Evicted,
+    GroupRun,
+    Period,
+    QueueHour,
+    Report,
+    Wait,
+    report,
+)
 from extender.domain.model.reasons import Reason
 from extender.telemetry.logs import set_up
 from extender.web.listen import listen
@@ -261,6 +271,43 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
     )  # fmt: skip
 
 
+def past(period: Period) -> Report:
+    """Of the town, made of records, so that the sums are what Muster would tell."""
+    start = period.since + 3600
+
+    def run(queue: str, namespace: str, name: str, hours: float, gpus: int, **others: Any) -> list[AnyRecord]:
+        of: dict[str, Any] = {
+            "queue": queue,
+            "namespace": namespace,
+            "user": f"{namespace}-bot",
+            "group": f"{namespace}/{name}",
+        }
+        waited = others.get("waited", 600.0)
+        end = min(start + hours * 3600, period.until)
+        spent = {GPU: gpus * (end - start), "cpu": 8000 * gpus * (end - start)}
+        return [
+            GroupRun(**of, start=start, end=end, until=end, spent=spent),
+            Wait(
+                **of,
+                start=start - waited,
+                end=start,
+                until=start,
+                waited={"NoRoom": waited},
+                has_started=True,
+            ),
+        ]
+
+    records: list[AnyRecord] = [
+        *run("language", "research", "moe-8x7b", 20, 24, waited=5400.0),
+        *run("vision", "research", "vit-pretrain", 9, 40, waited=1260.0),
+        *run("product", "product", "ranker-train", 14, 24, waited=240.0),
+        *run("students", "students", "mnist-lab-3", 3, 1, waited=90.0),
+        Evicted(queue="language", namespace="research", user="research-bot", start=start + 60, uid="1", pod="research/moe-8x7b-0", group="research/moe-8x7b", cause="Reclaimed", lost={GPU: 8 * 5400.0}),
+        *(QueueHour(queue=queue, start=start, deserved={GPU: 3600.0 * 300}, wanting=3600.0, share=3600.0 * share) for queue, share in (("language", 1.1), ("vision", 0.8), ("product", 0.95))),
+    ]  # fmt: skip
+    return report(records, period)
+
+
 def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     """Everything by the thousand, each different."""
     base = town(now)
@@ -329,7 +376,7 @@ def main() -> None:
     now = time.time()
     source = crowd(now, 1000, groups, 5000) if groups else town(now)
     viewer = SomeViewer()
-    app = create_dashboard_app(source, lambda _: viewer)
+    app = create_dashboard_app(source, lambda _: viewer, history=past)
     server = SideServer("dashboard", listen("--listen", Address("127.0.0.1", 0)), pages(app))
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()

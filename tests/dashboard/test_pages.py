@@ -12,14 +12,17 @@ import pytest
 from flask.testing import FlaskClient
 
 import extender.dashboard
+from extender.api.summaries import EventSummary
 from extender.dashboard.app import create_dashboard_app
-from tests.dashboard.sample import EVIL, Town, crowd, spoilt, town
+from extender.dashboard.job_pages import told_once
+from tests.dashboard.sample import EVIL, Town, crowd, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
 GROUP = "/groups/research/llama-70b"
 SCREENS = (
     "/",
+    "/history",
     "/namespaces/research",
     GROUP,
     "/queues",
@@ -28,11 +31,12 @@ SCREENS = (
     "/nodes?group=research/vit-pretrain",
 )
 NOW = time.time()
+FEW = {("list", "podgroups", it) for it in ("", "product", "students")}
 
 
 def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
     viewer = viewer or SomeViewer()
-    return create_dashboard_app(source, lambda _: viewer).test_client()
+    return create_dashboard_app(source, lambda _: viewer, history=past).test_client()
 
 
 def text(page: str) -> str:
@@ -98,7 +102,22 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         assert words in page
 
 
-@pytest.mark.parametrize("path", [*SCREENS[3:], "/", "/?q=<script>alert(1)</script>"])
+def test_what_happened_to_many_pods_at_once_is_told_once() -> None:
+    def event(second: int, reason: str) -> EventSummary:
+        return EventSummary(f"2026-01-01T00:00:{second:02}Z", reason, "")
+
+    events = [
+        event(1, "NoRoom"),
+        event(2, "NoRoom"),
+        event(3, "Scheduled"),
+        event(4, "NoRoom"),
+        event(30, "NoRoom"),
+    ]
+    told = [(it.event.at[-3:-1], it.event.reason, it.more) for it in told_once(events)]
+    assert told == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
+
+
+@pytest.mark.parametrize("path", [*SCREENS[4:], "/", "/?q=<script>alert(1)</script>"])
 def test_markup_in_names_is_text(path: str) -> None:
     source = town(NOW)
     source.seen = spoilt(source.seen)
@@ -210,6 +229,40 @@ def test_the_same_is_there_as_json() -> None:
     assert [it["name"] for it in json.loads(queues.text)["items"]][:2] == ["root", "research"]
     assert client.get("/api/v1/queues", headers={"If-None-Match": queues.headers["ETag"]}).status_code == 304
     assert len(json.loads(client.get("/api/v1/groups?namespace=students").text)["items"]) == 2
+
+
+def test_history_says_who_held_what_and_waited_how_long() -> None:
+    page = text(browser(town(NOW)).get("/history?since=7d").text)
+    assert "GPU hours 1,179" in page
+    assert re.search(r"language 480 of 300 deserved 3,840 110% 1 1h30m 1h30m 1h30m 1 12 ", page)
+
+
+@pytest.mark.parametrize(
+    ("refused", "by", "status", "shown", "hidden"),
+    [
+        (set(), "user", 200, "product-bot", "vision"),
+        (FEW, "user", 200, "language", "product-bot"),
+        (FEW | {("list", "queues", "")}, "", 200, "research", "product"),
+        (FEW | {("list", "queues", "")}, "namespace", 200, "research", "GPU hours lost by that"),
+        (FEW | {("list", "queues", ""), ("list", "podgroups", "research")}, "", 404, "Not Found", "research"),
+    ],
+)
+def test_history_sums_up_only_what_one_may_see(
+    refused: set[tuple[str, ...]], by: str, status: int, shown: str, hidden: str
+) -> None:
+    client = browser(town(NOW), SomeViewer(refused=refused))
+    for path in ("/history", "/api/v1/history"):
+        answer = client.get(f"{path}?by={by}")
+        assert answer.status_code == status
+        assert shown in answer.text
+        assert hidden not in answer.text
+
+
+def test_without_history_there_is_no_page_of_it() -> None:
+    viewer = SomeViewer()
+    client = create_dashboard_app(town(NOW), lambda _: viewer).test_client()
+    assert "History" not in client.get("/").text
+    assert client.get("/history").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets"])

@@ -1,0 +1,126 @@
+"""The page of history: who waited how long, what was held, and what evictions cost, over a day, a week or a
+month, by queue, namespace or user."""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from flask import request
+from werkzeug.exceptions import NotFound, ServiceUnavailable
+from werkzeug.wrappers import Response as Answer
+
+from extender.api.summaries import VERSION, Summary
+from extender.dashboard.answers import Answers, Screen
+from extender.dashboard.seen import Rights, Sight
+from extender.dashboard.tables import Column, page, searched
+from extender.domain.explain.history import By, Period, Report, ReportRow
+
+History = Callable[[Period], Report]
+
+SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
+_USUAL = "7d"
+_PACE = 60  # seconds for which a report is kept
+_ROWS = 50
+
+
+def _or_none(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+ROWS = (
+    Column[ReportRow]("name", "", lambda it: it.name),
+    Column[ReportRow]("gpu", "GPU hours", lambda it: it.gpu_hours),
+    Column[ReportRow]("cpu", "CPU hours", lambda it: it.cpu_hours, "number"),
+    Column[ReportRow]("share", "Of its share", lambda it: _or_none(it.share), "number"),
+    Column[ReportRow]("starts", "Starts", lambda it: it.starts, "number"),
+    Column[ReportRow]("median", "Median wait", lambda it: _or_none(it.wait_median), "number"),
+    Column[ReportRow]("wait90", "90% waited at most", lambda it: _or_none(it.wait90), "number"),
+    Column[ReportRow]("longest", "Longest", lambda it: _or_none(it.wait_longest), "number wide"),
+    Column[ReportRow]("evicted", "Pods evicted", lambda it: it.evictions, "number"),
+    Column[ReportRow]("lost", "GPU hours lost", lambda it: it.lost_gpu_hours, "number wide"),
+)
+
+
+def sights_of(rights: Rights) -> list[By]:
+    """What somebody may see sums by: those of users take the right to see all groups."""
+    all_groups = rights.namespaces is None
+    allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
+    return [by for by, granted in allowed.items() if granted]
+
+
+class SeenReport(Summary, frozen=True):
+    """What somebody may see of a report: `total` None where they may not see all that it sums up."""
+
+    since: str
+    until: str
+    by: By
+    rows: Sequence[ReportRow]
+    total: ReportRow | None
+    note: str
+    api_version: str = VERSION
+
+
+def seen_of(report: Report, rights: Rights) -> SeenReport:
+    rows: Sequence[ReportRow] = report.rows
+    total: ReportRow | None = report.total
+    if report.by is By.NAMESPACE and rights.namespaces is not None:
+        rows, total = tuple(row for row in rows if rights.see_groups_of(row.name)), None
+    return SeenReport(report.since, report.until, report.by, rows, total, report.note)
+
+
+class HistoryPage:
+    def __init__(self, answers: Answers, history: History | None) -> None:
+        self._answers = answers
+        self._history = history
+        self._one = Lock()
+
+    def history(self) -> Answer:
+        sight, by, since, state = self._asked()
+
+        def make() -> Mapping[str, Any]:
+            report = self._report(sight, by, since)
+            rows = searched(report.rows, request.args, lambda it: it.name)
+            return {
+                "report": report,
+                "page": page(rows, ROWS, request.args, _ROWS),
+                "columns": [Column("name", by.capitalize(), ROWS[0].order), *ROWS[1:]],
+                "most": max((row.gpu_hours for row in report.rows), default=0.0),
+                "by": by,
+                "allowed": sights_of(sight.rights),
+                "since": since,
+                "spans": SPANS,
+            }
+
+        return self._answers.page(sight, Screen("History", "history.html", "history", state, make))
+
+    def history_json(self) -> Answer:
+        sight, by, since, state = self._asked()
+        return self._answers.json(state, lambda: self._report(sight, by, since))
+
+    def _asked(self) -> tuple[Sight, By, str, Any]:
+        """Raises NotFound where there is no history, or none that may be seen."""
+        sight = self._answers.see()
+        allowed = sights_of(sight.rights)
+        if self._history is None:
+            raise NotFound("Only Muster itself knows what was: open its dashboard in the cluster.")
+        if not allowed:
+            raise NotFound("You may list neither queues nor PodGroups.")
+        asked, since = request.args.get("by", ""), request.args.get("since", _USUAL)
+        by = By(asked) if asked in allowed else allowed[0]
+        since = since if since in SPANS else _USUAL
+        return sight, by, since, ("history", by, since, sight.rights, int(self._answers.clock() // _PACE))
+
+    def _report(self, sight: Sight, by: By, since: str) -> SeenReport:
+        """One is made at a time: it may read a long file."""
+        now = self._answers.clock()
+
+        def make() -> Report:
+            if self._history is None or not self._one.acquire(blocking=False):
+                raise ServiceUnavailable("Another report is being made: try again")
+            try:
+                return self._history(Period.of(by, since, "", now))
+            finally:
+                self._one.release()
+
+        whole = self._answers.derived(("report", by, since, int(now // _PACE)), make)
+        return seen_of(whole, sight.rights)
