@@ -71,6 +71,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin
 
+CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"  # files of a folder, and keys of a Secret
 VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler that reads through the view
 
 VOLCANO_LEASE = "volcano"  # of Volcano's own scheduler

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
 from extender.cli.access import Flags, access_flags, opened
@@ -65,8 +66,6 @@ def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
 
 def _write(folder: Path, pair: "Pair") -> None:
     """The key is for its owner's eyes."""
-    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY
-
     folder.mkdir(parents=True, mode=0o700)
     for name, data in ((CERTIFICATE, pair.certificate), (AUTHORITY, pair.authority), (KEY, pair.key)):
         path = folder / name

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from secrets import token_hex
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from extender.api.objects.volcano import Json, VolcanoJob
 from extender.api.workloads.children import MALFORMED
@@ -124,6 +122,15 @@ def difference(before: Json, after: Json) -> Json:
 
 
 def new_keys() -> SshKeys:
+    # Of a few jobs; all starts would wait for it.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
     private = Ed25519PrivateKey.generate()
     written = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

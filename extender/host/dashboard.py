@@ -18,7 +18,7 @@ from extender.dashboard.costs import limit_costs
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
 from extender.domain.ledger.ledger import Ledger
-from extender.host.ports import CertificateFiles
+from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
 from extender.ports.connections import ConnectionLimits

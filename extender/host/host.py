@@ -9,6 +9,7 @@ import socket
 import time
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +25,11 @@ from extender.domain.snapshot.auto_podgroups import PlainPods
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
+from extender.host.certificate_files import MutualTls
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
 from extender.host.dashboard import Dashboard, what_is_decided
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
-from extender.host.ports import MutualTls, SchedulerView, Webhooks
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
@@ -45,6 +46,10 @@ from extender.web.listen import Ports
 from extender.web.server import App
 from extender.web.server import serve as serve_verbs
 from extender.web.side import Check, HealthApp, Note, SideServer, pages
+
+if TYPE_CHECKING:  # what is off is not loaded
+    from extender.host.scheduler_view import SchedulerView
+    from extender.host.webhooks import Webhooks
 
 log = logger(__name__)
 
@@ -89,7 +94,9 @@ class Host:
             self._leadership = LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
         self._view: SchedulerView | None = None
         if ports.view is not None:
-            self._view = SchedulerView(configuration, connection.endpoint, ports.view)
+            from extender.host import scheduler_view
+
+            self._view = scheduler_view.SchedulerView(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(auto_groups, job_kinds)
         queue_of, threads = self.ledger.groups.queue_uid, configuration.binders
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, threads)
@@ -152,8 +159,10 @@ class Host:
             )
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
+            from extender.host import webhooks
+
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
-            self._webhooks = Webhooks(configuration, connection, self.ledger, synced, runs)
+            self._webhooks = webhooks.Webhooks(configuration, connection, self.ledger, synced, runs)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
     def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:

@@ -13,7 +13,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
 
-CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"  # files of a folder, and keys of a Secret
 _SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since clocks differ
 
 

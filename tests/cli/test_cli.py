@@ -267,8 +267,9 @@ def test_version() -> None:
             "extender.cli.why.subjects, extender.cli.describe, extender.kube.connection",
             "aiohttp flask gunicorn numpy prometheus_client structlog",
         ),
+        ("extender.host.host", "cryptography google.protobuf extender.view.pods extender.webhooks.rules"),
     ],
-    ids=["the help", "a command on a cluster"],
+    ids=["the help", "a command on a cluster", "a server whose view and webhooks are off"],
 )
 def test_nothing_heavy_is_loaded_for(loaded: str, without: str) -> None:
     program = f"import sys, {loaded}; print(sorted(set({without.split()}) & sys.modules.keys()))"

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import randrange
 
+from extender.api.keys import CERTIFICATE, KEY
 from extender.api.keys import VIEW_KUBECONFIG as KUBECONFIG
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded, free_ports
-from extender.webhooks.certificates import CERTIFICATE, KEY, make_pair
+from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.judgement import judged

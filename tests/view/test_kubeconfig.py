@@ -8,7 +8,7 @@ import pytest
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import Address
-from extender.host.ports import write_kubeconfig
+from extender.host.scheduler_view import write_kubeconfig
 
 ADDRESS = Address("127.0.0.1", 8284)
 

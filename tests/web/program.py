@@ -22,7 +22,7 @@ from extender.api.protocol import (
     PreemptionResult,
 )
 from extender.api.setting_kinds import Address
-from extender.host.ports import MutualTls
+from extender.host.certificate_files import MutualTls
 from extender.ports.connection import Caller
 from extender.ports.connections import PATIENCE, Patience
 from extender.ports.port import Pulse

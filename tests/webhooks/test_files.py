@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.host.ports import CertificateFiles
+from extender.host.certificate_files import CertificateFiles
 
 
 @pytest.fixture

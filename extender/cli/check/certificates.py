@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
 from extender.api.units import as_seconds, rounded
 from extender.cli.check.findings import Finding, Installation, at, fine, wrong
 from extender.cli.output import Json
@@ -148,7 +149,7 @@ def _judged(site: Installation, name: str, host: str) -> Finding:
 
 def _fault(secret: Json, now: float, host: str) -> str:
     """Empty where nothing is wrong. Raises ValueError."""
-    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE, KEY, fits, names
+    from extender.webhooks.certificates import fits, names
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]
     if missing:
@@ -165,7 +166,5 @@ def _fault(secret: Json, now: float, host: str) -> str:
 
 def _left(secret: Json, now: float) -> float:
     """Seconds until the first of its certificates ends."""
-    from extender.webhooks.certificates import AUTHORITY, CERTIFICATE
-
     files = (part_of(secret, name) for name in (CERTIFICATE, AUTHORITY))
     return min(expiry for pem in files for expiry in expiries(pem)) - now

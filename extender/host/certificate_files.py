@@ -1,0 +1,73 @@
+"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it. They are
+read again when they change; until certificate and key match, the old ones are served."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
+from extender.kube.writers import Poller
+from extender.telemetry.logs import logger
+from extender.web.listen import Identity
+from extender.web.side import Check
+
+log = logger(__name__)
+
+_PERIOD = 1.0  # seconds between two looks at files of certificates
+
+
+class CertificateFiles(Poller):
+    """`serve` gets the files `names`; it raises ValueError or OSError if it cannot serve them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        serve: Callable[..., None],
+        names: Sequence[str] = (CERTIFICATE, KEY),
+        whose: str = "webhooks",
+    ) -> None:
+        self._folder = folder
+        self._serve = serve
+        self._names = names
+        self._whose = whose
+        self._seen: list[bytes] | None = None
+        self._logged = ""  # the fault that was logged last
+        super().__init__("certificate", _PERIOD, self.look)
+
+    def look(self) -> None:
+        try:
+            found = [(self._folder / name).read_bytes() for name in self._names]
+            if found != self._seen:
+                self._serve(*found)
+                log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
+            self._seen, self._logged = found, ""
+        except (OSError, ValueError) as fault:
+            if str(fault) != self._logged:  # each fault once in a row
+                self._logged, where = str(fault), str(self._folder)
+                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=str(fault))
+
+
+class MutualTls:
+    """Without a `folder`, the port is plain HTTP."""
+
+    def __init__(self, folder: str) -> None:
+        self.wanted = bool(folder)
+        self._identity = Identity("verbs")
+        self._files = CertificateFiles(
+            Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
+        )
+
+    def start(self) -> None:
+        if self.wanted:
+            self._files.start()
+
+    def stop(self) -> None:
+        self._files.stop()
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context made of the newest files; None before they could be read."""
+        return self._identity.context
+
+    def checks(self) -> dict[str, Check]:
+        """Checks for /readyz."""
+        return {"tls-certificate": self._identity.missing} if self.wanted else {}

@@ -1,0 +1,77 @@
+"""Assembles the webhooks: their rules, their certificate, and their port."""
+
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import BoundedSemaphore
+
+from extender.api.configuration import Configuration
+from extender.api.keys import CERTIFICATE, KEY
+from extender.domain.ledger.ledger import Ledger
+from extender.host.certificate_files import CertificateFiles
+from extender.kube.admission import AdmissionApi
+from extender.kube.connection import Connection
+from extender.kube.writers import Poller
+from extender.web.listen import Identity
+from extender.web.side import Check, WebhookServer
+from extender.webhooks.latest import IN_LANE, Latest, LookUps, Sources, access_reviews
+from extender.webhooks.reviews import Reviewer
+from extender.webhooks.rules import AdmissionRules
+
+
+class Webhooks:
+    """Rules over the ledger, a certificate from files or self-signed, and the port."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        connection: Connection,
+        ledger: Ledger,
+        synced: Callable[[], bool],
+        runs_volcano_jobs: Callable[[], bool],
+    ) -> None:
+        api = AdmissionApi(connection)
+        self._identity, callers = Identity("webhooks"), configuration.webhook_client_ca
+        self._certificate: Poller
+        if configuration.webhook_certificates == "files":
+            names = (CERTIFICATE, KEY, *([str(Path(callers).absolute())] if callers else []))
+            self._certificate = CertificateFiles(
+                Path(configuration.webhook_folder), self._identity.use, names
+            )
+        else:
+            from extender.webhooks.certificate_rotation import CertificateRotation  # slow to load
+
+            self._certificate = CertificateRotation(
+                api,
+                configuration.webhook_secret,
+                frozenset(configuration.webhook_names),
+                configuration.webhook_lifetime,
+                partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
+            )
+        schedulers = frozenset(configuration.scheduler_names)
+        lane = BoundedSemaphore(IN_LANE)
+        sources = Sources(
+            LookUps(api.queue, lane=lane).find,
+            LookUps(api.local_queue, lane=lane).find,
+            LookUps(api.namespace, lane=lane).find,
+        )
+        latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
+        may_use = access_reviews(api)
+        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs)
+        self._reviewer = Reviewer(rules.paths(), synced)
+        ledger.intake.judge_users()
+        self._server: WebhookServer | None = None
+
+    def start(self, listener: socket.socket) -> None:
+        self._certificate.start()
+        self._server = WebhookServer(listener, self._reviewer, self._identity)
+
+    def stop(self) -> None:
+        self._certificate.stop()
+        if self._server:
+            self._server.stop()
+
+    def checks(self) -> dict[str, Check]:
+        """Checks for /readyz."""
+        return {"webhook-certificate": self._identity.missing}
