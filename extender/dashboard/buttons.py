@@ -27,6 +27,8 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
         return url_for("actions.change_group", namespace=group.namespace, name=group.name, action=action)
 
     held = Button("Resume", leads_to("resume")) if group.held else Button("Hold", leads_to("hold"))
+    if group.is_job:  # its priority is that of the job
+        return (held,)
     return (held, Button("Change priority", leads_to("priority"), "priority_class"))
 
 

@@ -9,7 +9,7 @@ from flask import g, redirect, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import EventSummary, GroupSummary
+from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
 from extender.api.units import moment
 from extender.dashboard.answers import Answers, Screen, asked
 from extender.dashboard.bars import shortfall_bar
@@ -72,11 +72,22 @@ class JobIndex:
         for group in self.all:
             self.of_namespace[group.namespace].append(group)
             self.of_queue[group.queue].append(group)
+        self._called = {it.key: f"{it.namespace}/{it.called}" for it in groups if it.called}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
+
+    def spoken(self, key: str) -> str:
+        """`team/pytorchjob/train` of a group that stands for one."""
+        return self._called.get(key, key)
 
 
 def job_index(answers: Answers, sight: Sight) -> JobIndex:
     return answers.derived(("lines", sight.state("groups")), lambda: JobIndex(sight.overview.groups))
+
+
+def _numbers(wait: WaitSummary) -> str:
+    """The detail without what is told beside it."""
+    parts = wait.detail.split("; ")
+    return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
 
 
 class Happening(NamedTuple):
@@ -154,6 +165,8 @@ class JobPages:
                 "on_nodes": sight.rights.nodes and any(it.node for it in details.members),
                 "waited_since": waited_since(group),
                 "seen": sight.rights.see_group,
+                "spoken": job_index(self._answers, sight).spoken,
+                "numbers": _numbers(group.wait) if group.wait else "",
                 "queue_seen": sight.rights.queues,
             }
 

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as Answer
 from extender.api.summaries import NodeSummary
 from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import main_resource, node_bar
+from extender.dashboard.job_pages import job_index
 from extender.dashboard.pools import free, fullness, pools
 from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
@@ -57,5 +58,6 @@ class NodePages:
             "node_bar": node_bar,
             "free": free,
             "seen": sight.rights.see_group,
+            "spoken": job_index(self._answers, sight).spoken,
             "reservations": sight.overview.reservations,
         }

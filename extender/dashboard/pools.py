@@ -11,6 +11,7 @@ from extender.dashboard.bars import AmountBar, main_resource, stand_bar
 
 MOST_TILES = 600  # on one page
 _FULL = 4  # of the levels of a tile; 0 is empty, and three are in between
+_USUAL = {"cpu": 1, "memory": 2}
 _PIECES = 9  # sizes of free pieces that are told apart
 
 
@@ -77,7 +78,7 @@ def _kind(node: NodeSummary) -> str:
     devices = [
         f"{value:g} {name.rpartition('/')[2]}" for name, value in node.allocatable.items() if "/" in name
     ]
-    return ", ".join(devices) or "without devices"
+    return ", ".join(devices) or "cpu only"
 
 
 def _pool(name: str, nodes: Sequence[NodeSummary], a_tile: int, highlighted: str) -> NodePool:
@@ -99,8 +100,9 @@ def _uses(nodes: Iterable[NodeSummary]) -> Iterable[Use]:
     return (Use(resource, *sums[resource]) for resource in sorted(sums, key=_devices_first))
 
 
-def _devices_first(resource: str) -> tuple[bool, str]:
-    return "/" not in resource, resource
+def _devices_first(resource: str) -> tuple[int, str]:
+    """Then cpu and memory."""
+    return 0 if "/" in resource else _USUAL.get(resource, 3), resource
 
 
 def free(node: NodeSummary, resource: str) -> float:

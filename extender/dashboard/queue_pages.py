@@ -68,6 +68,7 @@ class QueuePages:
                 "line": waiting[:_NEXT],
                 "waiting": len(waiting),
                 "waited_since": waited_since,
+                "spoken": job_index(self._answers, sight).spoken,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]

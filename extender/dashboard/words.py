@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from flask import Blueprint
 
-from extender.api.units import moment, rounded, two_units
+from extender.api.units import at_least, moment, rounded, two_units
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
 NONE = "-"
@@ -23,6 +23,14 @@ def amount(value: float | None, resource: str) -> str:
             break
         value /= 1024
     return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+
+
+def quantity(text: str, resource: str) -> str:
+    """`8 GiB` of `8589934592`; what is no quantity stays as it is."""
+    try:
+        return amount(at_least(text, 1000) / 1000, resource)
+    except ValueError:
+        return named(text)
 
 
 def amounts(of: Mapping[str, float]) -> str:
@@ -43,6 +51,11 @@ def named(name: str) -> str:
         return name
     half = LONGEST_NAME // 2
     return f"{name[:half]}…{name[-half:]}"
+
+
+def sentence(text: str) -> str:
+    """What starts small and ends without a dot, for a place of its own."""
+    return told(f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
 def told(text: str) -> str:
@@ -71,5 +84,18 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
     def until(timestamp: str) -> str:
         return rounded(max(0, int(moment(timestamp) - clock()))) if moment(timestamp) else NONE
 
-    for filter in (amount, amounts, short_resource, named, told, hours, lasting, short_moment, since, until):
+    for filter in (
+        amount,
+        amounts,
+        quantity,
+        sentence,
+        short_resource,
+        named,
+        told,
+        hours,
+        lasting,
+        short_moment,
+        since,
+        until,
+    ):
         blueprint.add_app_template_filter(filter)

@@ -160,7 +160,6 @@ def _groups(now: float) -> Sequence[GroupSummary]:
             "placed": placed,
             "members": needed,
             "user": f"{namespace}-bot",
-            "called": f"pytorchjob/{name}",
         }
         return GroupSummary(
             namespace,
@@ -179,7 +178,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
     ]
     estimate = EstimateSummary(
         timestamp_at(now + 2100), timestamp_at(now + 5400),
-        "replayed over the declared run time of research/vit-pretrain and what research/moe-8x7b took the last five times",
+        "Replayed over the declared run time of research/vit-pretrain and what research/moe-8x7b took the last five times",
     )  # fmt: skip
     llama = _waiting(
         Reason.NO_ROOM,
@@ -202,7 +201,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         of("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
         of("product", "ranker-train", "product", "Running", 6, 5400, holds={GPU: 24.0}, started=timestamp_at(now - 5300)),
         of("product", "embed-refresh", "product", "Running", 2, 1200, holds={GPU: 6.0}, started=timestamp_at(now - 1100)),
-        of("product", "backfill-q3", "nightly", "Waiting", 4, 30000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
+        of("product", "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883", "nightly", "Waiting", 4, 30000, called="job/backfill-q3", is_job=True, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 29000, 1, 2, estimate=unknown)),
         of("product", "report", "nightly", "Waiting", 1, 28000, wait=_waiting(Reason.QUEUE_STOPPED, "queue nightly is on hold", now - 27900, 2, 2, estimate=unknown)),
         of("students", "mnist-lab-3", "students", "Running", 1, 700, holds={GPU: 1.0}, user="kim", started=timestamp_at(now - 650)),
         of("students", "diffusion-proj", "students", "Waiting", 2, 350, wait=_waiting(Reason.NOT_ENOUGH_MEMBERS, "1 of 2 pods exist", now - 340), members=1, user="lee"),

@@ -91,7 +91,7 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         "NoRoom The suitable nodes do not have enough room now.",
         "Position 1 of 4",
         "Expected start in 3",
-        "replayed over the declared run time",
+        "Replayed over the declared run time",
         "It starts when research/vit-pretrain has ended",
         "kubectl -n research patch podgroup llama-70b",
         "research/moe-8x7b late for",
@@ -115,6 +115,18 @@ def test_what_happened_to_many_pods_at_once_is_told_once() -> None:
     ]
     told = [(it.event.at[-3:-1], it.event.reason, it.more) for it in told_once(events)]
     assert told == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
+
+
+def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
+    client = browser(town(NOW))
+    for path in ("/", "/queues/nightly"):
+        page = client.get(path).text
+        assert "job/backfill-q3" in text(page)
+        assert "podgroup-9f37b5ef" not in text(page)
+        assert "/groups/product/podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883" in page
+    page = client.get("/groups/product/podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883").text
+    assert "/hold" in page
+    assert "/priority" not in page, "it is that of the job"
 
 
 @pytest.mark.parametrize("path", [*SCREENS[4:], "/", "/?q=<script>alert(1)</script>"])
