@@ -67,10 +67,8 @@ class Tokens:
 
         def ask() -> Subject | None:
             with self._lock:
-                if (
-                    key not in self._trusted
-                    and min(it.left(self._clock()) for it in self._turns(address)) < 1
-                ):
+                left = min(each.left(self._clock()) for each in self._turns(address))
+                if left < 1 and key not in self._trusted:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
             with self._lock:
