@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 BROWSES := $(VENV)/.browses
+# What one start has compiled, the next reads, also where a container's image says that nothing is to be kept.
+unexport PYTHONDONTWRITEBYTECODE
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
 KUBERNETES ?= 1.37

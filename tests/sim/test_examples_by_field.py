@@ -24,7 +24,7 @@ EXAMPLES = list(examples(quotas=True))
 def written(folder: Path, found: list[Example]) -> Path:
     path = folder / "examples.yaml"
     objects = [obj for example in found for obj in example.objects]
-    path.write_text(f"{QUEUES}---\n{yaml.safe_dump_all(objects)}")
+    path.write_text(f"{QUEUES}---\n{yaml.dump_all(objects, Dumper=yaml.CSafeDumper)}")
     return path
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import yaml
-
 from extender.api.units import at_least
 from extender.api.workloads.shape import at as at_path
+from extender.shipped import read
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.errors import FieldErrors
 from extender.sim.apiserver.field_schemas import KUBERNETES, FieldSchema
@@ -41,7 +40,8 @@ _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # are named 
 @cache
 def _table() -> Any:
     """Rules by the names of a type and of its field."""
-    return yaml.safe_load(KUBERNETES.with_name("rules.yaml").read_bytes())
+    [table] = read([KUBERNETES.with_name("rules.yaml")])
+    return table
 
 
 Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # what fields ask of each other, by type
