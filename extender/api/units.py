@@ -14,7 +14,6 @@ import re
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
-from math import isinf
 
 from extender.api.keys import GPU
 
@@ -93,6 +92,7 @@ def _capped(value: int) -> int:
 # ---- durations and moments
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 
 
 def as_seconds(text: str) -> float:
@@ -100,7 +100,7 @@ def as_seconds(text: str) -> float:
     if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
         raise ValueError(text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
-    if isinf(seconds):  # hundreds of digits
+    if seconds >= _GO_KNOWS:
         raise ValueError(text)
     return seconds
 

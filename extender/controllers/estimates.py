@@ -172,4 +172,6 @@ def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
     if not forecast.is_known:
         return Estimate(unknown_because=forecast.unknown)
     p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))
+    if not p90:
+        return Estimate(unknown_because="what is declared before it ends after the year 9999")
     return Estimate(p50, p90, str(forecast.method))

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from extender.controllers import estimates as module
-from extender.controllers.estimates import Estimates, is_news
+from extender.controllers.estimates import Estimates, estimate_of, is_news
 from extender.domain.explain.forecast import ExpectedStart, Method
 from extender.domain.snapshot.decisions import Decisions
 from tests.controllers.podgroup_desk import Desk
@@ -169,3 +169,11 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
 )
 def test_what_is_news(now: ExpectedStart, expected: bool) -> None:
     assert is_news(ExpectedStart(0.0, 900, 1000, 1100), now) is expected
+
+
+@pytest.mark.parametrize("moment", [3e11, 1e300])
+def test_what_no_calendar_has_is_no_moment(moment: float) -> None:
+    """The API server would refuse the whole status."""
+    told = estimate_of(ExpectedStart(0.0, 10.0, 20.0, moment), epoch=1.8e9)
+    assert (told.at_p50, told.at_p90) == (None, None)
+    assert told.unknown_because
