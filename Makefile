@@ -35,7 +35,7 @@ $(READY): $(RUNS)
 
 $(BROWSES): $(READY)
 	@$(PYTHON) -m tools.environment --installer $(INSTALLER) --extra browser
-	@$(if $(CHROMIUM),,command -v chromium >/dev/null || { apt-get update -qq && \
+	@$(if $(CHROMIUM),,command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-inter >/dev/null; } || \
 	    { echo "make browser: no Chromium here, and none to install: name one in CHROMIUM="; exit 1; })
 	@touch $@

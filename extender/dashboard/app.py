@@ -2,6 +2,7 @@
 it. What the API server refuses, or nobody knows, is told on a page in words."""
 
 import hmac
+import time
 from collections.abc import Callable
 
 from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request
@@ -31,12 +32,17 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_OPEN = ("static", "healthz")  # to everybody
 
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 
 
 def create_dashboard_app(
-    source: Source, identify: Identify, login: Blueprint | None = None, history: History | None = None
+    source: Source,
+    identify: Identify,
+    login: Blueprint | None = None,
+    history: History | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Flask:
     """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody.
     `history`: what has happened in a period, where that is known."""
@@ -51,7 +57,7 @@ def create_dashboard_app(
         g.viewer = None
         if request.method not in _SAFE:
             _refuse_other_sites()
-        if request.endpoint == "static" or (login and request.blueprint == login.name):
+        if request.endpoint in _OPEN or (login and request.blueprint == login.name):
             return
         g.viewer = identify(request)
         if g.viewer is None:
@@ -71,10 +77,11 @@ def create_dashboard_app(
             answer.vary.update(("Cookie", "Authorization"))
         return answer
 
+    app.add_url_rule("/healthz", "healthz", lambda: "ok")
     app.register_error_handler(HTTPException, _told)
     app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
     app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
-    app.register_blueprint(pages(source, history))
+    app.register_blueprint(pages(source, history, clock))
     app.register_blueprint(actions(source))
     return app
 

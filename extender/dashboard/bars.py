@@ -53,7 +53,7 @@ def node_bar(node: NodeSummary, resource: str) -> AmountBar:
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:
     """The points of an SVG polyline of 100 by 100 through (moment, value)."""
     return " ".join(
-        f"{_percent(at - start, end - start)},{100 - _percent(value, top)}" for at, value in samples
+        f"{_percent(at - start, end - start)},{100 - _percent(value, top):.4g}" for at, value in samples
     )
 
 

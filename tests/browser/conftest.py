@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +14,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from werkzeug.serving import make_server
 
 from extender.dashboard.app import Identify, create_dashboard_app
-from extender.dashboard.source import Source
-from tests.dashboard.sample import past
+from tests.dashboard.authority import Clock
+from tests.dashboard.sample import Town, live_an_hour, past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
 
@@ -70,15 +71,21 @@ def opened(chromium: Browser) -> Iterator[Open]:
 
 @contextmanager
 def served(
-    source: Source,
+    source: Town,
     viewer: SomeViewer | None = None,
     identify: Identify | None = None,
     login: Blueprint | None = None,
     port: int = 0,
+    lived: bool = False,
 ) -> Iterator[str]:
-    """The address of a dashboard that shows `source` to `viewer`."""
+    """The address of a dashboard that shows `source` to `viewer`; `lived`: for an hour."""
     known = viewer or SomeViewer()
-    app = create_dashboard_app(source, identify or (lambda _: known), login, past)
+    clock = Clock(time.time())
+    app = create_dashboard_app(
+        source, identify or (lambda _: known), login, past, clock if lived else time.time
+    )
+    if lived:
+        live_an_hour(source, clock, lambda: app.test_client().get("/queues"))
     server = make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

@@ -30,7 +30,7 @@ PNG = b"\x89PNG"
 def test_pictures_show_what_there_is(
     opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
 ) -> None:
-    with served(town(time.time())) as address:
+    with served(town(time.time()), lived=name == "queues") as address:
         page = opened(address + path, width, height, color_scheme=colours)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         picture = page.screenshot()

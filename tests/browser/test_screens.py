@@ -40,7 +40,7 @@ def faults(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
 def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str) -> None:
-    with served(town(time.time())) as address:
+    with served(town(time.time()), lived=path.startswith("/queues")) as address:
         page = opened(address + path)
         assert faults(page) == []
         page.emulate_media(color_scheme="dark")

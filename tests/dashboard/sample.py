@@ -3,10 +3,11 @@
 tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback."""
 
 import itertools
+import math
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ from extender.domain.model.reasons import Reason
 from extender.telemetry.logs import set_up
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
+from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeViewer
 
 GPU = "nvidia.com/gpu"
@@ -268,6 +270,23 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
             CommandSummary("raise the queue's ceiling", f"muster queue update {group.queue} --capability nvidia.com/gpu=72", False),
         ] if wait else [],
     )  # fmt: skip
+
+
+def live_an_hour(source: Town, clock: Clock, look: Callable[[], object]) -> None:
+    """Somebody looks each minute while the shares of queues go up and down; then it is now again."""
+    queues, now = source.seen.queues, clock.now
+    for minute in range(60):
+        clock.now = now - 3600 + 60 * minute
+        swing = [0.75 + 0.25 * math.sin(minute / (5 + at)) for at in range(len(queues))]
+        source.put(
+            queues=[
+                replace(it, share=(it.share or 0.0) * part) for it, part in zip(queues, swing, strict=True)
+            ]
+        )
+        look()
+    clock.now = now
+    source.put(queues=queues)
+    look()
 
 
 def past(period: Period) -> Report:

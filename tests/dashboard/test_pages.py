@@ -15,7 +15,8 @@ import extender.dashboard
 from extender.api.summaries import EventSummary
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import told_once
-from tests.dashboard.sample import EVIL, Town, crowd, past, spoilt, town
+from tests.dashboard.authority import Clock
+from tests.dashboard.sample import EVIL, Town, crowd, live_an_hour, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
@@ -243,6 +244,20 @@ def test_the_same_is_there_as_json() -> None:
     assert len(json.loads(client.get("/api/v1/groups?namespace=students").text)["items"]) == 2
 
 
+def test_the_share_of_a_queue_over_the_last_hour_is_drawn_as_far_as_somebody_looked() -> None:
+    source, viewer, clock = town(NOW), SomeViewer(), Clock(NOW)
+    client = create_dashboard_app(source, lambda _: viewer, clock=clock).test_client()
+    live_an_hour(source, clock, lambda: client.get("/queues"))
+    page = client.get("/queues/language").text
+    assert "Share of language over the last hour: 75% to 150%, now 150%" in page
+    points = re.findall(r'polyline points="([^"]+)"', page)[0].split()
+    assert len(points) == 61
+    assert points[0].startswith("0.0,")
+    assert points[-1].startswith("100.0,0")
+    clock.now += 7200
+    assert "as soon as this page has been open" in client.get("/queues/language").text, "it is long ago"
+
+
 def test_history_says_who_held_what_and_waited_how_long() -> None:
     page = text(browser(town(NOW)).get("/history?since=7d").text)
     assert "GPU hours 1,179" in page
@@ -297,6 +312,12 @@ def test_that_muster_is_silent_is_said_on_every_page() -> None:
     assert "Muster has decided nothing since 2026-11-27T10:00:00Z" in text(
         browser(source).get("/queues").text
     )
+
+
+def test_whether_it_is_well_is_answered_to_everybody() -> None:
+    client = create_dashboard_app(town(NOW), lambda _: None).test_client()
+    assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
+    assert client.get("/").status_code == 401
 
 
 # ---- what comes from others
