@@ -127,7 +127,7 @@ def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
 
 def test_no_label_can_grow_without_bound() -> None:
     """Of queues only the first by name are shown, and none that is gone."""
-    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port", "part"}
+    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port", "part", "interval"}
     known |= {"queue", "column", "cause", "version", "python"}  # the last two of one series
     own = [value for value in vars(metrics).values() if hasattr(value, "_labelnames")]
     assert {label for metric in own for label in metric._labelnames} == known
