@@ -61,7 +61,7 @@ def create_dashboard_app(
             return
         g.viewer = identify(request)
         if g.viewer is None:
-            raise Unauthorized("The API server does not know you here")
+            raise Unauthorized("You are not logged in, or no longer")
         if request.method not in _SAFE:
             _refuse_forged(g.viewer)
 

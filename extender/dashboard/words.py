@@ -10,6 +10,10 @@ from extender.api.units import at_least, moment, rounded, two_units
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
 NONE = "-"
 _BYTES = ("memory", "ephemeral-storage", "storage")
+_KNOWN_BY = {  # by the method of an estimate
+    "Declared": "by the run times that are declared for what ends before it",
+    "Learnt": "by how long groups like those that end before it ran",
+}
 
 
 def amount(value: float | None, resource: str) -> str:
@@ -58,6 +62,10 @@ def sentence(text: str) -> str:
     return told(f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
+def known_by(method: str) -> str:
+    return _KNOWN_BY.get(method, method)
+
+
 def told(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
@@ -89,6 +97,7 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         amounts,
         quantity,
         sentence,
+        known_by,
         short_resource,
         named,
         told,

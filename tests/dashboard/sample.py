@@ -178,10 +178,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         HolderSummary("PodGroup", "research", "moe-8x7b", "language", 3, {GPU: "24"}, timestamp_at(now - 90)),
         HolderSummary("Pod", "kube-system", "dcgm-exporter-x7k2p", "", 1, {"cpu": "2"}),
     ]
-    estimate = EstimateSummary(
-        timestamp_at(now + 2100), timestamp_at(now + 5400),
-        "Replayed over the declared run time of research/vit-pretrain and what research/moe-8x7b took the last five times",
-    )  # fmt: skip
+    estimate = EstimateSummary(timestamp_at(now + 2100), timestamp_at(now + 5400), "Learnt")
     llama = _waiting(
         Reason.NO_ROOM,
         "nvidia.com/gpu: 64 needed, 40 left on suitable nodes; room for 5 of 8 members; position 1 in queue language",

@@ -92,7 +92,7 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         "NoRoom The suitable nodes do not have enough room now.",
         "Position 1 of 4",
         "Expected start in 3",
-        "Replayed over the declared run time",
+        "By how long groups like those that end before it ran.",
         "It starts when research/vit-pretrain has ended",
         "kubectl -n research patch podgroup llama-70b",
         "research/moe-8x7b late for",
