@@ -48,7 +48,7 @@ from extender.domain.snapshot.decisions import (
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import missing
+from extender.domain.snapshot.wholeness import missing, ready_since
 
 _MOST_GROUPS = 16  # that are named on one node
 
@@ -285,7 +285,7 @@ def _group_summary(view: GroupView, made: GroupDecision, beside: _Beside) -> Gro
         detail = message_of(replace(made, position=0))
         estimate = EstimateSummary.of(beside.estimate)
         line, place = beside.line, made.position
-        wait = WaitSummary(reason, meaning, detail, position=place, line=line, estimate=estimate)
+        wait = WaitSummary(reason, meaning, detail, ready_since(view), place, line, estimate=estimate)
     return GroupSummary(
         namespace,
         name,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
-from tests.domain.builders import flavor, node, on_flavor, preemption, queue
+from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
 from tests.domain.test_stateful import Events
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
@@ -48,6 +48,14 @@ def test_a_group_that_runs_and_one_that_waits() -> None:
     assert waits.wait is not None
     assert waits.wait.reason == "NeverFits"
     assert waits.wait.sentence == "The group is too large for this cluster or its queue."
+
+
+def test_who_runs_once_more_has_waited_since_all_its_pods_were_there() -> None:
+    created, again = "2026-01-02T00:00:00Z", "2026-01-05T00:00:00Z"
+    late = [pod("late-0", "late", created=created), pod("late-1", "late", created=again)]
+    waits = group_of(world(group("late", 2, "q", created=created), *late), "late").wait
+    assert waits is not None
+    assert waits.since == again
 
 
 def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
