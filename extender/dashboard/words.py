@@ -58,8 +58,9 @@ def named(name: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """What starts small and ends without a dot, for a place of its own."""
-    return told(f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}")
+    """What starts small and ends without a dot, for a place of its own; a name in front stays as it is."""
+    first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
+    return told(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
 def known_by(method: str) -> str:

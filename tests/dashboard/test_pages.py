@@ -15,6 +15,7 @@ import extender.dashboard
 from extender.api.summaries import EventSummary
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import told_once
+from extender.dashboard.words import sentence
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import EVIL, Town, crowd, live_an_hour, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
@@ -101,6 +102,18 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         "llama-70b-7",
     ):
         assert words in page
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("it starts once team/a ends", "It starts once team/a ends."),
+        ("nvidia.com/gpu: 8 needed", "nvidia.com/gpu: 8 needed."),
+        ("team/a of queue q has no known end.", "team/a of queue q has no known end."),
+    ],
+)
+def test_a_sentence_starts_large_unless_a_name_is_in_front(text: str, shown: str) -> None:
+    assert sentence(text) == shown
 
 
 def test_what_happened_to_many_pods_at_once_is_told_once() -> None:
