@@ -63,6 +63,23 @@ def test_a_change_appears_while_one_types(opened: Open) -> None:
         expect(search).to_have_value("half a na")
 
 
+def test_a_tab_that_nobody_sees_asks_nothing_until_it_is_seen(opened: Open) -> None:
+    source = town(time.time())
+    with served(source) as address:
+        page = opened(f"{address}/healthz")
+        asked: list[str] = []
+        page.clock.install()
+        page.goto(f"{address}/")
+        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+        page.clock.run_for(5_000)  # a question that was on its way is answered
+        page.on("request", lambda it: asked.append(it.url))
+        source.put(groups=source.seen.groups[1:])
+        page.clock.run_for(60_000)
+        assert asked == []
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_text("14 jobs")).to_be_visible(timeout=20_000)
+
+
 def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:
     source = town(time.time())
     with served(source) as address:

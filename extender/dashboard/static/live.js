@@ -1,5 +1,5 @@
 // Keeps an open page up to date without a reload: asks every two seconds whether it has changed, and if so puts
-// the new content into place. What is focused, typed, opened or selected stays.
+// the new content into place. What is focused, typed, opened or selected stays. A tab that nobody sees asks nothing.
 "use strict";
 
 const EVERY = 1900, SLOWEST = 30000; // milliseconds
@@ -30,6 +30,7 @@ function lost(sentence) {
 }
 
 async function look() {
+  if (document.hidden) return document.addEventListener("visibilitychange", look, { once: true });
   try {
     const answer = await fetch(location.href, { headers: { "If-None-Match": etag }, cache: "no-store" });
     if (answer.status === 401) return location.reload(); // to log in

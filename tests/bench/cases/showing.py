@@ -36,10 +36,7 @@ def show_case(bench: Bench) -> Iterator[Row]:
     for changes in (0, 1):
         show(f"{_OPEN} pages for {_SECONDS:g} s, {changes} changes a second")
         with _served(groups, changes) as (address, pid):
-            asyncio.run(_poll(address, 2 * _PAUSE))
-            before = cpu_microseconds(pid)
-            answers = asyncio.run(_poll(address, _SECONDS))
-            spent = (cpu_microseconds(pid) - before) / 1e6
+            answers, spent = asyncio.run(_poll(address, pid))
         yield {
             "groups": groups,
             "pages open": _OPEN,
@@ -86,15 +83,14 @@ async def _timed(address: str, path: str) -> Row:
     }
 
 
-async def _poll(address: str, seconds: float) -> list[int]:
-    """The status of each answer."""
+async def _poll(address: str, pid: int) -> tuple[list[int], float]:
+    """The status of each answer once all pages are open, and the seconds of CPU that they took."""
     statuses: list[int] = []
-    end = time.monotonic() + seconds
 
     async def page(session: aiohttp.ClientSession, number: int) -> None:
         etag = ""
         await asyncio.sleep(number * _PAUSE / _OPEN)
-        while time.monotonic() < end:
+        while True:
             asked = {"If-None-Match": etag} if etag else {}
             async with session.get(address + _PATHS[number % len(_PATHS)], headers=asked) as answer:
                 await answer.read()
@@ -103,5 +99,13 @@ async def _poll(address: str, seconds: float) -> list[int]:
             await asyncio.sleep(_PAUSE)
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
-        await asyncio.gather(*(page(session, number) for number in range(_OPEN)))
-    return statuses
+        pages = [asyncio.create_task(page(session, number)) for number in range(_OPEN)]
+        await asyncio.sleep(2 * _PAUSE)
+        statuses.clear()
+        before = cpu_microseconds(pid)
+        await asyncio.sleep(_SECONDS)
+        spent = (cpu_microseconds(pid) - before) / 1e6
+        for task in pages:
+            task.cancel()
+        await asyncio.gather(*pages, return_exceptions=True)
+    return statuses, spent
