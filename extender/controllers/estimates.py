@@ -6,13 +6,14 @@ What is told of a group stays as it is until it would be told much otherwise: ea
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from math import ceil, inf
 
 import msgspec
 
 from extender.api.objects.queues import Estimate
 from extender.api.units import timestamp_at
-from extender.controllers.cycle import ChangedGroups
+from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.domain.explain.calibration import SHORTEST, Calibration, interval_of
 from extender.domain.explain.forecast import MOST_ROUNDS, ExpectedStart, ExpectedStarts, forecasts
 from extender.domain.explain.run_laws import FUTURES
@@ -20,7 +21,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import notes_of
-from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
 
@@ -57,7 +58,7 @@ class Estimates(Poller):
     ) -> None:
         super().__init__("estimates", _IDLE, self.work)
         self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
-        self._changed_groups = ChangedGroups()
+        self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
         self._told: dict[GroupKey, _Told] = {}
@@ -83,12 +84,14 @@ class Estimates(Poller):
         """Groups that wait no longer are forgotten, and those that start are compared with what was told."""
         for key in self._changed_groups.of(decisions):
             made = decisions.groups.get(key)
-            if made is not None and made.verdict is Verdict.WAITING:
-                continue
-            with self._lock:
-                told = self._told.pop(key, None)
-            if told is not None and made is not None and made.verdict is not Verdict.ENDED:
-                self._compare(told.first, self._clock())
+            if made is None or made.verdict is not Verdict.WAITING:
+                self._guard.run(key, partial(self._forget, key, made))
+
+    def _forget(self, key: GroupKey, made: GroupDecision | None) -> None:
+        with self._lock:
+            told = self._told.pop(key, None)
+        if told is not None and made is not None and made.verdict is not Verdict.ENDED:
+            self._compare(told.first, self._clock())
 
     def _compare(self, told: ExpectedStart, now: float) -> None:
         """With a start that has come."""

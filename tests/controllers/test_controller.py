@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from extender.controllers.controller import Controller
 from extender.controllers.cycle import DecisionLog, QueueWaits
+from extender.controllers.estimates import Estimates
 from extender.controllers.events import GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.quota_queues import QuotaObjects
@@ -188,9 +189,9 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
     made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
-    guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, QuotaObjects, Releaser)
+    guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, QuotaObjects, Releaser, Estimates)
     assert all(isinstance(owner, guarded) for owner in owners)
-    assert len({type(owner) for owner in owners}) == len(owners) == 19
+    assert len({type(owner) for owner in owners}) == len(owners) == 20
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
