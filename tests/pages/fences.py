@@ -8,11 +8,13 @@ file.
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_OPENS = re.compile(r"""['"`({[<|&]|\b(?:if|for|while|until|case|select|function)\b""")  # of bash
 
 
 class Command(NamedTuple):
@@ -61,16 +63,17 @@ def _whole(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if begun or (line.strip() and not line.startswith("#")):
             begun.append(line)
-        if begun and _complete(begun):
+        if begun and _complete("\n".join(begun)):
             yield "\n".join(begun)
             begun = []
     assert not begun, f"a command that does not end: {begun}"
 
 
-def _complete(lines: list[str]) -> bool:
-    if lines[-1].endswith("\\"):
-        return False
-    checked = subprocess.run(
-        ["bash", "-n"], input="\n".join(lines), text=True, capture_output=True, check=False
-    )
-    return checked.returncode == 0
+def _complete(text: str) -> bool:
+    """Where nothing is opened, nothing has to be closed."""
+    return not text.endswith("\\") and (_OPENS.search(text) is None or _parses(text))
+
+
+@cache
+def _parses(text: str) -> bool:
+    return subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True).returncode == 0
