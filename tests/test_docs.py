@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -337,8 +338,11 @@ def faults(document: Json) -> list[str]:
     return list(violations(schema, document, document["kind"])) if schema else []
 
 
+@cache
 def schemas() -> dict[str, Json]:
-    found = (yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").glob("*.yaml"))
+    found = (
+        yaml.load(path.read_text(), yaml.CSafeLoader) for path in (ROOT / "manifests" / "crds").glob("*.yaml")
+    )
     return {
         crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in found
     }
