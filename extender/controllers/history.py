@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock, Thread
 
+from msgspec.structs import replace
+
 from extender.controllers.cycle import FaultGuard
 from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, gap, report
 from extender.domain.explain.recorder import QueueHours, Recorder
@@ -33,6 +35,7 @@ _UNWRITTEN = 20_000  # records that wait for a file that cannot be written
 _AGAIN = 10.0  # seconds from a fault of the file to the next try
 _TIDY = 60.0  # seconds from one look for what is too old to the next
 _LARGEST = 2**30  # bytes of the file
+_FOLLOWS = "this replica does not lead and records nothing: the one that leads knows more"
 
 Known = tuple[list[AnyRecord], float]  # records without an end, and until when somebody recorded
 
@@ -141,6 +144,12 @@ class History:
 
     def report(self, period: Period) -> Report:
         """From the file, as of now, or from memory where that cannot be read."""
+        found = self._reported(period)
+        return (
+            found if self._leads() else replace(found, note="; ".join(filter(None, (_FOLLOWS, found.note))))
+        )
+
+    def _reported(self, period: Period) -> Report:
         self.write()
         if self._file is not None and not self._file.fault:
             try:

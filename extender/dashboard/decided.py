@@ -51,6 +51,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
 _MOST_GROUPS = 16  # that are named on one node
+_FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
 class _Presence(NamedTuple):
@@ -85,7 +86,9 @@ class DecidedOverviews:
         self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
 
-    def overview(self, decisions: Decisions, log: Sequence[DecisionSummary] = ()) -> Overview:
+    def overview(
+        self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
+    ) -> Overview:
         """`log`: the latest changes, the newest first. Empty while nothing is decided."""
         if (memory := notes_of(decisions)) is None:
             return self._last
@@ -103,6 +106,7 @@ class DecidedOverviews:
                 if (kept := made.reservation) is not None
             ],
             decisions=log,
+            notes=notes,
         )
         if made != self._last:
             self._version += 1
@@ -183,9 +187,10 @@ class DecidedSource:
         clock: Callable[[], float] = time.monotonic,
         estimate_of: EstimateOf = lambda _: None,
         news: Callable[[], object] = lambda: None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._decisions, self._log, self._news = decisions, log, news
-        self._pace, self._clock = pace, clock
+        self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of)
         self._made, self._at = Overview("0", "", "muster"), -inf
         self._of: tuple[Decisions | None, object] = (None, None)
@@ -193,10 +198,11 @@ class DecidedSource:
 
     def overview(self) -> Overview:
         with self._lock:
-            decisions, news = self._decisions(), self._news()
+            leads = self._leads()
+            decisions, news = self._decisions(), (leads, self._news())
             is_new = decisions is not self._of[0] or news != self._of[1]
             if is_new and self._clock() - self._at >= self._pace:
-                self._made = self._overviews.overview(decisions, self._log())
+                self._made = self._overviews.overview(decisions, self._log(), () if leads else _FOLLOWS)
                 self._of, self._at = (decisions, news), self._clock()
             return self._made
 

@@ -30,7 +30,10 @@ _SHOWN = 200  # of the latest changes
 
 
 def what_is_decided(
-    ledger: Ledger, log: Callable[[int], Sequence[LoggedDecision]], estimates: Estimates
+    ledger: Ledger,
+    log: Callable[[int], Sequence[LoggedDecision]],
+    estimates: Estimates,
+    leads: Callable[[], bool],
 ) -> DecidedSource:
     """`log`: so many of the latest changes, the newest first."""
     return DecidedSource(
@@ -38,6 +41,7 @@ def what_is_decided(
         lambda: [*map(_summary, log(_SHOWN))],
         estimate_of=estimates.of,
         news=lambda: estimates.told,
+        leads=leads,
     )
 
 

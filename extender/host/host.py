@@ -150,7 +150,10 @@ class Host:
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
         self._decided = what_is_decided(
-            self.ledger, self._controllers.decision_log.latest, self._controllers.estimates
+            self.ledger,
+            self._controllers.decision_log.latest,
+            self._controllers.estimates,
+            self._leadership.leads,
         )
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:

@@ -383,3 +383,10 @@ def test_what_was_lost_while_nothing_could_be_written_does_not_go_on_in_the_file
     runs = {it.name: it for it in records(path) if isinstance(it, GroupRun)}
     assert runs["team/b"].end is None
     assert runs["team/a"].end == pytest.approx(EPOCH + 1000 + HOUR)  # when somebody recorded last
+
+
+def test_a_replica_that_does_not_lead_says_so() -> None:
+    office = Office(None)
+    assert "does not lead" not in office.look().history.report(Period(By.QUEUE, 0.0, office.now)).note
+    office.leading = False
+    assert "does not lead" in office.look().history.report(Period(By.QUEUE, 0.0, office.now)).note

@@ -160,3 +160,12 @@ def test_an_estimate_is_shown_once_it_is_told() -> None:
     assert shown() is None
     told[key("waits")] = Estimate(unknown_because="team/runs has no known end")
     assert shown() == EstimateSummary(unknown_because="team/runs has no known end")
+
+
+def test_a_replica_that_does_not_lead_says_so() -> None:
+    made, leading = world(), [False]
+    source = DecidedSource(lambda: made.decisions, list, pace=0.0, leads=lambda: leading[0])
+    [note] = source.overview().notes
+    assert "does not lead" in note
+    leading[0] = True
+    assert source.overview().notes == ()

@@ -55,7 +55,7 @@ class Screen:
             Configuration(),
             estimates,
             station.quota_queues,
-            what_is_decided(self.stage.ledger, self.decision_log.latest, estimates),
+            what_is_decided(self.stage.ledger, self.decision_log.latest, estimates, lambda: True),
             History(self.stage.ledger, lambda: True, None, 0.0),
         )
         self.table = views.table()
