@@ -217,9 +217,10 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
     in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     named = kubeconfig or os.environ.get("KUBECONFIG")
-    if not context and (kubeconfig or not in_pod):
-        _check_current_context(kubeconfig)
     of_the_pod = in_pod and not named
+    described = None if of_the_pod else contexts(kubeconfig)
+    if described and not context and (kubeconfig or not in_pod):
+        _check_current_context(kubeconfig, described)
 
     def load() -> Configuration:
         found = Configuration()
@@ -230,27 +231,22 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         return found
 
     try:
-        token = incluster_config.SERVICE_TOKEN_FILENAME
-        return ApiEndpoint(load, [token] if of_the_pod else _files_with_credentials(_files(kubeconfig)))
+        return ApiEndpoint(load, described.files if described else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
         raise NoConfiguration(_advice(named, fault)) from fault
 
 
-def _files_with_credentials(files: str) -> list[str]:
+def _files_with_credentials(merger: Any) -> list[str]:
     """The kubeconfig files, and the files of tokens that they name."""
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
-    users = (merger.config.value.get("users") or ()) if merger.config else ()
+    users = merger.config.value.get("users") or ()
     named = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
     return [*merger.paths, *(str(folder / token) for folder, token in named if token)]
 
 
-def _check_current_context(kubeconfig: str | None) -> None:
+def _check_current_context(kubeconfig: str | None, described: "Contexts") -> None:
     """The library names neither the remedy nor, in some cases, the file. Raises NoConfiguration."""
-    described = contexts(kubeconfig)
     if described.current in described.namespaces:
         return
     file = _files(kubeconfig)
@@ -265,6 +261,7 @@ def _check_current_context(kubeconfig: str | None) -> None:
 class Contexts(NamedTuple):
     namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
     current: str  # the current context; empty if there is none
+    files: list[str]  # that were read, and those of tokens that they name
 
 
 def contexts(kubeconfig: str | None) -> Contexts:
@@ -279,7 +276,8 @@ def contexts(kubeconfig: str | None) -> Contexts:
         merged = merger.config.value
         found = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
         namespaces = {context["name"]: context["context"].get("namespace") or "" for context in found}
-        return Contexts(namespaces, merged.get("current-context") or "")
+        current = merged.get("current-context") or ""
+        return Contexts(namespaces, current, _files_with_credentials(merger))
     except Exception as fault:  # as in `find`
         raise NoConfiguration(_advice(named, fault)) from fault
 
