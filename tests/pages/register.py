@@ -44,6 +44,12 @@ REGISTER = (
     Entry(r"muster plan .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_plan.py"),
     Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
     Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "goes on until Ctrl-C: tests/cli/test_dashboard.py"),
+    Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
+    Entry(
+        r"openssl req .*",
+        Way.ELSEWHERE,
+        "its files go into a Secret of the install: tests/e2e/test_installs.py",
+    ),
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",
