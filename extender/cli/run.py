@@ -221,11 +221,11 @@ def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
     listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
 
     def renew(url: str) -> None:
-        head[-1] = f"In a browser: {url}"
+        head[-1] = f"Pages: {url}"
 
     flags = access.Flags(str(cluster.kubeconfig), None, None)
     with access.opened(flags) as place, served(place, listener, renew) as url:
-        head.append(f"In a browser: {url}")
+        head.append(f"Pages: {url}")
         yield
 
 

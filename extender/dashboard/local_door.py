@@ -44,8 +44,8 @@ class LocalDoor:
         self._api = AccessApi(connection)
         self._renewed = renewed
         self._grants = Grants(self._judge, clock)
-        self._secret, self._token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self._below = f"/{secrets.token_urlsafe(16)}"
+        self._secret, self._token = secrets.token_urlsafe(32), _short()
+        self._below = f"/{secrets.token_urlsafe(9)}"
         self._lock = Lock()
         self._who: Subject | None = None
         self.login = self._pages()
@@ -95,7 +95,7 @@ class LocalDoor:
             with self._lock:
                 fits = request.method == "GET" and hmac.compare_digest(given, self._token.encode())
                 if fits:
-                    self._token = secrets.token_urlsafe(32)
+                    self._token = _short()
             if not fits and not self._is_known(request):
                 raise Unauthorized("This address was used before, or is not the one that was printed last")
             answer = redirect(url_for("pages.jobs"), 303)
@@ -119,3 +119,8 @@ def _move(app: App, below: str) -> None:
         return inner({**environ, "SCRIPT_NAME": below, "PATH_INFO": f"/{rest}"}, start_response)
 
     app.wsgi_app = moved  # type: ignore[method-assign]
+
+
+def _short() -> str:
+    """Of 128 bits: the whole address fits into a line of a terminal, so that a click opens it."""
+    return secrets.token_urlsafe(16)
