@@ -143,10 +143,10 @@ def test_until_then_it_says_so() -> None:
     assert world.decisions.wake_at <= world.now + LOOKS
 
 
-def test_a_moment_beyond_all_calendars_is_not_told() -> None:
-    text = message_of(lent(rules=preemption(at_most="9" * 300 + "h")).decision("x"))
-    assert "more work than it has waited for" in text
-    assert "they come by" not in text
+def test_the_longest_duration_that_there_is_ends_in_a_moment() -> None:
+    world = lent(rules=preemption(at_most="2562047h"))
+    text = message_of(world.decision("x"))
+    assert f"more work than it has waited for; they come by {timestamp(world.now + 2562047 * 3600)}" in text
 
 
 @pytest.mark.parametrize(
