@@ -54,6 +54,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _PACE = 1.0  # seconds between two overviews
+_LAST = 5.0  # seconds for a look to end that is under way
 _LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
 _MOST_GROUPS = 16  # that are named on one node
 _MOST_EVENTS = 200
@@ -86,6 +87,8 @@ class ObservedSource:
         self._stopping.set()
         self._reader.changed.set()
         self._reader.stop()
+        if self._thread is not None:
+            self._thread.join(_LAST)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -93,9 +96,10 @@ class ObservedSource:
             try:
                 self._look()
             except Exception:  # one object's fault, or a cluster that is gone: the next look may do better
-                log.exception("an overview could not be made")
-            self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun)))
-            self._reader.changed.wait(_LOOK)
+                if not self._stopping.is_set():
+                    log.exception("an overview could not be made")
+            if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun))):
+                self._reader.changed.wait(_LOOK)
 
     def _look(self) -> None:
         self._reader.changed.clear()
