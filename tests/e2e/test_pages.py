@@ -52,10 +52,11 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
-    """From the top to the end, on a cluster with the CRDs and the objects of the first example."""
+    """From the top to the end, on a cluster with the CRDs, Muster's namespace and the objects of the first
+    example."""
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # nobody answers them here
         own.admin.delete_all(resource)
-    manifests.apply(own.admin, "crds/*.yaml")
+    manifests.apply(own.admin, "crds/*.yaml", "namespace.yaml")
     _type(own, folder, Command("the example", "kubectl apply -f examples/first-gang.yaml"))
     for step in steps(page):
         if isinstance(step, File):

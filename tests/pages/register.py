@@ -45,11 +45,7 @@ REGISTER = (
     Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
     Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "goes on until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
-    Entry(
-        r"openssl req .*",
-        Way.ELSEWHERE,
-        "its files go into a Secret of the install: tests/e2e/test_installs.py",
-    ),
+    Entry(r"openssl req .*", Way.CLUSTER),  # what it makes goes into a Secret
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",
@@ -61,6 +57,7 @@ REGISTER = (
     Entry(r"muster run( .*)?", Way.ALONE),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
+    Entry(r"kubectl create token ACCOUNT", Way.ELSEWHERE, "of the reader's: tests/e2e/test_dashboard.py"),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
     Entry(r"curl -s 127\.0\.0\.1:8283/debug/\S*", Way.ELSEWHERE, "tests/web/test_debug.py asks each page"),
     Entry(
