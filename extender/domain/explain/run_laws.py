@@ -23,6 +23,7 @@ _SHORTEST = 1.0  # seconds
 _USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
 _AS_DECLARED = 0.1  # how much runs vary about what their owners declare
 _CERTAIN = 0.9999  # by then it has outrun the law
+_LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are rounded
 
 
 class RunLaw(NamedTuple):
@@ -37,11 +38,12 @@ class RunLaw(NamedTuple):
         """The end of a run that has begun `since` then and lasts `now`, in the part `chance` (0 to 1) of what
         may come."""
         law, ran = NormalDist(log(self.usual), self.varies), now - since
-        passed = law.cdf(log(ran)) if ran > _SHORTEST else 0.0
+        passed = law.cdf(log(ran)) if ran > 0.0 else 0.0
         if passed > _CERTAIN:
-            return expected_end(min(self.usual, self.limit), since, now)
+            end = expected_end(min(self.usual, self.limit), since, now)
+            return end if ran >= self.limit else end._replace(at=min(end.at, since + self.limit))
         seconds = exp(law.inv_cdf(passed + chance * (1.0 - passed)))
-        return expected_end(max(min(seconds, self.limit), min(ran, self.limit)), since, now)
+        return expected_end(min(max(seconds, ran * _LATER), self.limit), since, now)
 
 
 class RunLaws:
