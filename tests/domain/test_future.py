@@ -60,8 +60,9 @@ def crowd(seed: int) -> World:
         )
         if dice.random() < 0.3:
             world.settle()
-            if len(world.plan(name)) == size:
-                world.start(name)
+            plan = world.plan(name)
+            for pod, node_name in plan.items() if len(plan) == size else ():
+                world.scheduler_takes(pod, offered=[node_name]).run(pod)
     return world.settle()
 
 

@@ -23,6 +23,9 @@ from extender.domain.snapshot.group_view import GroupView, Start
 from extender.domain.snapshot.snapshot import OF_OTHERS, Snapshot, moment_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
+# Between two looks for what time alone changes: seconds, and a part of those since anything else has changed.
+# decide() may want one each second.
+_LOOK, _LOOKS = 5.0, 0.05
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 
 EndOf = Callable[[GroupView, float, float], RunEnd]  # of a group that has run since the first moment, now
@@ -124,7 +127,8 @@ class Future:
         ends += [at for _, at in self._leaving.values()]
         first = min((at for at in ends if at > now), default=inf)
         if woken is not None and now < woken < first and woken <= self._last + _QUIET:
-            return woken, woken
+            later = min(max(woken, now + max(_LOOK, (now - self._last) * _LOOKS)), first)
+            return later, later
         until = self.begun + (first - self.begun) * self._pace
         together = [at for at in ends if now < at <= until]
         return (fmean(together), until) if together else None
