@@ -14,8 +14,15 @@ import msgspec
 from extender.api.objects.queues import Estimate
 from extender.api.units import timestamp_at
 from extender.controllers.cycle import ChangedGroups, FaultGuard
-from extender.domain.explain.calibration import SHORTEST, Calibration, interval_of
-from extender.domain.explain.forecast import MOST_ROUNDS, ExpectedStart, ExpectedStarts, forecasts
+from extender.domain.explain.forecast import (
+    MOST_ROUNDS,
+    SHORTEST,
+    Calibration,
+    ExpectedStart,
+    ExpectedStarts,
+    forecasts,
+    interval_of,
+)
 from extender.domain.explain.run_laws import FUTURES
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
@@ -91,14 +98,14 @@ class Estimates(Poller):
         with self._lock:
             told = self._told.pop(key, None)
         if told is not None and made is not None and made.verdict is not Verdict.ENDED:
-            self._compare(told.first, self._clock())
+            self._compare(key, told.first, self._clock())
 
-    def _compare(self, told: ExpectedStart, now: float) -> None:
+    def _compare(self, key: GroupKey, told: ExpectedStart, now: float) -> None:
         """With a start that has come."""
         if told.is_known:
             expected, waited = (max(at - told.made_at, SHORTEST) for at in (told.p50, now))
             metrics.estimate_error.labels(interval_of(told, now)).observe(waited / expected)
-            self._calibration = self._calibration.after(told, now)
+            self._calibration = self._calibration.after(key, told, now)
 
     # ---- in a thread of its own
 
@@ -150,7 +157,7 @@ class Estimates(Poller):
                 before, made = self._told.get(key), decided.get(key)
                 if made is None or made.verdict is not Verdict.WAITING:
                     continue
-                forecast = self._calibration.applied(forecast)
+                forecast = self._calibration.applied(key, forecast)
                 if before is None or is_news(before.now, forecast):
                     text = estimate_of(forecast, notes.snapshot.epoch)
                     first = forecast if before is None or not before.first.is_known else before.first

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.domain.explain.calibration import Calibration, interval_of
-from extender.domain.explain.forecast import MOST_ROUNDS, ExpectedStart, Method, forecasts
+from extender.domain.explain.forecast import (
+    _MOST_KNOWN,
+    MOST_ROUNDS,
+    Calibration,
+    ExpectedStart,
+    Method,
+    forecasts,
+    interval_of,
+)
 from extender.domain.explain.run_laws import FUTURES, RunLaw
+from extender.domain.model.records import GroupKey
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import World, gang, key
 
@@ -129,12 +137,34 @@ def test_a_law_gives_later_ends_for_later_parts_and_none_in_the_past(
 def test_estimates_that_miss_are_corrected_until_four_of_five_are_right() -> None:
     """Starts that come twice as late as the interval says, and vary more."""
     calibration, inside, factors = Calibration(), 0, [1.2, 1.6, 1.9, 2.0, 2.1, 2.4, 2.9, 1.4, 2.2, 1.8]
-    told = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT)
+    told, group = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT), key("waits")
     for number in range(400):
-        now = calibration.applied(told)
+        now = calibration.applied(group, told)
         start = 100.0 * factors[number * 7 % len(factors)]
         inside += number >= 200 and interval_of(now, start) == "inside"
-        calibration = calibration.after(now, start)
+        calibration = calibration.after(group, now, start)
     assert inside >= 160
-    assert calibration.applied(told).p50 == pytest.approx(195, rel=0.1)
-    assert calibration.applied(replace(told, method=Method.DECLARED)).p50 == 100.0
+    assert calibration.applied(group, told).p50 == pytest.approx(195, rel=0.1)
+    assert calibration.applied(group, replace(told, method=Method.DECLARED)).p50 == 100.0
+
+
+def test_who_declares_too_much_moves_the_estimates_of_no_other_namespace() -> None:
+    told, honest = ExpectedStart(0.0, 90.0, 100.0, 110.0), [GroupKey(f"{name}/g") for name in "abc"]
+    calibration, new = Calibration(), GroupKey("new/g")
+    for number in range(100):
+        calibration = calibration.after(GroupKey(f"liar/{number}"), told, 1.0)
+    assert calibration.applied(GroupKey("liar/next"), told).p50 < 10.0
+    assert calibration.applied(new, told) == told
+    for _ in range(5):
+        for group in honest:
+            calibration = calibration.after(group, calibration.applied(group, told), 200.0)
+    own = calibration.applied(honest[0], told).p50
+    assert own > 120.0
+    assert 100.0 <= calibration.applied(new, told).p50 <= own  # what most have missed is expected of it
+
+
+def test_calibration_remembers_few_namespaces() -> None:
+    told, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
+    for number in range(2 * _MOST_KNOWN):
+        calibration = calibration.after(GroupKey(f"n{number}/g"), told, 200.0)
+    assert len(calibration.factors) == _MOST_KNOWN

@@ -1,13 +1,21 @@
 """When each group that waits is expected to start: the same decisions in several futures, which differ in how
 long groups run, give an interval; or what it waits for has no known end, and is named.
 
-Worked out in slices, one round of decisions each, so that a caller can pace it."""
+Worked out in slices, one round of decisions each, so that a caller can pace it.
 
-from collections.abc import Collection, Generator, Mapping
+What forecasts have missed corrects the next ones: others come meanwhile and overtake, owners declare too
+much, runs vary more than their law. After each start every quantile is moved by a step, so far that in the
+long run the part of starts that come before it is the part that it stands for, whatever the reason was
+(Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021)."""
+
+from collections.abc import Generator, Mapping
 from enum import StrEnum
-from math import inf
+from functools import cached_property
+from math import exp, inf
+from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.texts import listed
@@ -26,6 +34,14 @@ _PACE = 1.05  # ends that are so close together are taken as one: intervals are 
 _MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
 _MOST_NAMES = 3  # in one sentence
 _DEEPEST = 8  # groups behind one another, of which the first one's cause is meant
+_TOO_FAR = "more happens before it starts than is worked out"
+
+_SHARES = (0.08, 0.5, 0.92)  # of starts before p10, p50 and p90: the interval is rather too wide
+_STEP = 0.08  # of the logarithm of a factor, for one start
+_EXACT = (1.0, 1.0, 1.0)  # factors
+_MOST = 20.0  # a factor, or one divided by it
+_MOST_KNOWN = 400  # factors: of namespaces in which something has started lately
+SHORTEST = 10.0  # seconds: what comes so soon is on time
 
 
 class Method(StrEnum):
@@ -58,19 +74,20 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
-    laws = RunLaws(memory.snapshot)
-    starts: list[Mapping[GroupKey, float]] = []
+    snapshot = memory.snapshot
     unknown: dict[GroupKey, str] = {}
+    laws = RunLaws(snapshot)
+    starts: list[Mapping[GroupKey, float]] = []
     for number in range(FUTURES):
-        future = Future(memory.snapshot, decisions, laws.of_future(number), _PACE)
-        is_cut = yield from _played(future, waiting, rounds)
+        future = Future(snapshot, decisions, laws.of_future(number), _PACE)
+        is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
                 unknown[key] = causes.of(key)
                 yield
         starts.append(future.starts)
-    made_at = memory.snapshot.now
+    made_at = snapshot.now
     found: dict[GroupKey, ExpectedStart] = {}
     for key in waiting:
         if key in unknown:
@@ -84,9 +101,8 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     return found
 
 
-def _played(future: Future, waiting: Collection[GroupKey], rounds: int) -> Generator[None, None, bool]:
+def _played(future: Future, left: set[GroupKey], rounds: int) -> Generator[None, None, bool]:
     """Until all of them have started; whether more would happen than is looked at."""
-    left = set(waiting)
     for _ in range(rounds):
         if not left or not future.step():
             return False
@@ -111,7 +127,7 @@ class _Causes:
         if made.reason not in FOR_OTHERS:
             return f"nothing that is expected to happen starts it: {made.reason.meaning}"
         if self._is_cut:
-            return "more happens before it starts than is worked out"
+            return _TOO_FAR
         alike = (group.queue, made.reason, missing(group).signature)
         if alike not in self._known:
             if len(self._known) >= _MOST_CAUSES:
@@ -133,3 +149,60 @@ class _Causes:
 
 
 _BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself
+
+
+# ---- what forecasts have missed
+
+_Factors = tuple[float, float, float]
+
+
+class Calibration(msgspec.Struct, frozen=True, dict=True):
+    """By method and namespace the factors of the time until p10, p50 and p90."""
+
+    factors: Mapping[tuple[Method, str], _Factors] = {}
+
+    @cached_property
+    def _usual(self) -> Mapping[Method, _Factors]:
+        """Those of a namespace of which nothing has started: the middle of all, and of two that are exact, so
+        that what is declared in one moves others little."""
+        usual: dict[Method, _Factors] = {}
+        for method in Method:
+            known = [each for (of, _), each in self.factors.items() if of is method]
+            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *known, strict=True))
+            usual[method] = p10, p50, p90
+        return usual
+
+    def _of(self, key: GroupKey, method: Method) -> _Factors:
+        return self.factors.get((method, _namespace(key))) or self._usual[method]
+
+    def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
+        if not forecast.is_known:
+            return forecast
+        made, moments = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
+        factors = self._of(key, forecast.method)
+        p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(moments, factors, strict=True))
+        return replace(forecast, p10=p10, p50=p50, p90=p90)
+
+    def after(self, key: GroupKey, told: ExpectedStart, start: float) -> "Calibration":
+        """Once a group has started of which that was told."""
+        if not told.is_known:
+            return self
+        moved, moments = list[float](), (told.p10, told.p50, told.p90)
+        for n, at, share in zip(self._of(key, told.method), moments, _SHARES, strict=True):
+            step = share if start > max(at, told.made_at + SHORTEST) else share - 1.0
+            moved.append(min(max(n * exp(_STEP * step), 1.0 / _MOST), _MOST))
+        p10, p50, p90 = moved
+        latest = told.method, _namespace(key)
+        others = [each for each in self.factors.items() if each[0] != latest]
+        return Calibration({**dict(others[1 - _MOST_KNOWN :]), latest: (p10, p50, p90)})
+
+
+def _namespace(key: GroupKey) -> str:
+    return key.partition("/")[0]
+
+
+def interval_of(told: ExpectedStart, start: float) -> str:
+    """Whether a start came `before` the interval that was told, `inside` or `after` it."""
+    if start > max(told.p90, told.made_at + SHORTEST):
+        return "after"
+    return "before" if start < told.p10 else "inside"

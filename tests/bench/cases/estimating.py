@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from math import pi, sin
 from statistics import median
 
-from extender.domain.explain.calibration import Calibration, interval_of
-from extender.domain.explain.forecast import ExpectedStart, forecasts
+from extender.domain.explain.forecast import Calibration, ExpectedStart, forecasts, interval_of
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
@@ -86,7 +85,7 @@ class Judge(Observer):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._waits.discard(key)
-                self._compare(self._told.pop(key, None), now)
+                self._compare(key, self._told.pop(key, None), now)
             elif key not in self._told and key not in self._waits:
                 self._waits.add(key)
                 self._begun += 1
@@ -97,18 +96,18 @@ class Judge(Observer):
         started, found = time.process_time(), worked_out(decisions)
         self._costs.append(time.process_time() - started)
         for key in self._waits:
-            self._told[key] = self._calibration.applied(found[key])
+            self._told[key] = self._calibration.applied(key, found[key])
         self._waits.clear()
         self._begun = 0
         if len(self._costs) % _SHOWN == 0 and self._known:
             show(f"estimates: {self.row()}")
 
-    def _compare(self, told: ExpectedStart | None, now: float) -> None:
+    def _compare(self, key: GroupKey, told: ExpectedStart | None, now: float) -> None:
         if told is None:
             return
         if told.is_known:
             self._known.append((told, now))
-            self._calibration = self._calibration.after(told, now)
+            self._calibration = self._calibration.after(key, told, now)
         else:
             self._unknown += 1
 
