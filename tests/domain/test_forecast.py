@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
     _MOST_KNOWN,
     MOST_ROUNDS,
@@ -168,3 +169,18 @@ def test_calibration_remembers_few_namespaces() -> None:
     for number in range(2 * _MOST_KNOWN):
         calibration = calibration.after(GroupKey(f"n{number}/g"), told, 200.0)
     assert len(calibration.factors) == _MOST_KNOWN
+
+
+@pytest.mark.parametrize("kinds", [1, 12])
+def test_a_queue_in_which_very_many_wait_holds_up_no_estimates_of_others(
+    kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what waits too far back in it nothing else is told."""
+    most = {1: "_MOST_PLACES", 12: "_MOST_KINDS"}[kinds]
+    monkeypatch.setattr(forecast, most, 4)
+    world = one_node(run_time="1h")
+    world.add(queue("other", preemption=NEVER), gang("other", 1, queue="other", cpu="4", run_time="1m"))
+    world.add(*(waits(f"w{n:02}", cpu=f"{3000 + n % kinds}m", run_time="1m") for n in range(12))).settle()
+    found = foretold(world)
+    assert [found[f"w{n:02}"].unknown for n in range(12)] == [""] * 4 + [forecast._TOO_FAR] * 8
+    assert found["other"].is_known

@@ -8,7 +8,7 @@ much, runs vary more than their law. After each start every quantile is moved by
 long run the part of starts that come before it is the part that it stands for, whatever the reason was
 (Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021)."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from math import exp, inf
@@ -21,15 +21,20 @@ from extender.api.keys import RUN_TIME
 from extender.api.texts import listed
 from extender.domain.explain.future import Future
 from extender.domain.explain.holders import WaitingCase
+from extender.domain.explain.hypotheses import on_nodes
 from extender.domain.explain.run_laws import FUTURES, RunLaws
 from extender.domain.model.reasons import FOR_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.memory import Notes, notes_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import missing
+from extender.domain.snapshot.wholeness import Signature, missing
 
 MOST_ROUNDS = 1500  # of one future
+# The first in line of each queue that are worked out, and what they ask for that differs, which costs most:
+# else one queue would hold up the estimates of all.
+_MOST_PLACES, _MOST_KINDS = 100, 32
 _PACE = 1.05  # ends that are so close together are taken as one: intervals are wider
 _MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
 _MOST_NAMES = 3  # in one sentence
@@ -74,12 +79,19 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
-    snapshot = memory.snapshot
-    unknown: dict[GroupKey, str] = {}
+    unknown = dict.fromkeys(_beyond(memory), _TOO_FAR)
+    snapshot, begins = memory.snapshot, decisions
+    if unknown:
+        # Their queues ask for as much as before: others of them are next in line all the time.
+        groups = {key: group for key, group in snapshot.groups.items() if key not in unknown}
+        touched = frozenset(unknown)
+        snapshot = replace(snapshot, version=snapshot.version + 1, groups=groups, touched=touched)
+        begins = decide(snapshot, decisions)
+        yield
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
     for number in range(FUTURES):
-        future = Future(snapshot, decisions, laws.of_future(number), _PACE)
+        future = Future(snapshot, begins, laws.of_future(number), _PACE)
         is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
         causes = _Causes(future, is_cut)
         for key in waiting:
@@ -99,6 +111,16 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         method = Method.LEARNT if is_learnt else Method.DECLARED
         found[key] = ExpectedStart(made_at, first, ordered[FUTURES // 2], last, method)
     return found
+
+
+def _beyond(memory: Notes) -> Iterator[GroupKey]:
+    """Those that hold nothing and are further back in the line of their queue than is worked out."""
+    for line in memory.lines.values():
+        kinds = set[Signature]()
+        for place, group in enumerate(line):
+            kinds.add(missing(group).signature)
+            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not on_nodes(group):
+                yield group.key
 
 
 def _played(future: Future, left: set[GroupKey], rounds: int) -> Generator[None, None, bool]:
