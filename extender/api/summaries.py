@@ -5,14 +5,16 @@ Amounts are numbers in the unit of their resource: cores, bytes, pieces. Moments
 where they are not known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from extender.api.objects.base import Wire
-from extender.api.objects.queues import Estimate
+from extender.api.objects.queues import Estimate, WaitingStatus
 
 VERSION = "muster.summary/v1"  # of the JSON; a field that goes or changes its meaning is a new one
 
 Amounts = Mapping[str, float]
+_NONE: Amounts = MappingProxyType({})
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
@@ -30,6 +32,29 @@ class ShareSummary(Summary, frozen=True):
     ceiling: float | None = None  # None: no limit
     borrowed: float = 0.0  # what it holds above what it deserves
     lent: float = 0.0  # what it was given by its spec and does not ask for, so that others may use it
+
+
+def share_summaries(
+    flavor: str,
+    allocated: Amounts,
+    deserved: Amounts,
+    guarantee: Amounts = _NONE,
+    ceiling: Amounts = _NONE,
+    given: Amounts = _NONE,
+) -> Iterator[ShareSummary]:
+    """By resource. `given`: what its spec says that a queue deserves."""
+    for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
+        held, own, kept = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
+        yield ShareSummary(
+            resource=name,
+            flavor=flavor,
+            allocated=held,
+            deserved=own,
+            guarantee=kept,
+            ceiling=ceiling.get(name),
+            borrowed=max(held - own, 0.0),
+            lent=max(max(given.get(name, 0.0), kept) - max(own, held), 0.0),
+        )
 
 
 class QueueSummary(Summary, frozen=True):
@@ -94,6 +119,25 @@ class WaitSummary(Summary, frozen=True):
     more_holders: int = 0
     remedy: str = ""  # the smallest change that would start it, as a sentence
     estimate: EstimateSummary | None = None
+
+    @classmethod
+    def of(cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int) -> "WaitSummary":
+        """`status`: as it is written to a PodGroup; `line`: how many wait in its queue."""
+        return cls(
+            reason,
+            sentence,
+            detail,
+            since=status.since or "",
+            position=status.position,
+            line=line if status.position else 0,
+            ahead=status.ahead,
+            holders=[
+                HolderSummary(it.kind, it.namespace, it.name, it.queue, it.pods, it.holds, it.overdue or "")
+                for it in status.holders
+            ],
+            remedy=status.remedy,
+            estimate=EstimateSummary.of(status.estimate),
+        )
 
 
 class GroupSummary(Summary, frozen=True):

@@ -11,26 +11,23 @@ from threading import Lock, Thread
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import ENDED_PHASES, HOLD, ROOT_QUEUE, SUBMITTER
+from extender.api.keys import ENDED_PHASES, HOLD, ROOT_QUEUE, STOP_NONE, SUBMITTER
 from extender.api.objects.base import Quantities
 from extender.api.objects.cluster import Event, Lease, Node, lively
 from extender.api.objects.pods import Pod, PodSpec
-from extender.api.objects.queues import GroupHolder
 from extender.api.summaries import (
     Amounts,
     CommandSummary,
-    EstimateSummary,
     EventSummary,
     GroupDetails,
     GroupSummary,
-    HolderSummary,
     MemberSummary,
     NodeSummary,
     Overview,
     QueueSummary,
-    ShareSummary,
     ShortfallSummary,
     WaitSummary,
+    share_summaries,
 )
 from extender.api.units import BadQuantity, timestamp_at
 from extender.cli.access import ClusterAccess
@@ -40,13 +37,12 @@ from extender.cli.watched import WatchedReader
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import scheduled
 from extender.cli.why.groups import explain_group, verdict_of
-from extender.dashboard.source import Viewer
 from extender.domain.model.ownership import group_name
 from extender.domain.model.reasons import sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
-from extender.domain.queues.tree import Queues
+from extender.domain.queues.tree import Queues, in_tree_order
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS
 from extender.telemetry.logs import logger
@@ -134,7 +130,7 @@ class ObservedSource:
             version="",
             at="",
             silent_since=silent_since,
-            queues=[*_as_tree(reader.watched(QUEUES))],
+            queues=[*_queues(reader.watched(QUEUES))],
             groups=found,
             nodes=[*_nodes(reader.watched(NODES), pods, self._requests, _pools(reader))]
             if reader.scope(PODS) == ""
@@ -158,7 +154,7 @@ class ObservedSource:
 
     # ---- one group
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
         """Raises ApiError."""
         evidence = self._evidence(namespace)
         try:
@@ -209,53 +205,39 @@ class ObservedSource:
 # ---- queues
 
 
-def _as_tree(queues: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
-    """Each below its parent, by name."""
-    by_name = {queue.name: queue for queue in queues}
-    below: defaultdict[str, list[str]] = defaultdict(list)
-    for name, queue in sorted(by_name.items()):
-        parent = queue.spec.parent or (ROOT_QUEUE if name != ROOT_QUEUE else "")
-        below[parent if parent in by_name else ""].append(name)
-    left, seen = [(name, 0) for name in reversed(below[""])], set[str]()
-    while left:
-        name, depth = left.pop()
-        if name not in seen:
-            seen.add(name)
-            yield _queue_summary(by_name[name], depth)
-            left += [(child, depth + 1) for child in reversed(below[name])]
+def _queues(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
+    by_name = {queue.name: queue for queue in found}
+    parents = {name: _parent(queue) for name, queue in by_name.items()}
+    for name, depth in in_tree_order(parents):
+        yield _queue_summary(by_name[name], parents[name], depth)
 
 
-def _queue_summary(queue: ObservedQueue, depth: int) -> QueueSummary:
+def _parent(queue: ObservedQueue) -> str:
+    return queue.spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
+
+
+def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
     spec, status, counts = queue.spec, queue.status, queue.counts
-    guarantee = spec.guarantee.resource if spec.guarantee else None
-    shares = [*_shares("", status.allocated, status.deserved, guarantee, spec.capability, spec.deserved)]
+    guarantee = _read(spec.guarantee.resource) if spec.guarantee else {}
+    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_read(spec.capability)}
+    held, deserved = _read(status.allocated), _read(status.deserved)
+    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _read(spec.deserved))]
     for each in status.flavors or ():
-        shares += _shares(each.name, each.allocated, each.deserved, None, None, None)
-    stop = "" if spec.stop_policy == "None" else spec.stop_policy
-    numbers = counts["pending"], counts["inqueue"], counts["running"]
-    fault = "its specification is invalid" if queue.has_fault else ""
-    parent = spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
+        shares += share_summaries(each.name, _read(each.allocated), _read(each.deserved))
     return QueueSummary(
-        queue.name, parent, depth, queue.state, stop, spec.weight, status.share, shares, *numbers, fault
+        name=queue.name,
+        parent=parent,
+        depth=depth,
+        state=queue.state,
+        stop_policy="" if spec.stop_policy == STOP_NONE else spec.stop_policy,
+        weight=spec.weight,
+        share=status.share,
+        shares=shares,
+        waiting=counts["pending"],
+        starting=counts["inqueue"],
+        running=counts["running"],
+        fault="its specification is invalid" if queue.has_fault else "",
     )
-
-
-def _shares(flavor: str, *tables: Quantities | None) -> Iterator[ShareSummary]:
-    """`tables`: allocated, deserved, guarantee, capability, and what its spec says it deserves."""
-    held, deserved, guaranteed, most, due = (_read(table) for table in tables)
-    for name in sorted({*held, *deserved, *guaranteed, *most, *due}):
-        has, own = held.get(name, 0.0), deserved.get(name, 0.0)
-        given = max(due.get(name, 0.0), guaranteed.get(name, 0.0))
-        yield ShareSummary(
-            name,
-            flavor,
-            has,
-            own,
-            guaranteed.get(name, 0.0),
-            most.get(name),
-            max(has - own, 0.0),
-            max(given - max(own, has), 0.0),
-        )
 
 
 def _read(quantities: Quantities | None) -> dict[str, float]:
@@ -304,48 +286,27 @@ def group_summary(
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in left if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
-    starts = [pod.status.start_time or "" for pod in placed]
+    wait = WaitSummary.of(group.reason, sentence(group.reason), group.message, group.waiting, line)
     return GroupSummary(
-        group.namespace,
-        group.name,
-        group.spoken_name,
-        queue,
-        annotations.get(SUBMITTER, ""),
-        0,
-        verdict_of(group),
-        group.spec.min_member,
-        len(left),
-        len(placed) if pods else status.running,
-        status.failed,
-        status.succeeded,
-        requests.of(pod for pod in left if not pod.spec.node_name),
-        requests.of(placed),
-        group.metadata.creation_timestamp or "",
-        min(filter(None, starts), default=""),
-        _wait(group, line) if group.reason else None,
-        annotations.get(HOLD) == "true",
-        bool(group.job_name),
+        namespace=group.namespace,
+        name=group.name,
+        called=group.spoken_name,
+        queue=queue,
+        user=annotations.get(SUBMITTER, ""),
+        verdict=verdict_of(group),
+        needed=group.spec.min_member,
+        members=len(left),
+        placed=len(placed) if pods else status.running,
+        failed=status.failed,
+        succeeded=status.succeeded,
+        asks=requests.of(pod for pod in left if not pod.spec.node_name),
+        holds=requests.of(placed),
+        created=group.metadata.creation_timestamp or "",
+        started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
+        wait=wait if group.reason else None,
+        held=annotations.get(HOLD) == "true",
+        is_job=bool(group.job_name),
     )
-
-
-def _wait(group: ObservedGroup, line: int) -> WaitSummary:
-    known = group.waiting
-    return WaitSummary(
-        group.reason,
-        sentence(group.reason),
-        group.message,
-        known.since or "",
-        known.position,
-        line if known.position else 0,
-        known.ahead,
-        [_holder(it) for it in known.holders],
-        remedy=known.remedy,
-        estimate=EstimateSummary.of(known.estimate),
-    )
-
-
-def _holder(it: GroupHolder) -> HolderSummary:
-    return HolderSummary(it.kind, it.namespace, it.name, it.queue, it.pods, it.holds, it.overdue or "")
 
 
 def _member(pod: Pod) -> MemberSummary:
@@ -363,7 +324,8 @@ def _pools(reader: WatchedReader) -> Pools:
     for flavor in reader.watched(RESOURCE_FLAVORS):
         tree.put_flavor(flavor.metadata.name, shared_flavor(flavor))
     for queue in reader.watched(QUEUES):
-        tree.put(queue_record(queue))
+        if queue.spec.flavors:
+            tree.put(queue_record(queue))
     return tree.pools
 
 

@@ -9,38 +9,37 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import (
     CommandSummary,
     DecisionSummary,
-    EstimateSummary,
     EventSummary,
     GroupDetails,
     GroupSummary,
-    HolderSummary,
     MemberSummary,
     NodeSummary,
     Overview,
     QueueSummary,
     ReservationSummary,
-    ShareSummary,
     ShortfallSummary,
     WaitSummary,
+    share_summaries,
 )
-from extender.dashboard.source import Viewer
-from extender.domain.explain.explain import explain_group
-from extender.domain.explain.holders import Holder
+from extender.controllers.podgroup_status import waiting_of
+from extender.domain.explain.explain import WhyGroup, explain_group
+from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey, PodRecord
-from extender.domain.model.resources import add, in_units, largest, on_all_nodes, quantities, total
+from extender.domain.model.resources import add, in_units, on_all_nodes, total
+from extender.domain.model.shapes import UNSCHEDULABLE
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueView, in_tree_order
 from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import (
     Decisions,
-    FlavorShare,
     GroupDecision,
     QueueDecision,
     message_of,
@@ -51,6 +50,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
 _MOST_GROUPS = 16  # that are named on one node
+_EXPLAINED, _AGE = 256, 10.0  # groups of which it is kept why they wait, for so many seconds
 _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
@@ -72,14 +72,17 @@ _Places = Mapping[str, _Presence]  # by node
 
 
 EstimateOf = Callable[[GroupKey], Estimate | None]
+WhyOf = Callable[[GroupDecision], WhyGroup | None]
 
 
 class DecidedOverviews:
-    """`overview` costs a look at each group, and work for those that changed. For one thread at a time.
-    `estimate_of`: when a group that waits is expected to start."""
+    """`overview` costs a look at each group, and work for those that changed. For one thread at a time, as
+    `details` is. `estimate_of`: when a group that waits is expected to start. `why_of`: why it waits, where
+    that is worked out already; else it is here, and kept for a while: it may take rounds of decisions."""
 
-    def __init__(self, estimate_of: EstimateOf = lambda _: None) -> None:
-        self._estimate_of = estimate_of
+    def __init__(self, estimate_of: EstimateOf = lambda _: None, why_of: WhyOf = lambda _: None) -> None:
+        self._estimate_of, self._why_of = estimate_of, why_of
+        self._explained: TTLCache[GroupKey, WhyGroup | None] = TTLCache(_EXPLAINED, _AGE)
         self._version = 0
         self._last = Overview("0", "", "muster")
         self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, _Beside, GroupSummary]] = {}
@@ -113,11 +116,19 @@ class DecidedOverviews:
             self._last = replace(made, version=str(self._version), at=snapshot.timestamp(snapshot.now))
         return self._last
 
+    def _why(self, decisions: Decisions, made: GroupDecision) -> WhyGroup | None:
+        if (known := self._why_of(made)) is not None:
+            return known
+        kept = self._explained.get(made.key)
+        if kept is None or kept.reason != str(made.reason or ""):
+            kept = self._explained[made.key] = explain_group(decisions, made.key)
+        return kept
+
     # ---- queues
 
     def _summed_up(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
         known, found = self._queues, {}
-        for name, depth in _as_tree(decisions.queues):
+        for name, depth in in_tree_order({name: it.parent for name, it in decisions.queues.items()}):
             view, made = snapshot.queues.get(name), decisions.queues[name]
             before = known.get(name)
             if before is None or before[0] is not view or before[1] != made or before[2].depth != depth:
@@ -134,14 +145,17 @@ class DecidedOverviews:
             made, view = decisions.groups[key], snapshot.groups.get(key)
             if view is None:
                 continue
-            queue = decisions.queues.get(made.queue)
-            beside = _Beside(queue.waiting if queue and made.position else 0, self._estimate_of(key))
+            beside = self._beside(decisions, made)
             before = known.get(key)
             if before is None or before[0] is not view or before[1] is not made or before[2] != beside:
                 before = (view, made, beside, _group_summary(view, made, beside))
             found[key] = before
         self._groups = found
         return [summary for _, _, _, summary in found.values()]
+
+    def _beside(self, decisions: Decisions, made: GroupDecision) -> _Beside:
+        queue = decisions.queues.get(made.queue)
+        return _Beside(queue.waiting if queue and made.position else 0, self._estimate_of(made.key))
 
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
@@ -151,18 +165,8 @@ class DecidedOverviews:
         view = memory.snapshot.groups.get(key) if memory else None
         if memory is None or made is None or view is None:
             return None
-        snapshot, why = memory.snapshot, explain_group(decisions, key)
-        beside = _Beside(why.waiting if why else 0, self._estimate_of(key))
-        summary = _group_summary(view, made, beside)
-        if summary.wait is not None and why is not None:
-            wait = replace(
-                summary.wait,
-                ahead=why.ahead,
-                holders=[_holder_summary(it) for it in why.holders],
-                more_holders=why.more_holders,
-                remedy=why.outlook,
-            )
-            summary = replace(summary, wait=wait)
+        snapshot, why = memory.snapshot, self._why(decisions, made)
+        summary = _group_summary(view, made, self._beside(decisions, made), why)
         namespace, _, name = key.partition("/")
         line = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
@@ -186,12 +190,13 @@ class DecidedSource:
         pace: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         estimate_of: EstimateOf = lambda _: None,
+        why_of: WhyOf = lambda _: None,
         news: Callable[[], object] = lambda: None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock, self._leads = pace, clock, leads
-        self._overviews = DecidedOverviews(estimate_of)
+        self._overviews = DecidedOverviews(estimate_of, why_of)
         self._made, self._at = Overview("0", "", "muster"), -inf
         self._of: tuple[Decisions | None, object] = (None, None)
         self._lock = Lock()
@@ -206,120 +211,83 @@ class DecidedSource:
                 self._of, self._at = (decisions, news), self._clock()
             return self._made
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
-        """Members only for who may list pods."""
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
         key = GroupKey(f"{namespace}/{name}")
-        log = [each for each in self._log() if each.group == key]
-        found = self._overviews.details(self._decisions(), key, log)
-        if found is None or viewer.may("list", "", "pods", namespace):
-            return found
-        return replace(found, members=[], notes=["Members are not shown: you may not list pods there."])
+        return self._overviews.details(
+            self._decisions(), key, [each for each in self._log() if each.group == key]
+        )
 
 
 # ---- queues
 
 
-def _as_tree(queues: Mapping[str, QueueDecision]) -> Iterator[tuple[str, int]]:
-    """Each below its parent, by name; and how deep it is."""
-    below: dict[str, list[str]] = {}
-    for name, made in sorted(queues.items()):
-        below.setdefault(made.parent if made.parent in queues else "", []).append(name)
-    left, seen = [(name, 0) for name in reversed(below.get("", ()))], set[str]()
-    while left:
-        name, depth = left.pop()
-        if name not in seen:
-            seen.add(name)
-            yield name, depth
-            left += [(child, depth + 1) for child in reversed(below.get(name, ()))]
-
-
 def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> QueueSummary:
     record = view.record if view else QueueRecord(made.name)
-    due = largest(record.deserved or {}, record.guarantee)
-    shares = [*_shares("", made, record.guarantee, made.ceiling, due)]
-    for flavor, share in sorted(made.flavors.items()):
-        shares += _shares(flavor, share, {}, {}, {})
-    return QueueSummary(
-        made.name,
-        made.parent,
-        depth,
-        str(made.state),
-        record.stop_policy,
-        made.weight,
-        round(made.share, 3),
-        shares,
-        made.counts.get("pending", 0),
-        made.counts.get("inqueue", 0),
-        made.counts.get("running", 0),
-        made.fault or (view.fault if view else ""),
-    )
-
-
-def _shares(
-    flavor: str,
-    share: FlavorShare | QueueDecision,
-    guarantee: Mapping[str, int],
-    ceiling: Mapping[str, float],
-    due: Mapping[str, int],
-) -> Iterator[ShareSummary]:
-    """`due`: what a queue deserves as it is written, also while it asks for less."""
-    limits = {name: n for name, n in on_all_nodes(ceiling).items() if not isinf(n)}
-    tables = (share.allocated, share.deserved, share.borrowed, guarantee, limits, due)
-    allocated, deserved, borrowed, guaranteed, most, nominal = (in_units(on_all_nodes(it)) for it in tables)
-    for name in sorted({*allocated, *deserved, *guaranteed, *most, *nominal}):
-        held, own = allocated.get(name, 0.0), deserved.get(name, 0.0)
-        yield ShareSummary(
-            name,
-            flavor,
-            held,
-            own,
-            guaranteed.get(name, 0.0),
-            most.get(name, 0.0) if name in limits else None,
-            borrowed.get(name, 0.0),
-            max(nominal.get(name, 0.0) - max(own, held), 0.0),
+    ceiling = {name: n for name, n in on_all_nodes(made.ceiling).items() if not isinf(n)}
+    shares = [
+        *share_summaries(
+            "",
+            in_units(on_all_nodes(made.allocated)),
+            in_units(on_all_nodes(made.deserved)),
+            in_units(record.guarantee),
+            {**dict.fromkeys(ceiling, 0.0), **in_units(ceiling)},
+            in_units(record.deserved or {}),
         )
+    ]
+    for flavor, share in sorted(made.flavors.items()):
+        shares += share_summaries(flavor, in_units(share.allocated), in_units(share.deserved))
+    return QueueSummary(
+        name=made.name,
+        parent=made.parent,
+        depth=depth,
+        state=str(made.state),
+        stop_policy=record.stop_policy,
+        weight=made.weight,
+        share=round(made.share, 3),
+        shares=shares,
+        waiting=made.counts.get("pending", 0),
+        starting=made.counts.get("inqueue", 0),
+        running=made.counts.get("running", 0),
+        fault=made.fault or (view.fault if view else ""),
+    )
 
 
 # ---- groups
 
 
-def _group_summary(view: GroupView, made: GroupDecision, beside: _Beside) -> GroupSummary:
+def _group_summary(
+    view: GroupView, made: GroupDecision, beside: _Beside, why: WhyGroup | None = None
+) -> GroupSummary:
+    """`why`: who stands in its way, where that is to be shown."""
     namespace, _, name = view.key.partition("/")
     wait = None
     if (reason := made.reason) is not None:
-        meaning = f"{reason.meaning[0].upper()}{reason.meaning[1:]}."
+        status = waiting_of(made, why, why.outlook if why else "", beside.estimate)
         detail = message_of(replace(made, position=0))
-        estimate = EstimateSummary.of(beside.estimate)
-        line, place = beside.line, made.position
-        wait = WaitSummary(reason, meaning, detail, ready_since(view), place, line, estimate=estimate)
+        wait = WaitSummary.of(reason, sentence(reason), detail, status, beside.line)
+        more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
+        wait = replace(wait, since=ready_since(view), more_holders=more)
     return GroupSummary(
-        namespace,
-        name,
-        view.spec.stands_for or name,
-        made.queue,
-        view.spec.submitter,
-        view.priority,
-        made.verdict,
-        view.min_member,
-        len(view.placed) + len(view.pinned) + len(view.waiting) + view.held_back,
-        len(view.placed),
-        view.failed,
-        view.succeeded,
-        in_units(view.pending),
-        in_units(view.allocated),
-        view.created,
-        view.running_since,
-        wait,
-        view.spec.held,
-        view.job.managed,
+        namespace=namespace,
+        name=name,
+        called=view.spec.stands_for or name,
+        queue=made.queue,
+        user=view.spec.submitter,
+        priority=view.priority,
+        verdict=made.verdict,
+        needed=view.min_member,
+        members=len(view.placed) + len(view.pinned) + len(view.waiting) + view.held_back,
+        placed=len(view.placed),
+        failed=view.failed,
+        succeeded=view.succeeded,
+        asks=in_units(view.pending),
+        holds=in_units(view.allocated),
+        created=view.created,
+        started=view.running_since,
+        wait=wait,
+        held=view.spec.held,
+        is_job=view.job.managed,
     )
-
-
-def _holder_summary(holder: Holder) -> HolderSummary:
-    namespace, _, name = holder.name.partition("/")
-    kind = "PodGroup" if holder.group else "Pod"
-    held = quantities(holder.amounts)
-    return HolderSummary(kind, namespace, name, holder.queue, holder.pods, held, holder.overdue)
 
 
 def _members(view: GroupView, made: GroupDecision) -> Iterator[MemberSummary]:
@@ -355,7 +323,7 @@ def _course(view: GroupView, log: Sequence[DecisionSummary]) -> Iterator[EventSu
     yield EventSummary(view.created, "Created", "it was created")
     for each in reversed(log):
         text = ": ".join(filter(None, (each.reason, each.detail))) or each.verdict
-        yield EventSummary(each.at, each.verdict, text, warning=False)
+        yield EventSummary(each.at, each.verdict, text)
 
 
 # ---- nodes
@@ -453,7 +421,7 @@ class _Nodes:
             self._kept.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.on(node.labels)],
-            taken=not any(taint.key == "node.kubernetes.io/unschedulable" for taint in node.taints),
+            taken=UNSCHEDULABLE not in node.taints,
         )
 
 

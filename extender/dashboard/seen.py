@@ -10,7 +10,7 @@ import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from msgspec.structs import replace
 
 from extender.api.summaries import GroupDetails, NodeSummary, Overview
@@ -21,6 +21,7 @@ QUEUES = ("scheduling.volcano.sh", "queues")
 PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
 SOMEBODY = "another group"  # has a node reserved, and may not be named
 _KEPT = 8  # overviews as people with different rights see them
+_GROUPS, _FRESH = 256, 1.0  # of which the details are kept, for so many seconds
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Eyes:
         self._lock = threading.Lock()
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
         self._kept: LRUCache[Hashable, Overview] = LRUCache(_KEPT)
+        self._explaining = threading.Lock()  # one at a time: what stands in a group's way may be dear to find
+        self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
@@ -81,7 +84,10 @@ class Eyes:
         Raises Unsure."""
         if not viewer.may("list", *PODGROUPS, namespace):
             return None
-        details = self._source.details(namespace, name, viewer)
+        with self._explaining:
+            details = self._details.get((namespace, name))
+            if details is None:
+                details = self._details[namespace, name] = self._source.details(namespace, name)
         if details is None or viewer.may("list", "", "pods", namespace):
             return details
         return replace(details, members=(), notes=(*details.notes, f"You may not list pods in {namespace}."))

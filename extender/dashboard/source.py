@@ -39,5 +39,5 @@ class Source(Protocol):
     def overview(self) -> Overview:
         """Everything. What of it a viewer may see is for the dashboard to say."""
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
-        """None where there is no such group."""
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
+        """None where there is no such group. It may cost more than a page: who asks keeps it."""

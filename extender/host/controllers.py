@@ -105,9 +105,9 @@ class Controllers:
         self.objects = Objects()
         self.provisioning_requests = ProvisioningRequests()
         asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
-        changes, self.estimates = StartChanges(), Estimates(ledger, leads)
+        self.start_changes, self.estimates = StartChanges(), Estimates(ledger, leads)
         podgroup_status = PodGroupStatusController(
-            patient, self.objects.podgroups, self.provisioning_requests, changes, self.estimates
+            patient, self.objects.podgroups, self.provisioning_requests, self.start_changes, self.estimates
         )
         self.bus_commands = BusCommandsController(patient, recorder)
         self.quotas = QuotaObjects(ledger, max_queue_depth)
@@ -152,7 +152,7 @@ class Controllers:
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
             *volcano_jobs,
-            GroupEvents(ledger, recorder, leads, changes).look,
+            GroupEvents(ledger, recorder, leads, self.start_changes).look,
             self.decision_log.look,
             QueueWaits().look,
             self.estimates.look,

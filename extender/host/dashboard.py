@@ -12,6 +12,7 @@ from extender.api.configuration import Configuration
 from extender.api.summaries import DecisionSummary
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
+from extender.controllers.events import StartChanges
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.costs import limit_costs
@@ -33,6 +34,7 @@ def what_is_decided(
     ledger: Ledger,
     log: Callable[[int], Sequence[LoggedDecision]],
     estimates: Estimates,
+    changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
     """`log`: so many of the latest changes, the newest first."""
@@ -40,6 +42,7 @@ def what_is_decided(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
         estimate_of=estimates.of,
+        why_of=changes.known,
         news=lambda: estimates.told,
         leads=leads,
     )

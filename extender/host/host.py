@@ -153,6 +153,7 @@ class Host:
             self.ledger,
             self._controllers.decision_log.latest,
             self._controllers.estimates,
+            self._controllers.start_changes,
             self._leadership.leads,
         )
         self._dashboard: Dashboard | None = None

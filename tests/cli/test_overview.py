@@ -12,7 +12,6 @@ from extender.cli.overview import ObservedSource
 from extender.sim.apiserver.kinds import NODES
 from extender.sim.kubelets import node
 from tests.cli.desk import Desk
-from tests.dashboard.standins import SomeViewer
 
 
 @pytest.fixture
@@ -94,9 +93,9 @@ def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], tow
 def test_details_are_those_of_why(source: Callable[..., ObservedSource]) -> None:
     looking = source()
     looking.overview()
-    found = looking.details("team", "waits", SomeViewer())
+    found = looking.details("team", "waits")
     assert found is not None
     assert [(it.pod, it.node) for it in found.members] == [("waits-0", "")]
     assert found.timeline[0].reason == "Created"
     assert [it.resource for it in found.shortfall] == sorted(found.group.asks)
-    assert looking.details("team", "nothing", SomeViewer()) is None
+    assert looking.details("team", "nothing") is None

@@ -35,7 +35,6 @@ from extender.api.summaries import (
 )
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.source import Viewer
 from extender.domain.explain.history import (
     AnyRecord,
     Evicted,
@@ -69,7 +68,7 @@ class Town:
     def overview(self) -> Overview:
         return self.seen
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
         found = next((it for it in self.seen.groups if it.key == f"{namespace}/{name}"), None)
         return details_of(found, self.at) if found else None
 

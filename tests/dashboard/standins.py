@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.api.summaries import GroupDetails, Overview
-from extender.dashboard.source import Viewer
 
 
 @dataclass
@@ -35,6 +34,6 @@ class SomeSource:
     def overview(self) -> Overview:
         return self.seen
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
         found = next((it for it in self.seen.groups if (it.namespace, it.name) == (namespace, name)), None)
         return GroupDetails(found) if found else None

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
+from extender.domain.explain.explain import WhyGroup
+from extender.domain.model.reasons import Verdict
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
 from tests.domain.test_stateful import Events
 from tests.domain.world import World, gang, key
@@ -169,3 +171,12 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
     assert "does not lead" in note
     leading[0] = True
     assert source.overview().notes == ()
+
+
+def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
+    made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
+    known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", kept="it is known")
+    found = DecidedOverviews(why_of=lambda _: known).details(made.decisions, key("small"))
+    assert found is not None
+    assert found.group.wait is not None
+    assert (found.group.wait.remedy, found.group.wait.holders) == ("it is known", [])

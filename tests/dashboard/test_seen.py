@@ -14,7 +14,6 @@ from extender.api.summaries import (
     ReservationSummary,
 )
 from extender.dashboard.seen import SOMEBODY, Eyes
-from extender.dashboard.source import Viewer
 from tests.dashboard.standins import SomeViewer
 
 ALL = Overview(
@@ -36,7 +35,7 @@ class One:
     def overview(self) -> Overview:
         return self.all
 
-    def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
+    def details(self, namespace: str, name: str) -> GroupDetails | None:
         found = next((it for it in ALL.groups if it.key == f"{namespace}/{name}"), None)
         return GroupDetails(found, [MemberSummary("pod")]) if found else None
 
@@ -100,3 +99,18 @@ def test_a_part_that_has_not_changed_keeps_its_state() -> None:
     after = eyes.see(SomeViewer())
     assert before.state("groups") != after.state("groups")
     assert before.state("nodes", "queues") == after.state("nodes", "queues")
+
+
+def test_all_who_ask_for_one_group_share_what_was_found() -> None:
+    class Counting(One):
+        asked = 0
+
+        def details(self, namespace: str, name: str) -> GroupDetails | None:
+            self.asked += 1
+            return super().details(namespace, name)
+
+    source = Counting()
+    eyes = Eyes(source)
+    for name in ("ann", "bob", "cid"):
+        assert eyes.details("a", "one", SomeViewer(name)) is not None
+    assert source.asked < 3

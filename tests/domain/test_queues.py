@@ -7,6 +7,7 @@ from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, PriorityClass
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.queues.tree import in_tree_order
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World, gang, key, nodes, single
 
@@ -185,3 +186,16 @@ def test_an_unparsable_queue_says_so() -> None:
         world.add(replace(broken, spec=replace(broken.spec, capability={"cpu": "4"}))).settle().verdict("g")
         is RUNS
     )
+
+
+@pytest.mark.parametrize(
+    ("parents", "order"),
+    [
+        ({}, []),
+        ({"b": "", "a": "", "c": "a"}, [("a", 0), ("c", 1), ("b", 0)]),
+        ({"a": "nowhere"}, [("a", 0)]),
+        ({"a": "b", "b": "a", "c": ""}, [("c", 0)]),
+    ],
+)
+def test_queues_come_below_their_parents(parents: dict[str, str], order: list[tuple[str, int]]) -> None:
+    assert list(in_tree_order(parents)) == order

@@ -15,6 +15,7 @@ from extender.api.configuration import Configuration, as_document
 from extender.api.summaries import VERSION
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
+from extender.controllers.events import StartChanges
 from extender.controllers.history import History
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
@@ -55,7 +56,9 @@ class Screen:
             Configuration(),
             estimates,
             station.quota_queues,
-            what_is_decided(self.stage.ledger, self.decision_log.latest, estimates, lambda: True),
+            what_is_decided(
+                self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
+            ),
             History(self.stage.ledger, lambda: True, None, 0.0),
         )
         self.table = views.table()

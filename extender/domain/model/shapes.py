@@ -46,7 +46,7 @@ class SharedLabels:
 # A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
 # failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
 
-_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
 _MOST_OF_OTHERS = 8  # terms of one pod that is not ours
@@ -259,7 +259,7 @@ def _written(spec: PodSpec, namespace: str) -> bytes:
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
     """A node's taints; a cordon counts as the taint that the node controller adds for it."""
     given = tuple(taints or ())
-    return (*given, _UNSCHEDULABLE) if unschedulable else given
+    return (*given, UNSCHEDULABLE) if unschedulable else given
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:

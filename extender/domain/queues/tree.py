@@ -313,3 +313,16 @@ class TakenInGroups:
         """The groups of all queues whose UID is not in `existing`."""
         gone = sorted(self._of.keys() - existing)
         return [record for uid in gone for record in self._of[uid].values()]
+
+
+def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """All names, each below its parent, by name, and how deep each is. One whose parent is not there is on
+    top; what forms a circle is left out."""
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(parents, reverse=True):
+        below[parents[name] if parents[name] in parents else ""].append(name)
+    left = [(name, 0) for name in below[""]]
+    while left:
+        name, depth = left.pop()
+        yield name, depth
+        left += [(child, depth + 1) for child in below.get(name, ())]
