@@ -52,16 +52,20 @@ log = logger(__name__)
 _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds for a look to end that is under way
 _LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
+_SILENCE = 90.0  # bookmarks come every minute
 _MOST_GROUPS = 16  # that are named on one node
 _MOST_EVENTS = 200
 
 
 class ObservedSource:
     """A Source over watched objects. It begins to watch when somebody looks first, and from then on a thread
-    makes the overview anew: on a large cluster that takes a second, and it pauses four times as long."""
+    makes the overview anew: on a large cluster that takes a second, and it pauses four times as long.
+    `patience`: seconds without a word of the API server, after which that is said."""
 
-    def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.time) -> None:
-        self._place, self._clock = place, clock
+    def __init__(
+        self, place: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE
+    ) -> None:
+        self._place, self._clock, self._patience = place, clock, patience
         self._reader = WatchedReader(place)
         self._requests = _Requests()
         self._made = Overview("0", "")
@@ -125,6 +129,11 @@ class ObservedSource:
             line = lines.get(queue, 0)
             found.append(group_summary(group, queue, members[group.key], line, self._requests))
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
+        if (silence := reader.silence()) > self._patience:
+            since = timestamp_at(self._clock() - silence)
+            notes.insert(
+                0, f"The API server has not been heard of since {since}: this is how things were then."
+            )
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         return Overview(
             version="",

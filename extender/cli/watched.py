@@ -95,11 +95,10 @@ class WatchedReader(Reader):
         for watch in self._watches.values():
             watch.reflector.halt()
 
-    @property
-    def last_contact(self) -> float | None:
-        """When anything was last heard of the API server, on the monotonic clock."""
-        heard = (it.reflector.last_contact for it in self._watches.values())
-        return max((at for at in heard if at is not None), default=None)
+    def silence(self) -> float:
+        """Seconds since the API server was last heard of, through any watch. Bookmarks come every minute."""
+        heard = [it.reflector.last_contact or 0.0 for it in self._watches.values()]
+        return self._clock() - max(heard) if heard else 0.0
 
     def scope(self, resource: Resource) -> str | None:
         """The namespace of which a kind is watched, empty for all; None: it may not be read."""

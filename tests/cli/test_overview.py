@@ -78,6 +78,12 @@ def test_a_change_is_another_version_and_nothing_else_is(
     assert group_of(after, "comes").verdict == "Waiting"
 
 
+def test_it_says_since_when_the_api_server_is_silent(source: Callable[..., ObservedSource]) -> None:
+    assert not source().overview().notes
+    [note] = source(patience=0.0).overview().notes
+    assert note.startswith("The API server has not been heard of since 20")
+
+
 def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], town: Desk) -> None:
     town.group("theirs", "Running", "Running", queue="q", namespace="other")
     town.lock(
