@@ -1,10 +1,14 @@
 """A desk for each test, and what stands in front of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from extender.api.setting_kinds import Address
+from extender.web.debug import View, create_debug_app
+from extender.web.listen import listen
+from extender.web.side import SideServer, pages
 from tests.cli.desk import Desk
 from tests.cli.front import Front, in_front_of
 
@@ -21,3 +25,18 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def front(desk: Desk) -> Iterator[Front]:
     with in_front_of(desk) as front:
         yield front
+
+
+@pytest.fixture
+def debug_port() -> Iterator[Callable[..., str]]:
+    """Serves the views that it gets by name; returns where."""
+    servers: list[SideServer] = []
+
+    def serve(**views: View) -> str:
+        app = pages(create_debug_app(views))
+        servers.append(SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app))
+        return str(servers[-1].address)
+
+    yield serve
+    for server in servers:
+        server.stop()

@@ -3,23 +3,18 @@
 import gzip
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from extender import __version__
-from extender.api.setting_kinds import Address
 from extender.cli import main
 from extender.domain.explain.dump import dump
-from extender.web.debug import create_debug_app, version
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.debug import version
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang, nodes
-
-Made = Callable[[], bytes | None]
 
 
 def world() -> World:
@@ -34,21 +29,6 @@ def made(of: World) -> bytes:
     return written
 
 
-@pytest.fixture
-def port() -> Iterator[Callable[[Made], str]]:
-    """A debug port whose dump is what is given."""
-    servers: list[SideServer] = []
-
-    def serve(view: Made) -> str:
-        app = pages(create_debug_app({"dump": view}))
-        servers.append(SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app))
-        return str(servers[-1].address)
-
-    yield serve
-    for server in servers:
-        server.stop()
-
-
 def muster(*arguments: object) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
 
@@ -60,8 +40,8 @@ def complaint(*arguments: object, status: int) -> str:
 
 
 @pytest.mark.parametrize("name", ["state.json", "state.json.gz"])
-def test_a_dump_is_written_and_replayed(port: Callable[[Made], str], tmp_path: Path, name: str) -> None:
-    file, address = tmp_path / name, port(lambda: gzip.compress(made(world())))
+def test_a_dump_is_written_and_replayed(debug_port: Callable[..., str], tmp_path: Path, name: str) -> None:
+    file, address = tmp_path / name, debug_port(dump=lambda: gzip.compress(made(world())))
     assert muster("dump", file, "--debug-address", address).exit_code == 0
     raw = file.read_bytes()
     assert (gzip.decompress(raw) if name.endswith(".gz") else raw) == made(world())
@@ -72,18 +52,18 @@ def test_a_dump_is_written_and_replayed(port: Callable[[Made], str], tmp_path: P
     )
 
 
-def test_an_anonymous_dump_has_other_names(port: Callable[[Made], str], tmp_path: Path) -> None:
-    file, address = tmp_path / "state.json", port(lambda: gzip.compress(made(world())))
+def test_an_anonymous_dump_has_other_names(debug_port: Callable[..., str], tmp_path: Path) -> None:
+    file, address = tmp_path / "state.json", debug_port(dump=lambda: gzip.compress(made(world())))
     assert muster("dump", file, "--debug-address", address, "--anonymous").exit_code == 0
     assert b"waits" not in file.read_bytes()
     assert muster("replay", file).stdout.endswith("the same is decided (1 Starting, 1 Waiting)\n")
-    other = port(lambda: gzip.compress(b"{}"))
+    other = debug_port(dump=lambda: gzip.compress(b"{}"))
     said = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
     assert said == "the debug port sent something else: its kind is not MusterDump\n"
 
 
-def test_a_dump_goes_to_standard_output(port: Callable[[Made], str]) -> None:
-    address = port(lambda: gzip.compress(made(world())))
+def test_a_dump_goes_to_standard_output(debug_port: Callable[..., str]) -> None:
+    address = debug_port(dump=lambda: gzip.compress(made(world())))
     result = muster("dump", "-", "--debug-address", address)
     assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, made(world()), "")
 
@@ -147,26 +127,26 @@ def test_a_state_that_contradicts_itself_is_refused(tmp_path: Path, flags: tuple
     assert complaint("replay", file, *flags, status=2).startswith(f"{file}: nothing can be decided on it: ")
 
 
-def test_a_port_that_has_none_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
+def test_a_port_that_has_none_is_named(debug_port: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
     said = complaint("dump", file, "--debug-address", nowhere, status=1)
     assert said.startswith(f"no debug port at {nowhere}: ")
     assert "port-forward deployment/muster 8283" in said
-    undecided = port(lambda: None)
+    undecided = debug_port(dump=lambda: None)
     said = complaint("dump", file, "--debug-address", undecided, status=1)
     assert said.startswith(f"the debug port {undecided} answered 404")
     for sent in (b"hello", b"", WHOLE[:100], WHOLE[:200] + b"\0" * 50 + WHOLE[250:]):
-        other = port(lambda sent=sent: sent)  # type: ignore[misc]
+        other = debug_port(dump=lambda sent=sent: sent)
         said = complaint("dump", file, "--debug-address", other, status=1)
         assert said == f"what answers at {other} is not Muster's debug port\n"
     assert not file.exists()
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 
 
-def test_a_file_that_cannot_be_written_is_named(port: Callable[[Made], str], tmp_path: Path) -> None:
-    address = port(lambda: gzip.compress(made(world())))
+def test_a_file_that_cannot_be_written_is_named(debug_port: Callable[..., str], tmp_path: Path) -> None:
+    address = debug_port(dump=lambda: gzip.compress(made(world())))
     file = tmp_path / "nowhere" / "state.json"
     said = complaint("dump", file, "--debug-address", address, status=2)
     assert said == f"{file}: cannot be written: No such file or directory\n"

@@ -5,7 +5,7 @@ import io
 import json
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.api.setting_kinds import Address
 from extender.cli import main
 from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, Period, QueueHour, Wait, report
 from extender.telemetry.history_file import HistoryFile
-from extender.web.debug import View, create_debug_app
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
 
 DAY = 1_795_737_600.0  # 2026-11-27T00:00:00Z
 HOUR = 3600.0
@@ -71,20 +67,6 @@ def file(tmp_path: Path) -> Path:
     made.write(records(), DAY - 30 * 24 * HOUR)
     made.close()
     return tmp_path / "history.db"
-
-
-@pytest.fixture
-def port() -> Iterator[Callable[[View], str]]:
-    servers: list[SideServer] = []
-
-    def serve(view: View) -> str:
-        app = pages(create_debug_app({"history": view}))
-        servers.append(SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app))
-        return str(servers[-1].address)
-
-    yield serve
-    for server in servers:
-        server.stop()
 
 
 def muster(*arguments: object) -> Result:
@@ -146,14 +128,16 @@ def test_json_and_yaml_say_the_same(file: Path) -> None:
     assert found["total"]["starts"] == 11
 
 
-def test_a_running_muster_is_asked_for_the_same_period(port: Callable[[View], str]) -> None:
+def test_a_running_muster_is_asked_for_the_same_period(debug_port: Callable[..., str]) -> None:
     seen = []
 
     def answer(**query: str) -> Any:
         seen.append(query)
         return report(records(), Period.of(**query, now=DAY + 24 * HOUR), note="something is missing")
 
-    result = muster("--debug-address", port(answer), "--since", "2026-11-26", "--by", "user", "-o", "csv")
+    result = muster(
+        "--debug-address", debug_port(history=answer), "--since", "2026-11-26", "--by", "user", "-o", "csv"
+    )
     assert seen == [{"by": "user", "since": "2026-11-26", "until": ""}]
     assert result.stderr == "Note: something is missing\n"
     assert [line.split(",")[:2] for line in result.stdout.splitlines()] == [
@@ -163,11 +147,11 @@ def test_a_running_muster_is_asked_for_the_same_period(port: Callable[[View], st
     ]
 
 
-def test_what_no_terminal_should_obey_is_told_otherwise(port: Callable[[View], str]) -> None:
+def test_what_no_terminal_should_obey_is_told_otherwise(debug_port: Callable[..., str]) -> None:
     nasty = Wait(
         queue="q", user="a\nb\x1b[2J", group="g", start=DAY, end=DAY + 1, until=DAY, has_started=True
     )
-    asked = port(lambda **_: report([nasty], Period.of("user", "2026-11-27", "", DAY + HOUR)))
+    asked = debug_port(history=lambda **_: report([nasty], Period.of("user", "2026-11-27", "", DAY + HOUR)))
     assert shown("--debug-address", asked, "--by", "user").splitlines()[3].startswith("a\\nb\\x1b[2J  ")
 
 
@@ -217,10 +201,10 @@ def other(path: Path) -> None:
         sql.execute("CREATE TABLE t (x)")
 
 
-def test_no_port_and_another_program_are_told(port: Callable[[View], str]) -> None:
+def test_no_port_and_another_program_are_told(debug_port: Callable[..., str]) -> None:
     result = muster("--debug-address", nowhere())
     assert (result.exit_code, result.stdout) == (1, "")
     assert "kubectl -n kube-muster port-forward deployment/muster 8283" in result.stderr
-    result = muster("--debug-address", port(lambda **_: {"hello": "world"}))
+    result = muster("--debug-address", debug_port(history=lambda **_: {"hello": "world"}))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "is not this Muster's debug port" in result.stderr
