@@ -22,10 +22,9 @@ from extender.domain.explain.future import Future
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
-from extender.domain.placement.departures import RunEnd, RunTimes, expected_end
+from extender.domain.placement.departures import RunTimes
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, unit_of
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube import resources
@@ -93,15 +92,10 @@ class LiveCluster:
 
     # ---- forward in time
 
-    def play(self, wanted: Set[GroupKey]) -> "Played":
+    def play(self, wanted: Set[GroupKey]) -> Played:
         """Until all groups have started that are `wanted`, or nothing changes any more by itself."""
-        snapshot = self.ledger.snapshot()
-        times = RunTimes(snapshot)
-
-        def end_of(group: GroupView, since: float, now: float) -> RunEnd:
-            return expected_end(times.of(group), since, now)
-
-        future, patience = Future(snapshot, decide(snapshot), end_of), time.monotonic() + _PATIENCE
+        snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
+        future = Future(snapshot, decide(snapshot), RunTimes(snapshot).after)
         for _ in range(_MOST_ROUNDS):
             if wanted <= future.starts.keys() or not future.step():
                 return Played(future, is_cut=False)

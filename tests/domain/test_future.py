@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from extender.domain.explain.future import Future
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
-from extender.domain.placement.departures import RunEnd, RunTimes, expected_end
+from extender.domain.placement.departures import RunTimes
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, node, preemption, queue, stranger
 from tests.domain.world import World, comparable, gang, key, nodes
@@ -24,12 +23,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 def future_of(world: World) -> Future:
     snapshot = world.ledger.snapshot()
-    times = RunTimes(snapshot)
-
-    def end_of(group: GroupView, since: float, now: float) -> RunEnd:
-        return expected_end(times.of(group), since, now)
-
-    return Future(snapshot, decide(snapshot), end_of)
+    return Future(snapshot, decide(snapshot), RunTimes(snapshot).after)
 
 
 def played(world: World) -> dict[GroupKey, float]:

@@ -68,9 +68,13 @@ class RunTimes:
         that have run for the longest time are expected to run the longest."""
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now
-            end = expected_end(self.of(group), since, now)
+            end = self.after(group, since, now)
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
+
+    def after(self, group: GroupView, since: float, now: float) -> RunEnd:
+        """When a group that has run `since` then is expected to end, as of `now`, by what is known of it."""
+        return expected_end(self.of(group), since, now)
 
     def _since(self, group: GroupView) -> float:
         since = running_since(group, self._snapshot.moment)
