@@ -6,6 +6,7 @@ The cycle's thread makes records and waits for no disk; a thread of its own writ
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -122,7 +123,7 @@ class History:
 
     def _turn(self) -> None:
         now = self._clock()
-        if self._recorder is not None and now >= self._sampled + _SAMPLES:
+        if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
             made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
             with self._lock:
@@ -176,6 +177,11 @@ def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
         yield record
 
 
+def _is_over(seconds: float, begun: float, now: float) -> bool:
+    """A clock that is put back begins anew, and holds nothing up."""
+    return not begun <= now < begun + seconds
+
+
 class _File:
     """Records on their way to the file. `on_open` gets what it knows, each time that it is opened, or None if
     it cannot be."""
@@ -187,7 +193,8 @@ class _File:
         self._lost = 0
         self._lock, self._one_writes = Lock(), Lock()
         self._opened: HistoryFile | None = None
-        self._next_try = self._next_look = self._written = 0.0
+        self._failed = self._tidied = -inf
+        self._written, self._is_closed = 0.0, False
 
     def put(self, record: AnyRecord) -> None:
         with self._lock:
@@ -204,12 +211,12 @@ class _File:
     def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
         """Everything so far; what cannot be written is tried again later. `known`: records without an end."""
         with self._one_writes:
-            if now < self._next_try:
+            if self._is_closed or not _is_over(_AGAIN, self._failed, now):
                 return
             try:
                 self._write(now, seen, known)
             except HistoryFault as fault:
-                self._next_try = now + _AGAIN
+                self._failed = now
                 self._note(fault)
             else:
                 if self.fault:
@@ -236,7 +243,7 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen > self._written:  # also that somebody still records
+            if batch or seen != self._written:  # also that somebody still records
                 self._opened.write(batch.values(), seen)
                 self._written = seen
         except HistoryFault:
@@ -246,9 +253,9 @@ class _File:
         if self._lost:
             self._opened.end_all_but({record.key for record in known()})
             self._lost = 0
-        if now >= self._next_look:
+        if _is_over(_TIDY, self._tidied, now):
             more = self._opened.forget(now - self._retention, _LARGEST)
-            self._next_look = now if more else now + _TIDY
+            self._tidied = -inf if more else now
 
     def _open(self) -> HistoryFile:
         opened = HistoryFile(self.path)
@@ -263,4 +270,4 @@ class _File:
         with self._one_writes:
             if self._opened is not None:
                 self._opened.close()
-            self._next_try = float("inf")
+            self._is_closed = True

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from extender.api import keys
 from extender.controllers import history as module
 from extender.controllers.history import History
-from extender.domain.explain.history import AnyRecord, By, GroupRun, Period, Wait
+from extender.domain.explain.history import AnyRecord, By, GroupRun, Period, QueueHour, Wait
 from extender.telemetry.history_file import HistoryFault, HistoryFile, HistoryReader, reported
 from tests.domain.builders import node, queue
 from tests.domain.world import EPOCH, World, gang, timestamp
@@ -43,7 +43,7 @@ class Office:
 
     @property
     def now(self) -> float:
-        return EPOCH + self.world.now
+        return EPOCH + self.world.now + self.world.wall_steps
 
     def look(self) -> "Office":
         """As the cycle and the thread do: the first look is too early where the file has to be read."""
@@ -256,6 +256,21 @@ def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
     path.unlink()
     office.after(HOUR)
     assert (office.history.text(), office.cpu_hours(), rows(path)) == (f"written to {path}", 3.0, 2)
+
+
+def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
+    office = Office(path, gang("a", 1)).look().start("a")
+    office.history._turn()
+    path.unlink()
+    folder(path)
+    office.look()
+    assert "unable to open" in office.history.text()
+    path.rmdir()
+    office.world.wall_steps -= HOUR
+    for _ in range(3):
+        office.after(module._SAMPLES).history._turn()
+    assert office.history.text() == f"written to {path}"
+    assert any(isinstance(it, QueueHour) for it in records(path))
 
 
 def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
