@@ -45,10 +45,11 @@ _MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until t
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """Of one group. `first`: what its start is compared with."""
+    """Of one group. `first`: what its start is compared with. `epoch`: when the ledger's clock was at 0."""
 
     first: ExpectedStart
     now: ExpectedStart
+    epoch: float
     text: Estimate
 
 
@@ -151,17 +152,18 @@ class Estimates(Poller):
         notes = notes_of(self._made) if self._made is not None else None
         if notes is None:
             return
-        decided, changed = self._ledger.decisions.groups, []
+        decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
             with self._lock:  # so that nothing is told of a group which is forgotten meanwhile
                 before, made = self._told.get(key), decided.get(key)
                 if made is None or made.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
-                if before is None or is_news(before.now, forecast):
-                    text = estimate_of(forecast, notes.snapshot.epoch)
+                is_set = before is not None and abs(epoch - before.epoch) > _LEAST  # the wall clock
+                if before is None or is_set or is_news(before.now, forecast):
+                    text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
-                    self._told[key] = _Told(first, forecast, text)
+                    self._told[key] = _Told(first, forecast, epoch, text)
                     changed.append(key)
                     self.told += 1
         for key in changed:
@@ -178,7 +180,6 @@ def is_news(told: ExpectedStart, now: ExpectedStart) -> bool:
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
-    """`epoch`: when the ledger's clock was at 0."""
     if not forecast.is_known:
         return Estimate(unknown_because=forecast.unknown)
     p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))

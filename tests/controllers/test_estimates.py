@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from extender.api.units import moment
 from extender.controllers import estimates as module
 from extender.controllers.estimates import Estimates, estimate_of, is_news
 from extender.domain.explain.forecast import ExpectedStart, Method
@@ -76,6 +77,14 @@ def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
     assert written is not None
     assert written.estimate == estimate
     assert estimate.at_p50 is None
+
+
+def test_a_wall_clock_that_is_set_moves_what_is_told(bench: Desk) -> None:
+    before = moment(told(bench).at_p50)
+    bench.wall_steps += 3600
+    bench.settle()
+    bench.advance(module._STALE)
+    assert moment(told(bench).at_p50) == pytest.approx(before + 3600, abs=module._LEAST)
 
 
 def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk) -> None:
