@@ -1,7 +1,7 @@
-"""What a viewer may change by a click, asked twice and done with the viewer's own credentials: groups are
-held, resumed and given a priority, queues opened, closed, held and resumed."""
+"""What a viewer may change by a click: offered where they have the right, asked twice, and done with their
+own credentials. Groups are held, resumed and given a priority, queues opened, closed, held and resumed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flask import Blueprint, g, redirect, render_template, request, url_for
@@ -10,7 +10,8 @@ from werkzeug.wrappers import Response
 
 from extender.api.changes import OF_GROUP, OF_QUEUE, Patch, of_priority
 from extender.api.setting_kinds import NAME
-from extender.dashboard.source import Source, Viewer
+from extender.api.summaries import GroupSummary, QueueSummary
+from extender.dashboard.source import Source, Unsure, Viewer
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 
 _GROUP_ACTIONS = {
@@ -100,3 +101,47 @@ def _asked_twice(
     return render_template(
         "confirm.html", title=title, sentence=sentence, action=here, fields=asked, back=chosen.page
     )
+
+
+# ---- what a viewer is offered: what they have the right to
+
+
+class Button(NamedTuple):
+    """Leads to the page that asks whether it is meant. `field`: what has to be typed, or nothing."""
+
+    label: str
+    url: str
+    field: str = ""
+
+
+def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
+    if group.verdict == "Ended" or not _is_offered(viewer, POD_GROUPS, group.namespace, group.name):
+        return ()
+
+    def leads_to(action: str) -> str:
+        return url_for("actions.change_group", namespace=group.namespace, name=group.name, action=action)
+
+    held = Button("Resume", leads_to("resume")) if group.held else Button("Hold", leads_to("hold"))
+    if group.is_job:  # its priority is that of the job
+        return (held,)
+    return (held, Button("Change priority", leads_to("priority"), "priority_class"))
+
+
+def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
+    if not _is_offered(viewer, QUEUES, "", queue.name):
+        return ()
+
+    def leads_to(action: str) -> str:
+        return url_for("actions.change_queue", name=queue.name, action=action)
+
+    stopped = Button("Resume", leads_to("resume")) if queue.stop_policy else Button("Hold", leads_to("hold"))
+    is_closed = queue.state.startswith("Clos")
+    closed = Button("Open", leads_to("open")) if is_closed else Button("Close", leads_to("close"))
+    return (stopped, closed)
+
+
+def _is_offered(viewer: Viewer, resource: Resource, namespace: str, name: str) -> bool:
+    try:
+        return viewer.may("patch", resource.group, resource.plural, namespace, name)
+    except Unsure:
+        return False

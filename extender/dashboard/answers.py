@@ -13,7 +13,7 @@ from flask import Response, g, make_response, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.wrappers import Response as Answer
 
-from extender.dashboard.buttons import Button
+from extender.dashboard.actions import Button
 from extender.dashboard.seen import Eyes, Sight
 
 _TICK = 15  # seconds after which a page is made anew for its ages alone

@@ -4,13 +4,16 @@ it. What the API server refuses, or nobody knows, is told on a page in words."""
 import hmac
 import time
 from collections.abc import Callable
+from threading import Lock
 
+from cachetools import LRUCache
 from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request
 from werkzeug.exceptions import (
     BadGateway,
     Forbidden,
     HTTPException,
     ServiceUnavailable,
+    TooManyRequests,
     Unauthorized,
     default_exceptions,
 )
@@ -21,6 +24,7 @@ from extender.dashboard.pages import pages
 from extender.dashboard.source import Source, Unsure, Viewer
 from extender.kube.errors import ApiError, Refused, in_words
 from extender.kube.errors import Unauthorized as TokenRefused
+from extender.kube.writers import TokenBucket
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -33,6 +37,8 @@ _HEADERS = {
 }
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # to everybody
+_SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
+_MOST = 4096  # viewers
 
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 
@@ -106,6 +112,38 @@ def _refuse_forged(viewer: Viewer) -> None:
     """Raises Forbidden."""
     if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf_token(viewer).encode()):
         raise Forbidden("This form is too old, or not from here: go back, load the page again, and repeat it")
+
+
+# ---- what one viewer may cost: pages are made in the process that decides, so nobody may keep it busy
+
+
+def limit_costs(
+    app: Flask,
+    spent: Callable[[], float] = time.thread_time,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Whoever has used up their share of the processor gets 429 until they have some again. `spent`: the
+    seconds that this thread has used."""
+    left: LRUCache[str, TokenBucket] = LRUCache(_MOST)
+    lock = Lock()
+
+    @app.before_request
+    def begin() -> None:
+        g.began = spent()
+        if (viewer := g.get("viewer")) is None:
+            return
+        with lock:
+            bucket = left.setdefault(viewer.name, TokenBucket(_SHARE, _AT_ONCE, clock()))
+            if bucket.left(clock()) < _SHARE:
+                raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
+
+    @app.after_request
+    def end(answer: Response) -> Response:
+        viewer, began = g.get("viewer"), g.get("began")  # nothing has begun for whom the door refused
+        with lock:
+            if viewer and began is not None and (bucket := left.get(viewer.name)):
+                bucket.take(clock(), min(spent() - began, bucket.left(clock())))
+        return answer
 
 
 # ---- what is told instead of a page

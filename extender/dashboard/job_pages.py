@@ -11,9 +11,9 @@ from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
 from extender.api.units import moment
+from extender.dashboard.actions import buttons_on_group
 from extender.dashboard.answers import Answers, Screen, asked
 from extender.dashboard.bars import shortfall_bar
-from extender.dashboard.buttons import buttons_on_group
 from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.words import named

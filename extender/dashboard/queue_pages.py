@@ -1,23 +1,25 @@
 """The pages of queues: their tree, and one of them."""
 
-from collections.abc import Mapping
+import threading
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import g, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import QueueSummary
+from extender.api.summaries import Overview, QueueSummary
+from extender.dashboard.actions import buttons_on_queue
 from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import line, share_bar
-from extender.dashboard.buttons import buttons_on_queue
 from extender.dashboard.job_pages import job_index, waited_since
-from extender.dashboard.samples import SPAN, LastHour
 from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.words import named
 
 _ROWS, _NEXT = 40, 20  # of a page; of those in line
+_SPAN, _STEP = 3600, 30  # seconds
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -27,6 +29,35 @@ QUEUES = (
     Column[QueueSummary]("starting", "Starting", lambda it: it.starting, "number wide"),
     Column[QueueSummary]("running", "Running", lambda it: it.running, "number wide"),
 )
+
+
+class LastHour:
+    """What part of its deserved amounts each queue held, as far as somebody looked: kept in this process, a
+    sample each half minute."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shares: dict[str, deque[tuple[float, float]]] = {}
+        self._last = float("-inf")
+
+    def note(self, overview: Overview, now: float) -> None:
+        """Queues that are gone are forgotten."""
+        with self._lock:
+            if now - self._last < _STEP:
+                return
+            self._last = now
+            shares = defaultdict(lambda: deque[tuple[float, float]](maxlen=_SPAN // _STEP), self._shares)
+            for queue in overview.queues:
+                if queue.share is not None:
+                    shares[queue.name].append((now, queue.share))
+            self._shares = {
+                queue.name: shares[queue.name] for queue in overview.queues if queue.name in shares
+            }
+
+    def of(self, queue: str, now: float) -> Sequence[tuple[float, float]]:
+        """Moments and shares."""
+        with self._lock:
+            return [it for it in self._shares.get(queue, ()) if it[0] >= now - _SPAN]
 
 
 class QueuePages:
@@ -95,7 +126,7 @@ class QueuePages:
         shares = [share for _, share in samples]
         top = max(1.0, *shares)
         return {
-            "points": line(samples, now - SPAN, now, top),
+            "points": line(samples, now - _SPAN, now, top),
             "whole": 100 - 100 / top,
             "now": shares[-1],
             "least": min(shares),

@@ -13,9 +13,8 @@ from extender.api.summaries import DecisionSummary
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
-from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.cluster_door import ClusterDoor
-from extender.dashboard.costs import limit_costs
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
 from extender.domain.ledger.ledger import Ledger

@@ -5,8 +5,7 @@ from itertools import count
 from flask import Flask, Request
 from werkzeug.test import Client
 
-from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.costs import limit_costs
+from extender.dashboard.app import create_dashboard_app, limit_costs
 from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 
