@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,13 +30,18 @@ def waited_since(group: GroupSummary) -> str:
     return (group.wait and group.wait.since) or group.created
 
 
+def _place(group: GroupSummary) -> int:
+    return (group.wait and group.wait.position) or _FAR
+
+
 def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Who waits comes first, in the line of each queue, then who starts. `groups` are by name, and stay so
     otherwise."""
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
         parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
-    parts[0].sort(key=lambda it: (it.queue, (it.wait and it.wait.position) or _FAR))
+    parts[0].sort(key=_place)  # and then by queue: faster than by both at once
+    parts[0].sort(key=attrgetter("queue"))
     return [group for order in sorted(parts) for group in parts[order]]
 
 
@@ -43,9 +49,7 @@ GROUPS = (
     Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
     Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
     Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
-    Column[GroupSummary](
-        "position", "Position", lambda it: (it.wait and it.wait.position) or _FAR, "number wide"
-    ),
+    Column[GroupSummary]("position", "Position", _place, "number wide"),
     Column[GroupSummary](
         "waited",
         "Waited",
