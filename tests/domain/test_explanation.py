@@ -123,6 +123,17 @@ def test_a_pod_of_others_in_the_way() -> None:
     assert end(world, "team/s").verdict("b") is STARTS
 
 
+def test_pods_that_are_there_to_stay_are_not_waited_for() -> None:
+    """Those of nodes never, though they be smaller; other pods of others where no group does."""
+    daemon = stranger("daemon", on="n", priority=keys.SYSTEM_PRIORITY)
+
+    def ends(size: str) -> tuple[str, ...]:
+        world = small(daemon, stranger("s", on="n")).add(one("a", "2")).start("a")
+        return change(world.add(one("b", size)).settle(), "b").ends
+
+    assert (ends("1"), ends("3"), ends("4")) == (("team/a",), ("team/a", "team/s"), ())
+
+
 def test_only_those_that_are_needed_end() -> None:
     world = small(cpu="8").add(one("a", "2"), one("b", "3"), one("c", "3")).start("a", "b", "c")
     world.add(one("d", "6")).settle()

@@ -318,7 +318,7 @@ def use_allowed(case: WaitingCase) -> StartChange:
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
     """Those on the nodes that are reserved for it come first: where they do, its messages agree."""
-    there = sorted([*case.on_suitable_nodes(), *case.others()], key=_smallest_first)
+    there = sorted(case.that_may_end(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
 
@@ -396,9 +396,9 @@ def _named(holders: Sequence[Holder]) -> str:
     return listed(named, _NAMES)
 
 
-def _smallest_first(holder: Holder) -> tuple[bool, int, str]:
-    """What is going anyway first."""
-    return (holder.deleting < holder.pods, holder.pods, holder.name)
+def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
+    """What is going anyway first, and groups before pods of others, which often are there to stay."""
+    return (holder.deleting < holder.pods, not holder.group, holder.pods, holder.name)
 
 
 _ROOM = (ends_for_room, nodes)

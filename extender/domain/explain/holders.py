@@ -124,6 +124,14 @@ class WaitingCase:
             if self._suits(pod.node):
                 yield self._holding([pod], pod.key)
 
+    def that_may_end(self) -> Iterator[Holder]:
+        """All of these, but for pods that belong to their nodes or on which the cluster rests."""
+        yield from self.on_suitable_nodes()
+        for holder in self.others():
+            pod = self.snapshot.others.get(holder.uid)
+            if pod is not None and (pod.deleting or not pod.is_vital):
+                yield holder
+
     def of_the_queue(self) -> Iterator[Holder]:
         """Groups of its queue, and of those that share a parent with it, that hold or start."""
         own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
