@@ -886,6 +886,31 @@ def test_files_that_come_from_elsewhere_are_not_known(
     assert "certificates" not in check()
 
 
+def test_the_certificate_of_the_dashboard_is_looked_at(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    """It has nothing to do with the webhooks, nor with the bundle by which the API server trusts theirs."""
+    pod = site.of("deployments")[0]["spec"]["template"]["spec"]
+    container, name = pod["initContainers"][0], "muster-dashboard-tls"
+    container["env"].append({"name": "MUSTER_DASHBOARD_TLS_FOLDER", "value": "/dashboard"})
+    container["volumeMounts"].append({"name": "dashboard", "mountPath": "/dashboard"})
+    pod["volumes"].append({"name": "dashboard", "secret": {"secretName": name, "optional": True}})
+    assert check()["certificates"][1:] == [
+        (
+            "wrong",
+            "the Secret kube-muster/muster-dashboard-tls does not exist",
+            "Nobody can log in to the dashboard without it: docs/tasks/dashboard.md#in-the-cluster",
+        )
+    ]
+    own = make_pair(["dashboard.example"], 90.5 * DAY, time.time()).certificate
+    data = {"tls.crt": base64.b64encode(own).decode()}
+    meta = {"namespace": NAMESPACE, "name": name}
+    site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+    found = check()
+    assert found["certificates"][1][:2] == ("ok", f"that of the Secret kube-muster/{name} expires in 90d")
+    assert faults(found) == {}
+
+
 def test_each_part_that_is_not_ready_is_a_line(site: Installation, check: Callable[..., Findings]) -> None:
     message = (
         "[+]ping ok\n[-]pods-synced failed: not read yet\n[-]webhook-certificate failed: no certificate yet\n"

@@ -1,4 +1,5 @@
-"""The certificates of an installation: those of the webhooks, and those for mutual TLS with the scheduler."""
+"""The certificates of an installation: those of the webhooks, of the dashboard, and those for mutual TLS with
+the scheduler."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ _RENEW = f"Renew both sides with muster certificates, and restart the schedulers
 _OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
+_DASHBOARD = "Nobody can log in to the dashboard without it: docs/tasks/dashboard.md#in-the-cluster"
 _TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
 _TRUST_OTHERS = (
     "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"
@@ -97,21 +99,23 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
 
 def certificates(site: Installation) -> Iterator[Finding]:
     for found in shown(site):
-        todo = _LOG if found.own else _OTHERS
-        if found.secret is None:
-            yield wrong("certificates", f"the Secret {found.name} does not exist", todo)
-            continue
-        try:
-            left = min(expiries(part_of(found.secret, "tls.crt"))) - site.now
-        except ValueError as fault:
-            delete = "Delete it. " if found.own else ""
-            yield wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
-            continue
-        message = f"that of the Secret {found.name} {ends(left)}"
-        if left <= found.soon:
-            yield wrong("certificates", message, todo)
-        else:
-            yield fine("certificates", message)
+        yield _ending(site, found, _LOG if found.own else _OTHERS)
+    for workload in site.workloads:
+        if (folder := workload.setting("dashboard_tls_folder")) and (name := workload.secret_at(folder)):
+            secret = site.get(SECRETS, site.namespace, name)
+            yield _ending(site, ShownCertificate(f"{site.namespace}/{name}", False, secret), _DASHBOARD)
+
+
+def _ending(site: Installation, found: ShownCertificate, todo: str) -> Finding:
+    if found.secret is None:
+        return wrong("certificates", f"the Secret {found.name} does not exist", todo)
+    try:
+        left = min(expiries(part_of(found.secret, "tls.crt"))) - site.now
+    except ValueError as fault:
+        delete = "Delete it. " if found.own else ""
+        return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
+    message = f"that of the Secret {found.name} {ends(left)}"
+    return wrong("certificates", message, todo) if left <= found.soon else fine("certificates", message)
 
 
 # ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
