@@ -9,7 +9,7 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-from cachetools import TTLCache
+from cachetools import LRUCache
 from msgspec.structs import replace
 
 from extender.api.objects.queues import Estimate
@@ -50,7 +50,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
 _MOST_GROUPS = 16  # that are named on one node
-_EXPLAINED, _AGE = 256, 10.0  # groups of which it is kept why they wait, for so many seconds
+_EXPLAINED, _AGE = 256, 10.0  # groups of which it is kept why they wait; seconds until it is looked again
+_REST = 30  # times what a look took, in which no other is repeated: it may take seconds of the processor
 _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
@@ -80,9 +81,15 @@ class DecidedOverviews:
     `details` is. `estimate_of`: when a group that waits is expected to start. `why_of`: why it waits, where
     that is worked out already; else it is here, and kept for a while: it may take rounds of decisions."""
 
-    def __init__(self, estimate_of: EstimateOf = lambda _: None, why_of: WhyOf = lambda _: None) -> None:
-        self._estimate_of, self._why_of = estimate_of, why_of
-        self._explained: TTLCache[GroupKey, WhyGroup | None] = TTLCache(_EXPLAINED, _AGE)
+    def __init__(
+        self,
+        estimate_of: EstimateOf = lambda _: None,
+        why_of: WhyOf = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
+        self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_EXPLAINED)
+        self._resting = -inf  # until then
         self._version = 0
         self._last = Overview("0", "", "muster")
         self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, _Beside, GroupSummary]] = {}
@@ -119,9 +126,12 @@ class DecidedOverviews:
     def _why(self, decisions: Decisions, made: GroupDecision) -> WhyGroup | None:
         if (known := self._why_of(made)) is not None:
             return known
-        kept = self._explained.get(made.key)
-        if kept is None or kept.reason != str(made.reason or ""):
-            kept = self._explained[made.key] = explain_group(decisions, made.key)
+        kept, due = self._explained.get(made.key, (None, -inf))
+        now = self._clock()
+        if kept is None or kept.reason != str(made.reason or "") or now >= max(due, self._resting):
+            kept = explain_group(decisions, made.key)
+            self._explained[made.key] = kept, now + _AGE
+            self._resting = max(self._resting, now + _REST * (self._clock() - now))
         return kept
 
     # ---- queues
@@ -196,7 +206,7 @@ class DecidedSource:
     ) -> None:
         self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock, self._leads = pace, clock, leads
-        self._overviews = DecidedOverviews(estimate_of, why_of)
+        self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self._made, self._at = Overview("0", "", "muster"), -inf
         self._of: tuple[Decisions | None, object] = (None, None)
         self._lock = Lock()

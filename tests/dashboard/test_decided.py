@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
@@ -9,8 +10,11 @@ from msgspec.structs import replace
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
-from extender.domain.explain.explain import WhyGroup
+from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.decisions import Decisions
+from tests.dashboard.authority import Clock
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
 from tests.domain.test_stateful import Events
 from tests.domain.world import World, gang, key
@@ -180,3 +184,25 @@ def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
     assert found is not None
     assert found.group.wait is not None
     assert (found.group.wait.remedy, found.group.wait.holders) == ("it is known", [])
+
+
+@pytest.mark.parametrize(("took", "at_least", "at_most"), [(0.01, 55, 61), (2.0, 5, 7)])
+def test_what_stands_in_the_way_is_looked_for_in_a_small_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, took: float, at_least: int, at_most: int
+) -> None:
+    made = world(*(gang(f"small-{at}", 1, queue="q", cpu="2", created="2026-01-03") for at in range(3)))
+    clock, looks = Clock(), 0
+
+    def explained(decisions: Decisions, name: GroupKey) -> WhyGroup | None:
+        nonlocal looks
+        looks += 1
+        clock.now += took
+        return explain_group(decisions, name)
+
+    monkeypatch.setattr("extender.dashboard.decided.explain_group", explained)
+    views, until = DecidedOverviews(clock=clock), clock.now + 200
+    while clock.now < until:
+        for at in range(3):
+            assert views.details(made.decisions, key(f"small-{at}")) is not None
+        clock.now += 1
+    assert at_least <= looks <= at_most
