@@ -145,10 +145,8 @@ class History:
 
     def report(self, period: Period) -> Report:
         """From the file, as of now, or from memory where that cannot be read."""
-        found = self._reported(period)
-        return (
-            found if self._leads() else replace(found, note="; ".join(filter(None, (_FOLLOWS, found.note))))
-        )
+        found, follows = self._reported(period), "" if self._leads() else _FOLLOWS
+        return replace(found, note="; ".join(filter(None, (follows, found.note))))
 
     def _reported(self, period: Period) -> Report:
         self.write()

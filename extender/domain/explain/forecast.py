@@ -73,8 +73,8 @@ ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
 def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None, None, ExpectedStarts]:
-    """Of all groups that wait by these decisions. It stops after each round, and returns them at last.
-    `rounds`: how many are made in each future at most."""
+    """Of all groups that wait by these decisions. It stops after each round, or what takes about as long, and
+    returns them at last. `rounds`: how many are made in each future at most."""
     memory = notes_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
@@ -96,8 +96,10 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
+                looked_for = causes.looked_for
                 unknown[key] = causes.of(key)
-                yield
+                if causes.looked_for > looked_for:
+                    yield
         starts.append(future.starts)
     made_at = snapshot.now
     found: dict[GroupKey, ExpectedStart] = {}
@@ -141,6 +143,11 @@ class _Causes:
         self._endless = future.endless
         self._is_cut = is_cut
         self._known: dict[object, str] = {}
+
+    @property
+    def looked_for(self) -> int:
+        """How many causes so far."""
+        return len(self._known)
 
     def of(self, key: GroupKey, depth: int = 0) -> str:
         made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
