@@ -24,12 +24,11 @@ from extender.cli.why.rendering import joined
 from extender.cli.why.subjects import answers
 from extender.domain.explain.explain import explain_group
 from extender.domain.explain.what_if import (
-    STARTS,
     BadTerm,
-    ChangedGroup,
     Outlook,
     WhatIf,
     changed_groups,
+    future,
     suppositions,
     what_if,
 )
@@ -59,11 +58,6 @@ from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from extender.terminal.text import many
 
 _INDENT = "  "
-_GOES_ON = {
-    Verdict.STARTING: "would be starting, as it is now",
-    Verdict.RUNNING: "would go on running",
-    Verdict.ENDED: "has ended",
-}
 
 
 def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str) -> None:
@@ -114,35 +108,16 @@ def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
 def paragraphs(found: WhatIf) -> Iterator[str]:
     supposed, whose = f"If {' and '.join(found.terms)}", "Of others"
     if found.group is not None:
-        yield folded(f"{supposed}, {found.group.called} {_future(found.group)}")
+        yield folded(f"{supposed}, {found.group.called} {future(found.group)}")
         yield "\n".join(_said(found.group.after))
     else:
         whose = supposed
     others = [
-        folded(f"{it.called} {_future(it)}", _INDENT, hanging=_INDENT) for it in found.others
+        folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in found.others
     ] + and_more(found.more_others)
     yield (
         "\n".join([click.style(f"{whose}:", dim=True), *others]) if others else f"{whose}, nothing changes."
     )
-
-
-def _future(group: ChangedGroup) -> str:
-    """`would start now; without that, it waits: NoRoom.`"""
-    before, after = group.before, group.after
-    if group.change == STARTS:
-        return f"would start now. Without that, it waits: {before.reason}."
-    if after.verdict is not Verdict.WAITING:
-        lost = f", and give up the room of {after.evicted} of its pods" if after.evicted else ""
-        return f"{_GOES_ON[after.verdict]}{lost}."
-    if before.verdict is not Verdict.WAITING:
-        return f"would not start now, as it does without that: {after.reason}."
-    where = (
-        f", at position {after.position} instead of {before.position}"
-        if before.position and after.position and before.position != after.position
-        else ""
-    )
-    instead = f" instead of {before.reason}" if after.reason != before.reason else ""
-    return f"would still wait{where}: {after.reason}{instead}."
 
 
 def _said(outlook: Outlook) -> Iterator[str]:
@@ -206,7 +181,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     told = [each.note for each in unasked]
     notes = [*(note for note in made.notes if note not in told), *live.notes]
     if output == "text":
-        costs = [folded(f"{it.called} {_future(it)}", _INDENT, hanging=_INDENT) for it in others]
+        costs = [folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in others]
         lost = "\n".join([click.style("For that, of others:", dim=True), *costs]) if costs else ""
         echo(joined(*map(_start_text, found), lost, "\n".join(map(folded, notes))))
     else:

@@ -107,11 +107,12 @@ def _asked_twice(
 
 
 class Button(NamedTuple):
-    """Leads to the page that asks whether it is meant. `field`: what has to be typed, or nothing."""
+    """`field`: the parameter that has to be typed, or nothing; `title` says what."""
 
     label: str
     url: str
     field: str = ""
+    title: str = ""
 
 
 def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
@@ -124,7 +125,7 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
     held = Button("Resume", leads_to("resume")) if group.held else Button("Hold", leads_to("hold"))
     if group.is_job:  # its priority is that of the job
         return (held,)
-    return (held, Button("Change priority", leads_to("priority"), "priority_class"))
+    return (held, Button("Change priority", leads_to("priority"), "priority_class", "Priority class"))
 
 
 def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:

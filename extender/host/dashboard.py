@@ -17,6 +17,7 @@ from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
+from extender.dashboard.job_pages import Supposed
 from extender.domain.ledger.ledger import Ledger
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
@@ -57,6 +58,7 @@ class Dashboard:
         listener: socket.socket,
         source: DecidedSource,
         history: History,
+        supposed: Supposed,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
@@ -65,7 +67,7 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        self._app = create_dashboard_app(source, door.identify, door.login, history)
+        self._app = create_dashboard_app(source, door.identify, door.login, history, supposed=supposed)
         limit_costs(self._app)
         self._server: SideServer | None = None
 

@@ -35,6 +35,22 @@ from extender.web.debug import View, version
 _ONE_DUMP, _ONE_SUPPOSED, _ONE_REPORT = Lock(), Lock(), Lock()
 
 
+def supposed(ledger: Ledger, namespace: str, name: str, terms: Sequence[str]) -> WhatIf | None:
+    """What would be decided if the terms held; None where there is no such group. Raises BadRequest where
+    they make no sense, and ServiceUnavailable while others are tried: it takes two whole rounds."""
+    memory, key = notes_of(ledger.decisions), GroupKey(f"{namespace}/{name}")
+    if memory is None or key not in memory.snapshot.groups:
+        return None
+    if not _ONE_SUPPOSED.acquire(blocking=False):
+        raise ServiceUnavailable("Another what-if is being worked out; try again")
+    try:
+        return what_if(memory.snapshot, suppositions(terms), key)
+    except BadTerm as fault:
+        raise BadRequest(f"what-if: {fault}") from fault
+    finally:
+        _ONE_SUPPOSED.release()
+
+
 class Views(NamedTuple):
     """One method for each endpoint; the results can be encoded as they are."""
 
@@ -130,23 +146,12 @@ class Views(NamedTuple):
 
     def why(self, namespace: str, name: str, terms: Sequence[str] = ()) -> WhyGroup | WhatIf | None:
         """Worked out on what the newest decisions were made on, by the caller's thread. `terms`: what is
-        supposed. Raises BadRequest where that makes no sense, and ServiceUnavailable while other terms are
-        tried: it takes two whole rounds."""
-        decisions, key = self.ledger.decisions, GroupKey(f"{namespace}/{name}")
-        if not terms:
-            why = explain_group(decisions, key)
-            return why and replace(why, estimate=self.estimates.of(key))
-        memory = notes_of(decisions)
-        if memory is None or key not in memory.snapshot.groups:
-            return None
-        if not _ONE_SUPPOSED.acquire(blocking=False):
-            raise ServiceUnavailable("Another what-if is being worked out; try again")
-        try:
-            return what_if(memory.snapshot, suppositions(terms), key)
-        except BadTerm as fault:
-            raise BadRequest(f"what-if: {fault}") from fault
-        finally:
-            _ONE_SUPPOSED.release()
+        supposed. Raises as `supposed` does."""
+        if terms:
+            return supposed(self.ledger, namespace, name, terms)
+        key = GroupKey(f"{namespace}/{name}")
+        why = explain_group(self.ledger.decisions, key)
+        return why and replace(why, estimate=self.estimates.of(key))
 
     def dump(self) -> bytes:
         """Raises ServiceUnavailable while another one is made: each takes much time and memory."""

@@ -7,6 +7,7 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
 
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
 from extender.host.dashboard import Dashboard, what_is_decided
-from extender.host.debug_pages import Views
+from extender.host.debug_pages import Views, supposed
 from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
 from extender.kube.calls import ApiClient
@@ -159,7 +160,12 @@ class Host:
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(
-                configuration, connection, ports.dashboard, self._decided, self._history.report
+                configuration,
+                connection,
+                ports.dashboard,
+                self._decided,
+                self._history.report,
+                partial(supposed, self.ledger),
             )
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":

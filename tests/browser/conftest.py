@@ -14,6 +14,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from werkzeug.serving import make_server
 
 from extender.dashboard.app import Identify, create_dashboard_app
+from extender.dashboard.decided import DecidedSource
+from extender.dashboard.job_pages import Supposed
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import Town, live_an_hour, past
 from tests.dashboard.standins import SomeViewer
@@ -71,20 +73,21 @@ def opened(chromium: Browser) -> Iterator[Open]:
 
 @contextmanager
 def served(
-    source: Town,
+    source: Town | DecidedSource,
     viewer: SomeViewer | None = None,
     identify: Identify | None = None,
     login: Blueprint | None = None,
     port: int = 0,
     lived: bool = False,
+    supposed: Supposed | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard that shows `source` to `viewer`; `lived`: for an hour."""
     known = viewer or SomeViewer()
     clock = Clock(time.time())
     app = create_dashboard_app(
-        source, identify or (lambda _: known), login, past, clock if lived else time.time
+        source, identify or (lambda _: known), login, past, clock if lived else time.time, supposed
     )
-    if lived:
+    if lived and isinstance(source, Town):
         live_an_hour(source, clock, lambda: app.test_client().get("/queues"))
     server = make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

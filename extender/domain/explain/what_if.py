@@ -317,6 +317,32 @@ def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
     return Outlook(decision.verdict, reason, message, decision.position, evicted)
 
 
+_GOES_ON = {
+    Verdict.STARTING: "would be starting, as it is now",
+    Verdict.RUNNING: "would go on running",
+    Verdict.ENDED: "has ended",
+}
+
+
+def future(group: ChangedGroup) -> str:
+    """What is said of it behind its name: `would start now. Without that, it waits: NoRoom.`"""
+    before, after = group.before, group.after
+    if group.change == STARTS:
+        return f"would start now. Without that, it waits: {before.reason}."
+    if after.verdict is not Verdict.WAITING:
+        lost = f", and give up the room of {after.evicted} of its pods" if after.evicted else ""
+        return f"{_GOES_ON[after.verdict]}{lost}."
+    if before.verdict is not Verdict.WAITING:
+        return f"would not start now, as it does without that: {after.reason}."
+    where = (
+        f", at position {after.position} instead of {before.position}"
+        if before.position and after.position and before.position != after.position
+        else ""
+    )
+    instead = f" instead of {before.reason}" if after.reason != before.reason else ""
+    return f"would still wait{where}: {after.reason}{instead}."
+
+
 class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What would be decided at once if what is supposed held. `group`: what was asked about, also where
     nothing differs for it; None: nothing was. `others`: whose decisions differ."""

@@ -1,0 +1,87 @@
+"""What if, on the page of a job that waits: for who may see all that is decided on. Nothing is written."""
+
+import re
+from functools import partial
+
+import pytest
+from flask.testing import FlaskClient
+
+from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.dashboard.decided import DecidedSource
+from extender.host.debug_pages import supposed
+from tests.dashboard.standins import SomeViewer
+from tests.domain.builders import node, stranger
+from tests.domain.world import gang
+from tests.verbs.stage import Stage
+
+GROUP = "/groups/team/first"
+
+
+@pytest.fixture
+def viewer() -> SomeViewer:
+    return SomeViewer()
+
+
+def two_that_wait() -> Stage:
+    """For a node on which there is room for one member."""
+    groups = (gang("first", 2, created="2026-01-01"), gang("second", 2, created="2026-01-02"))
+    return Stage(node("a", cpu="4"), stranger("s", on="a", cpu="3"), *groups)
+
+
+@pytest.fixture
+def client(viewer: SomeViewer) -> FlaskClient:
+    stage = two_that_wait()
+    source = DecidedSource(lambda: stage.decisions, list)
+    app = create_dashboard_app(source, lambda _: viewer, supposed=partial(supposed, stage.ledger))
+    return app.test_client()
+
+
+def asks(client: FlaskClient, viewer: SomeViewer, terms: str, group: str = GROUP) -> tuple[int, str]:
+    """The status, and what is read of the page."""
+    answer = client.post(f"{group}/what-if", data={"csrf": csrf_token(viewer), "terms": terms})
+    return answer.status_code, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
+
+
+def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient, viewer: SomeViewer) -> None:
+    assert "What if?" in client.get(GROUP).text
+    status, page = asks(client, viewer, "nodes=+1:a")
+    assert status == 200
+    assert "If nodes=+1:a" in page
+    assert "It would start now. Without that, it waits: NoRoom." in page
+    status, page = asks(client, viewer, "priority=-1  minMember=2", "/groups/team/second")
+    assert "If priority=-1 and minMember=2" in page
+    assert "It would still wait" in page
+    assert "Nothing changes for them." in page
+    assert viewer.patched == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "group", "status", "says"),
+    [
+        ("", GROUP, 400, "allowed is nodes=+N"),
+        ("nodes=2", GROUP, 400, "what-if: &#39;nodes=2&#39;: allowed is"),
+        ("queue.weight=lab:2", GROUP, 400, "there is no queue lab"),
+        ("nodes=+1", "/groups/team/none", 404, "There is no job team/none"),
+    ],
+)
+def test_what_makes_no_sense_is_named(
+    client: FlaskClient, viewer: SomeViewer, terms: str, group: str, status: int, says: str
+) -> None:
+    answered, page = asks(client, viewer, terms, group)
+    assert answered == status
+    assert says in page
+
+
+@pytest.mark.parametrize("plural", ["queues", "podgroups", "pods", "nodes"])
+def test_who_does_not_see_everything_is_not_answered(
+    client: FlaskClient, viewer: SomeViewer, plural: str
+) -> None:
+    viewer.refused = {("list", plural, "")}
+    assert "What if?" not in client.get(GROUP).text
+    status, page = asks(client, viewer, "nodes=+1")
+    assert status == 403
+    assert "you may not list all" in page
+
+
+def test_a_page_of_another_site_cannot_ask(client: FlaskClient) -> None:
+    assert client.post(f"{GROUP}/what-if", data={"terms": "nodes=+1"}).status_code == 403
