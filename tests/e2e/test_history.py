@@ -3,6 +3,7 @@
 import json
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.e2e.harness.waiting import wait_for
 from tests.e2e.test_reclaim import alive
 
 GPU = "nvidia.com/gpu"
-SLACK = 6.0  # seconds between what a kubelet, Muster and this test see, on a busy machine
+TRUNCATED = 1.0  # second: times of the API are whole ones
+LOOKED = 10.0  # seconds from one look at what an eviction costs to the next
 
 
 @pytest.fixture
@@ -38,7 +40,8 @@ def reported(*source: object) -> dict[str, dict[str, Any]]:
 def test_a_report_has_the_right_numbers_although_muster_is_killed(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, file: Path
 ) -> None:
-    """Two gangs run, one of them gives its room back, and who got it ends; Muster is killed after each."""
+    """Two gangs run, one of them gives its room back, and who got it ends; Muster is killed after each. What
+    is told lies between moments of which one came first, however busy the machine is."""
     debug = ("--debug-address", f"127.0.0.1:{muster.ports['debug']}")
     stage.nodes(4, cpu="2", **{GPU: "2"})
     for name in ("rich", "poor"):
@@ -46,38 +49,41 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
     share: dict[str, Any] = {"cpu": "2", "limits": {GPU: "2"}, "gated": True}
     begun = time.monotonic()
     gangs = [stage.gang(f"rich{number}", 2, queue="rich", **share) for number in range(2)]
-    for gang in gangs:
-        stage.wait_phase(gang)
+    wait_for(lambda: "rich" in (told := reported(*debug)) and told["rich"]["starts"] == 2, what="both start")
     all_run = time.monotonic()
-    wait_for(lambda: reported(*debug)["rich"]["starts"] == 2, what="both starts told")
-    time.sleep(SLACK)
+    wait_for(lambda: seconds(reported(*debug)["rich"]) > 8 * 1.5 * LOOKED, what="it adds up")
     muster.restart(hard=True)
 
     asked = time.monotonic()
     poor = stage.gang("poor", 2, queue="poor", **share)
     stage.wait_phase(poor)
-    taken = time.monotonic()
     assert sorted(alive(stage, gangs)) == [0, 2]
     wait_for(lambda: reported(*debug)["rich"]["evictions"] == 2, what="evictions told")
     wait_for(lambda: reported(*debug)["poor"]["starts"] == 1, what="the third start told")
+    taken = time.monotonic()
     muster.restart(hard=True)
 
-    time.sleep(SLACK)
+    wait_for(lambda: seconds(reported(*debug)["poor"]) > 20, what="it adds up")
+    finished = time.monotonic()
     stage.finish(poor)
-    ended = time.monotonic()
-    muster.wait_decision(stage.namespace, "poor", verdict="Ended")
+    wait_for(lambda: seconds(reported(*debug)["poor"]) == seconds(reported(*debug)["poor"]), what="its end")
+    ended, until_ended = time.monotonic(), seconds(reported(*debug)["poor"])
     muster.restart(hard=True)
+
+    def runs_on(source: tuple[object, ...]) -> bool:
+        return seconds(reported(*source)["rich"]) > 4 * (asked - all_run) + 4 * (ended - all_run)
+
     for source in (debug, ("--history", file)):
+        wait_for(partial(runs_on, source), what="it runs on")
         found, now = reported(*source), time.monotonic()
         rich, of_poor = found["rich"], found["poor"]
         assert (rich["starts"], rich["evictions"], rich["waiting"]) == (2, 2, 0)
         assert (of_poor["starts"], of_poor["evictions"], of_poor["waiting"]) == (1, 0, 0)
-        assert 4 * (asked - all_run) + 4 * (now - all_run) < seconds(rich) + 8 * SLACK
-        assert seconds(rich) - 8 * SLACK < 4 * (taken - begun) + 4 * (now - begun)
-        assert 4 * (ended - taken - SLACK) < seconds(of_poor) < 4 * (ended - asked + SLACK)
-        assert (
-            4 * (asked - all_run - SLACK / 2) < 3600 * rich["lostGpuHours"] < 4 * (taken - begun + SLACK / 2)
-        )
+        assert seconds(rich) < 4 * (taken - begun) + 4 * (now - begun)
+        assert seconds(of_poor) == until_ended
+        lost = 3600 * rich["lostGpuHours"]
+        assert 4 * (asked - all_run - LOOKED) < lost < 4 * (taken - begun + TRUNCATED)
+    assert 4 * (finished - taken) < until_ended < 4 * (ended - asked)
 
 
 def seconds(row: dict[str, Any]) -> float:
