@@ -101,9 +101,7 @@ half_life_flag = click.option(
     "--speed",
     metavar="FACTOR",
     callback=checked(_SPEED),
-    default="4",
-    show_default=True,
-    help="How many times faster than stated pods run.",
+    help="How many times faster than stated pods run. [default: 4; on a terminal, where it stays, 1]",
 )
 @click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
 @half_life_flag
@@ -152,18 +150,20 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             raise click.UsageError(f"--listen: got {listen!r}; allowed is {ADDRESS.allowed}") from fault
         listener = import_module("extender.web.listen").listen("--listen", wanted)
         serve = ("--usage-half-life", as_duration(options["usage_half_life"]))
+        frames = import_module("extender.sim.show.frames")
+        stays = frames.is_live(sys.stdout) and not output and not options["until_settled"]
+        speed = options["speed"] or (1.0 if stays else 4.0)  # while it stays, somebody looks at it
         with embedded.Embedded(
-            speed=options["speed"], seed=options["seed"], listener=listener, serve_arguments=serve
+            speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
         ) as cluster:
             own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
             if not own_nodes:
                 cluster.make_nodes(
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
                 )
-            rerun = import_module("extender.sim.show.frames").Rerun(
-                program, files_here, own_nodes, repeatable
-            )
-            return _present(cluster, found, rerun, output, options)
+            rerun = frames.Rerun(program, files_here, own_nodes, repeatable)
+            pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
+            return _present(cluster, found, rerun, output, stays, pace)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
         raise click.UsageError(str(fault)) from fault
     except embedded.ServeFailed as fault:
@@ -171,20 +171,18 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
 
 
 def _present(
-    cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, options: dict[str, Any]
+    cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, stays: bool, pace: str
 ) -> int:
+    """`pace`: a sentence on how fast pods run."""
     views = import_module("extender.sim.show.frames")
     view = views.View() if output else views.view_for(sys.stdout)
-    stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
     session = import_module("extender.sim.embedded").Session(cluster, view, stays)
     session.create(found)
     for each in session.unasked:
         click.echo(each.note, err=True)
     interrupted = False
     try:
-        speed = options["speed"]
         program = rerun.program
-        pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
         end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
         lines = [
             f"{pace}{end} In another terminal:",

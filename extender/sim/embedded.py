@@ -53,7 +53,8 @@ class Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.kubeconfig = folder / "kubeconfig"
-        self.store = Store()
+        # Beyond each of a cluster that was at the same address before: who watched that one lists anew.
+        self.store = Store(time.time_ns() // 1000)
         self.service = Service(self.store, random.Random(seed))
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)

@@ -145,7 +145,9 @@ def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_pat
 def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_pod: Path) -> None:
     done = run("-f", written(tmp_path, "a"), "-f", gpu_pod, "--node-gpu", 1)
     assert done.returncode == 0, done.stderr
-    assert "default/a: started whole, and 3 of 3 pods run." in " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
+    assert "Pods run 4 times as fast as stated. It ends when nothing changes any more." in output
+    assert "default/a: started whole, and 3 of 3 pods run." in output
     assert re.search(r"default/\S*learner runs", done.stdout)
 
 
@@ -215,6 +217,7 @@ class Terminal:
 
 def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Terminal) -> None:
     terminal.read_until("3 of 3 pods")
+    assert "as fast as stated" not in terminal.text, "people have the time to look"
     kubeconfig = re.search(r"export KUBECONFIG=([\w/.-]+)", terminal.text)
     assert kubeconfig
     terminal.read_until("Nothing changes any more by itself.")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.embedded import Embedded
@@ -90,3 +91,12 @@ def test_what_it_started_ends_with_it() -> None:
         assert cluster.muster.alive()
     assert not cluster.muster.alive()
     assert not cluster.kubeconfig.exists()
+
+
+def test_who_watched_a_cluster_lists_anew_of_one_that_is_run_at_its_address_later() -> None:
+    """As an open dashboard does, beside `muster run --listen ADDRESS` that is started again."""
+    with Embedded() as first:
+        first.make_nodes(9, "4", "16Gi")
+        seen = first.store.version
+    with Embedded() as second, pytest.raises(StatusError, match="too old resource version"):
+        second.store.wait(seen, 0.0)

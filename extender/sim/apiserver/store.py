@@ -32,14 +32,14 @@ _LONGEST_LOG = 50_000
 
 
 class Store:
-    """`with store:` makes reading and then writing one step."""
+    """`with store:` makes reading and then writing one step. `version`: the one that it begins with."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = 1) -> None:
         self._changed = threading.Condition()
         self._objects: dict[ResourceKind, dict[Key, Json]] = {}
         self._log: list[Change] = []
         self.closed = False
-        self.version = 1
+        self.version = version
         self.changed_at = time.monotonic()
 
     def __enter__(self) -> "Store":
