@@ -17,7 +17,7 @@ from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
 
 FOLDER = Path(__file__).with_name("frames")
 HEAD = (
-    "Pods run 4 times as fast as stated. Ctrl-C ends it. In another terminal:",
+    "Ctrl-C ends it. In another terminal:",
     "export KUBECONFIG=/tmp/muster-1/kubeconfig",
     ".venv/bin/muster why NAME",
     "kubectl get podgroups,pods",
