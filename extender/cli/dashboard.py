@@ -65,15 +65,21 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
 @contextmanager
 def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], None]) -> Iterator[str]:
     """The address that lets one browser in; `renewed` gets the next one when it was used."""
+    from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app
     from extender.dashboard.local_door import LocalDoor
+    from extender.dashboard.what_if_page import Ground, Supposing
     from extender.web.side import SideServer, pages
+
+    def read_now() -> Ground:
+        live = LiveCluster(place)
+        return Ground(live.ledger.snapshot(), live.notes)
 
     base = f"http://{Address(*listener.getsockname()[:2])}"
     source = ObservedSource(place)
     door = LocalDoor(place.connection, lambda path: renewed(f"{base}{path}"))
-    app = create_dashboard_app(source, door.identify, door.login)
+    app = create_dashboard_app(source, door.identify, door.login, supposing=Supposing(read_now))
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:
         yield f"{base}{door.path}"

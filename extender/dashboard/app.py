@@ -20,9 +20,9 @@ from werkzeug.exceptions import (
 
 from extender.dashboard.actions import actions
 from extender.dashboard.history_page import History
-from extender.dashboard.job_pages import Supposed
 from extender.dashboard.pages import pages
 from extender.dashboard.source import Source, Unsure, Viewer
+from extender.dashboard.what_if_page import Supposing
 from extender.kube.errors import ApiError, Refused, in_words
 from extender.kube.errors import Unauthorized as TokenRefused
 from extender.kube.writers import TokenBucket
@@ -50,11 +50,11 @@ def create_dashboard_app(
     login: Blueprint | None = None,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposed: Supposed | None = None,
+    supposing: Supposing | None = None,
 ) -> Flask:
     """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody.
-    `history`: what has happened in a period; `supposed`: what would be decided if something were different;
-    where that is known."""
+    `history`: what has happened in a period; `supposing`: what would be decided if something were
+    different; where that is known."""
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # a path means what it says
     if login:
@@ -90,7 +90,7 @@ def create_dashboard_app(
     app.register_error_handler(HTTPException, _told)
     app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
     app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
-    app.register_blueprint(pages(source, history, clock, supposed))
+    app.register_blueprint(pages(source, history, clock, supposing))
     app.register_blueprint(actions(source))
     return app
 

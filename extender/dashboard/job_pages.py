@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
-from flask import g, redirect, render_template, request, url_for
-from werkzeug.exceptions import Forbidden, NotFound
+from flask import g, redirect, request, url_for
+from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
@@ -18,10 +18,6 @@ from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.words import named
-from extender.domain.explain.what_if import WhatIf, future
-from extender.domain.model.reasons import sentence as meaning
-
-Supposed = Callable[[str, str, Sequence[str]], WhatIf | None]  # of a group, by namespace and name
 
 _ROWS, _EVENTS = 50, 100  # of a page, of jobs or of pods; of what happened
 _TOGETHER = 5  # seconds within which equal events are told as one
@@ -119,11 +115,13 @@ def told_once(timeline: Sequence[EventSummary]) -> list[Happening]:
 
 
 class JobPages:
-    """`supposed`: what would be decided on a group if terms held. Raises HTTPException."""
+    """`more_buttons`: what a viewer is offered on the page of a job beside changes."""
 
-    def __init__(self, answers: Answers, supposed: Supposed | None) -> None:
+    def __init__(
+        self, answers: Answers, more_buttons: Callable[[Sight, GroupSummary], Sequence[Button]]
+    ) -> None:
         self._answers = answers
-        self._supposed = supposed
+        self._more_buttons = more_buttons
 
     def jobs(self, namespace: str = "") -> Answer:
         if chosen := request.args.get("namespace"):
@@ -183,33 +181,11 @@ class JobPages:
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]
         state: Hashable = (sight.rights, msgspec.json.encode(details))
-        buttons = buttons_on_group(group, g.viewer)
-        if group.wait and self._may_suppose(sight):
-            url = url_for("pages.what_if", namespace=namespace, name=name)
-            buttons = (*buttons, Button("What if?", url, "terms", "Terms, such as nodes=+2"))
+        buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(sight, group))
         title = group.called or group.name
         return self._answers.page(
             sight, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
         )
-
-    def what_if(self, namespace: str, name: str) -> str:
-        """Raises HTTPException."""
-        if self._supposed is None or not self._may_suppose(self._answers.see()):
-            raise Forbidden(
-                "What if: you may not list all queues, PodGroups, pods and nodes, or Muster is not here."
-            )
-        terms = request.form.get("terms", "").split() or [""]
-        found = self._supposed(namespace, name, terms)
-        if found is None or found.group is None:
-            raise missing_group(namespace, name)
-        back = url_for("pages.group", namespace=namespace, name=name)
-        return render_template("what_if.html", found=found, future=future, meaning=meaning, back=back)
-
-    def _may_suppose(self, sight: Sight) -> bool:
-        """What is answered may name every group, queue, node and pod."""
-        rights = sight.rights
-        sees_all = rights.queues and rights.nodes and rights.namespaces is None
-        return self._supposed is not None and sees_all and g.viewer.may("list", "", "pods")
 
 
 def missing_group(namespace: str, name: str) -> NotFound:

@@ -12,11 +12,12 @@ from extender.api.summaries import VERSION
 from extender.dashboard import words
 from extender.dashboard.answers import Answers
 from extender.dashboard.history_page import History, HistoryPage
-from extender.dashboard.job_pages import JobPages, Supposed, missing_group
+from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
 from extender.dashboard.seen import PARTS, Eyes
 from extender.dashboard.source import Source
+from extender.dashboard.what_if_page import Supposing, WhatIfPage
 
 
 class JsonPages:
@@ -51,14 +52,15 @@ def pages(
     source: Source,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposed: Supposed | None = None,
+    supposing: Supposing | None = None,
 ) -> Blueprint:
-    """Without `history`, there is no page of it; without `supposed`, nobody is asked what if."""
+    """Without `history`, there is no page of it; without `supposing`, nobody is asked what if."""
     made = Blueprint("pages", __name__)
     words.install(made, clock)
     answers = Answers(Eyes(source), clock)
     made.app_context_processor(lambda: {"has_history": history is not None})
-    jobs, queues, nodes = JobPages(answers, supposed), QueuePages(answers), NodePages(answers)
+    tries = WhatIfPage(answers, supposing)
+    jobs, queues, nodes = JobPages(answers, tries.buttons), QueuePages(answers), NodePages(answers)
     past, as_json = HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
@@ -75,5 +77,5 @@ def pages(
     }
     for path, view in routes.items():
         made.add_url_rule(path, view.__name__, view)
-    made.add_url_rule("/groups/<namespace>/<name>/what-if", "what_if", jobs.what_if, methods=["POST"])
+    made.add_url_rule("/groups/<namespace>/<name>/what-if", "what_if", tries.what_if, methods=["POST"])
     return made

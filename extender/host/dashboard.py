@@ -17,8 +17,9 @@ from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
-from extender.dashboard.job_pages import Supposed
+from extender.dashboard.what_if_page import Ground, Supposing
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.scheduling.memory import notes_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
@@ -48,6 +49,16 @@ def what_is_decided(
     )
 
 
+def supposing(ledger: Ledger) -> Supposing:
+    """On what the newest decisions were made on."""
+
+    def newest() -> Ground | None:
+        memory = notes_of(ledger.decisions)
+        return Ground(memory.snapshot) if memory else None
+
+    return Supposing(newest)
+
+
 class Dashboard:
     """Created before the fork."""
 
@@ -58,7 +69,7 @@ class Dashboard:
         listener: socket.socket,
         source: DecidedSource,
         history: History,
-        supposed: Supposed,
+        supposing: Supposing,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
@@ -67,7 +78,7 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        self._app = create_dashboard_app(source, door.identify, door.login, history, supposed=supposed)
+        self._app = create_dashboard_app(source, door.identify, door.login, history, supposing=supposing)
         limit_costs(self._app)
         self._server: SideServer | None = None
 

@@ -17,38 +17,22 @@ from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.what_if_page import Supposing
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.history import InvalidPeriod, Period, Report
-from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if
+from extender.domain.explain.what_if import BadTerm, WhatIf
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.selectors import taint_text
 from extender.domain.queues.flavors import Flavor
-from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
 
-_ONE_DUMP, _ONE_SUPPOSED, _ONE_REPORT = Lock(), Lock(), Lock()
-
-
-def supposed(ledger: Ledger, namespace: str, name: str, terms: Sequence[str]) -> WhatIf | None:
-    """What would be decided if the terms held; None where there is no such group. Raises BadRequest where
-    they make no sense, and ServiceUnavailable while others are tried: it takes two whole rounds."""
-    memory, key = notes_of(ledger.decisions), GroupKey(f"{namespace}/{name}")
-    if memory is None or key not in memory.snapshot.groups:
-        return None
-    if not _ONE_SUPPOSED.acquire(blocking=False):
-        raise ServiceUnavailable("Another what-if is being worked out; try again")
-    try:
-        return what_if(memory.snapshot, suppositions(terms), key)
-    except BadTerm as fault:
-        raise BadRequest(f"what-if: {fault}") from fault
-    finally:
-        _ONE_SUPPOSED.release()
+_ONE_DUMP, _ONE_REPORT = Lock(), Lock()
 
 
 class Views(NamedTuple):
@@ -63,6 +47,7 @@ class Views(NamedTuple):
     quota_queues: QuotaQueuesController
     decided: DecidedSource
     past: History
+    supposing: Supposing
 
     def table(self) -> dict[str, View]:
         return {
@@ -146,9 +131,13 @@ class Views(NamedTuple):
 
     def why(self, namespace: str, name: str, terms: Sequence[str] = ()) -> WhyGroup | WhatIf | None:
         """Worked out on what the newest decisions were made on, by the caller's thread. `terms`: what is
-        supposed. Raises as `supposed` does."""
+        supposed. Raises BadRequest where it makes no sense, and ServiceUnavailable while others try some."""
         if terms:
-            return supposed(self.ledger, namespace, name, terms)
+            try:
+                supposed = self.supposing.of(namespace, name, terms)
+            except BadTerm as fault:
+                raise BadRequest(f"what-if: {fault}") from fault
+            return supposed and supposed.found
         key = GroupKey(f"{namespace}/{name}")
         why = explain_group(self.ledger.decisions, key)
         return why and replace(why, estimate=self.estimates.of(key))

@@ -7,7 +7,6 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
 
 import socket
 import time
-from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -28,8 +27,8 @@ from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
-from extender.host.dashboard import Dashboard, what_is_decided
-from extender.host.debug_pages import Views, supposed
+from extender.host.dashboard import Dashboard, supposing, what_is_decided
+from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
 from extender.kube.calls import ApiClient
@@ -157,6 +156,7 @@ class Host:
             self._controllers.start_changes,
             self._leadership.leads,
         )
+        self._supposing = supposing(self.ledger)
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(
@@ -165,7 +165,7 @@ class Host:
                 ports.dashboard,
                 self._decided,
                 self._history.report,
-                partial(supposed, self.ledger),
+                self._supposing,
             )
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
@@ -234,6 +234,7 @@ class Host:
             self._controllers.quota_queues,
             self._decided,
             self._history,
+            self._supposing,
         )
         table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:

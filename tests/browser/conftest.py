@@ -15,7 +15,7 @@ from werkzeug.serving import make_server
 
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.decided import DecidedSource
-from extender.dashboard.job_pages import Supposed
+from extender.dashboard.what_if_page import Supposing
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import Town, live_an_hour, past
 from tests.dashboard.standins import SomeViewer
@@ -79,13 +79,13 @@ def served(
     login: Blueprint | None = None,
     port: int = 0,
     lived: bool = False,
-    supposed: Supposed | None = None,
+    supposing: Supposing | None = None,
 ) -> Iterator[str]:
     """The address of a dashboard that shows `source` to `viewer`; `lived`: for an hour."""
     known = viewer or SomeViewer()
     clock = Clock(time.time())
     app = create_dashboard_app(
-        source, identify or (lambda _: known), login, past, clock if lived else time.time, supposed
+        source, identify or (lambda _: known), login, past, clock if lived else time.time, supposing
     )
     if lived and isinstance(source, Town):
         live_an_hour(source, clock, lambda: app.test_client().get("/queues"))

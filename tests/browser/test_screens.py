@@ -1,7 +1,6 @@
 """Every screen in a real browser: complete, readable by anybody, alive, and harmless whatever names say."""
 
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from playwright.sync_api import Page, expect
 from extender.api.summaries import Overview
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
-from extender.host.debug_pages import supposed
+from extender.host.dashboard import supposing
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
@@ -227,15 +226,19 @@ def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
 def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    with served(source, supposed=partial(supposed, stage.ledger)) as address:
+    with served(source, supposing=supposing(stage.ledger)) as address:
         page = opened(f"{address}/groups/team/first", width=360, height=740)
         assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.get_by_label("Terms, such as nodes=+2").fill("nodes=+1:a")
         page.get_by_role("button", name="What if?").click()
-        expect(page.get_by_text("It would start now.")).to_be_visible()
+        expect(page.get_by_text("team/first would start now.")).to_be_visible()
         assert faults(page) == []
-        page.get_by_role("link", name="Back").click()
+        page.get_by_label("Terms, such as nodes=+2").fill("nodes=<b>")
+        page.get_by_role("button", name="What if?").click()
+        expect(page.get_by_role("alert")).to_contain_text("'nodes=<b>': allowed is")
+        assert faults(page) == []
+        page.get_by_role("link", name="team/first").click()
         expect(page).to_have_url(f"{address}/groups/team/first")
 
 

@@ -1,13 +1,20 @@
 """`muster why --what-if`: what would be decided, by what its user may read; and terms that make no sense."""
 
 import json
+import re
+from urllib.parse import urlencode
 
 import pytest
 
 from extender.api.keys import GATE
+from extender.api.setting_kinds import Address
+from extender.cli.access import Flags, opened
+from extender.cli.dashboard import served
 from extender.sim.apiserver.kinds import DEPLOYMENTS, NODES, PODS
 from extender.sim.kubelets import node
+from extender.web.listen import listen
 from tests.cli.desk import Desk
+from tests.cli.test_dashboard import browser
 from tests.pages.town import settle
 
 
@@ -149,3 +156,18 @@ def test_who_may_not_see_the_installation_gets_the_defaults_and_is_told(town: De
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
     assert answer.endswith("Muster's settings may not be read here, so each counts as it is by default.")
+
+
+def test_it_is_asked_on_a_page_of_this_machine_too(town: Desk) -> None:
+    listener, page_of = listen("--listen", Address("127.0.0.1", 0)), "/groups/team/sweep"
+    town.lock(("replicasets", ""))
+    with opened(Flags(str(town.kubeconfig), None, "team")) as place, served(place, listener, print) as url:
+        client, base = browser(), url.partition("/login")[0]
+        client.open(url)
+        csrf = re.search(r'name="csrf" value="(\w+)"', client.open(base + page_of).read().decode())
+        assert csrf
+        form = urlencode({"csrf": csrf[1], "terms": "nodes=+1"}).encode()
+        answer = said(re.sub("<[^>]+>", "", client.open(f"{base}{page_of}/what-if", form).read().decode()))
+    assert "team/sweep would start now. Without that, it waits: NoRoom." in answer
+    assert "team/job/train would still wait, at position 1 instead of 2: NoRoom." in answer
+    assert "You may not list replicasets of all namespaces: they count as absent." in answer

@@ -1,14 +1,13 @@
 """What if, on the page of a job that waits: for who may see all that is decided on. Nothing is written."""
 
 import re
-from functools import partial
 
 import pytest
 from flask.testing import FlaskClient
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.decided import DecidedSource
-from extender.host.debug_pages import supposed
+from extender.host.dashboard import supposing
 from tests.dashboard.standins import SomeViewer
 from tests.domain.builders import node, stranger
 from tests.domain.world import gang
@@ -32,7 +31,7 @@ def two_that_wait() -> Stage:
 def client(viewer: SomeViewer) -> FlaskClient:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    app = create_dashboard_app(source, lambda _: viewer, supposed=partial(supposed, stage.ledger))
+    app = create_dashboard_app(source, lambda _: viewer, supposing=supposing(stage.ledger))
     return app.test_client()
 
 
@@ -47,10 +46,10 @@ def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient,
     status, page = asks(client, viewer, "nodes=+1:a")
     assert status == 200
     assert "If nodes=+1:a" in page
-    assert "It would start now. Without that, it waits: NoRoom." in page
+    assert "team/first would start now. Without that, it waits: NoRoom." in page
     status, page = asks(client, viewer, "priority=-1  minMember=2", "/groups/team/second")
     assert "If priority=-1 and minMember=2" in page
-    assert "It would still wait" in page
+    assert "team/second would still wait" in page
     assert "Nothing changes for them." in page
     assert viewer.patched == []
 
@@ -59,7 +58,8 @@ def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient,
     ("terms", "group", "status", "says"),
     [
         ("", GROUP, 400, "allowed is nodes=+N"),
-        ("nodes=2", GROUP, 400, "what-if: &#39;nodes=2&#39;: allowed is"),
+        ("nodes=2", GROUP, 400, "What if: &#39;nodes=2&#39;: allowed is"),
+        ("nodes=<b>", GROUP, 400, "What if: &#39;nodes=&lt;b&gt;&#39;: allowed is"),
         ("queue.weight=lab:2", GROUP, 400, "there is no queue lab"),
         ("nodes=+1", "/groups/team/none", 404, "There is no job team/none"),
     ],

@@ -17,12 +17,13 @@ from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.history import History
+from extender.dashboard import what_if_page
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
-from extender.host.dashboard import what_is_decided
+from extender.host.dashboard import supposing, what_is_decided
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import node, pod, queue, stranger
@@ -60,6 +61,7 @@ class Screen:
                 self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
             ),
             History(self.stage.ledger, lambda: True, None, 0.0),
+            supposing(self.stage.ledger),
         )
         self.table = views.table()
 
@@ -159,7 +161,7 @@ def test_one_supposition_is_worked_out_at_a_time(
         go_on.wait(30)
         return what_if(*known)
 
-    monkeypatch.setattr(debug_pages, "what_if", slowly)
+    monkeypatch.setattr(what_if_page, "what_if", slowly)
     with ThreadPoolExecutor(1) as others:
         first = others.submit(shown.show, "why", "team", "g", ["nodes=+1"])
         assert begun.wait(30)

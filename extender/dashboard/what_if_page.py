@@ -1,0 +1,95 @@
+"""What if, asked on the page of a job that waits: what would be decided if terms of `--what-if` held. It is
+worked out when the form is sent, and only then. Nothing is written."""
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from flask import g, make_response, render_template, request, url_for
+from werkzeug.exceptions import Forbidden, ServiceUnavailable
+from werkzeug.wrappers import Response as Answer
+
+from extender.api.summaries import GroupSummary
+from extender.dashboard.actions import Button
+from extender.dashboard.answers import Answers
+from extender.dashboard.job_pages import missing_group
+from extender.dashboard.seen import Sight
+from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
+from extender.domain.model.reasons import sentence
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.snapshot import Snapshot
+
+
+class Ground(NamedTuple):
+    """What is decided on. `notes`: what may not be read of it, and what that changes."""
+
+    snapshot: Snapshot
+    notes: Sequence[str] = ()
+
+
+class Supposed(NamedTuple):
+    found: WhatIf
+    notes: Sequence[str]
+
+
+class Supposing:
+    """Tries terms on what `known` finds, for one caller at a time: it takes two whole rounds. `known`: None
+    where nothing is decided yet."""
+
+    def __init__(self, known: Callable[[], Ground | None]) -> None:
+        self._known, self._one = known, Lock()
+
+    def of(self, namespace: str, name: str, texts: Sequence[str]) -> Supposed | None:
+        """None where there is no such group. Raises BadTerm, ServiceUnavailable while others are tried, and
+        what `known` raises."""
+        terms, key = suppositions(texts), GroupKey(f"{namespace}/{name}")
+        if not self._one.acquire(blocking=False):
+            raise ServiceUnavailable("Another what-if is being worked out; try again")
+        try:
+            known = self._known()
+            if known is None or key not in known.snapshot.groups:
+                return None
+            return Supposed(what_if(known.snapshot, terms, key), known.notes)
+        finally:
+            self._one.release()
+
+
+class WhatIfPage:
+    """Without `supposing`, nobody is offered it."""
+
+    def __init__(self, answers: Answers, supposing: Supposing | None) -> None:
+        self._answers, self._supposing = answers, supposing
+
+    def buttons(self, sight: Sight, group: GroupSummary) -> Sequence[Button]:
+        if self._supposing is None or not group.wait or not self._may_ask(sight):
+            return ()
+        url = url_for("pages.what_if", namespace=group.namespace, name=group.name)
+        return (Button("What if?", url, "terms", "Terms, such as nodes=+2"),)
+
+    def what_if(self, namespace: str, name: str) -> Answer:
+        """Raises HTTPException."""
+        if self._supposing is None or not self._may_ask(self._answers.see()):
+            raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
+        terms, found, fault = request.form.get("terms", "").strip(), None, ""
+        try:
+            found = self._supposing.of(namespace, name, terms.split() or [""])
+            if found is None:
+                raise missing_group(namespace, name)
+        except BadTerm as unknown:
+            fault = f"What if: {unknown}"
+        page = render_template(
+            "what_if.html",
+            group=f"{namespace}/{name}",
+            terms=terms,
+            fault=fault,
+            supposed=found,
+            future=future,
+            meaning=sentence,
+        )
+        return make_response(page, 400 if fault else 200)
+
+    def _may_ask(self, sight: Sight) -> bool:
+        """The answer may name every group, queue, node and pod."""
+        rights = sight.rights
+        sees_all = rights.queues and rights.nodes and rights.namespaces is None
+        return sees_all and bool(g.viewer.may("list", "", "pods"))
