@@ -58,10 +58,7 @@ def test_a_group_starts_when_it_is_expected_to(
     time.sleep(max(ends - time.time(), 0.0))
     stage.finish(early)
     stage.wait_phase(behind)
-    assert time.time() <= p90 + 5  # since it is looked at after it has started
-    counted = muster.metrics()
-    assert {name: n for name, n in counted.items() if name.startswith("muster_estimate_error_count")} == {
-        'muster_estimate_error_count{interval="inside"}': 1.0
-    }
+    assert time.time() <= p90 + 30  # since it is looked at after it has started
+    assert muster.metric("muster_estimate_error_count") == 1.0
     assert stage.bound(last) == {}
     assert not stage.pod_group("next").get("status", {}).get("waiting")
