@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from extender.api.objects.base import Wire
 from extender.api.objects.queues import Estimate, WaitingStatus
+from extender.api.workloads.shape import spoken_kind
 
 VERSION = "muster.summary/v1"  # of the JSON; a field that goes or changes its meaning is a new one
 
@@ -89,20 +90,22 @@ class EstimateSummary(Summary, frozen=True):
 
 
 class HolderSummary(Summary, frozen=True):
-    """What stands in the way of a group: a group, or a pod of others."""
+    """What stands in the way of something: a group, a queue, or a pod of others."""
 
     kind: str = "PodGroup"
     namespace: str = ""
     name: str = ""
     queue: str = ""
     pods: int = 0
-    holds: Mapping[str, str] = {}  # quantities of what the group lacks
+    holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
     overdue: str = ""  # since when its pods should have gone; empty: none is late
+    does: str = ""  # how it stands in the way, where that is known: `runs, 2 pods on nodes`
+    api_version: str = ""  # of a workload, as kinds of several projects have one name
 
     @property
     def spoken_name(self) -> str:
         """`podgroup/team/train`."""
-        return f"{self.kind.lower()}/{self.namespace}/{self.name}"
+        return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
 
 
 class WaitSummary(Summary, frozen=True):
@@ -191,10 +194,11 @@ class EventSummary(Summary, frozen=True):
 
 
 class CommandSummary(Summary, frozen=True):
-    """`purpose`: an infinitive without `to`. `allowed`: the caller has the right that it takes."""
+    """`purpose`: an infinitive without `to`. `right`: what it takes; `allowed`: the caller has it."""
 
     purpose: str
     line: str
+    right: str = ""
     allowed: bool = True
 
 

@@ -13,7 +13,7 @@ from extender.cli.observed import ObservedGroup, ObservedQueue, conditions, even
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import blocker, is_gated, queue_figures_of
+from extender.cli.why.explanation import in_the_way, is_gated, queue_figures_of
 from extender.cli.why.groups import explain_group
 from extender.cli.why.queues import explain_queue, holders, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
@@ -234,7 +234,7 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 stands = f"needs {group.spec.min_member}{since}"
-            shown = blocker(group, stands).spoken_name
+            shown = in_the_way(group, stands).spoken_name
             lines.append(folded(f"{shown}: {stands}", _INDENT, hanging=_INDENT))
             if ahead:
                 names = ", ".join(other.spoken_name for other in ahead)

@@ -17,7 +17,6 @@ from extender.api.objects.cluster import Event, Lease, Node, lively
 from extender.api.objects.pods import Pod, PodSpec
 from extender.api.summaries import (
     Amounts,
-    CommandSummary,
     EventSummary,
     GroupDetails,
     GroupSummary,
@@ -181,7 +180,7 @@ class ObservedSource:
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
             [*self._timeline(group, members)],
-            [CommandSummary(it.purpose, it.line, it.allowed) for it in found.commands],
+            found.commands,
             [
                 *(f"{len(stray.pods)} pods do not count: {stray.cause}." for stray in found.uncounted),
                 *found.notes,

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from extender.api.keys import GATE, QUEUE, QUEUE_UID
+from extender.api.summaries import VERSION
 from extender.cli.output import Json
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.desk import Desk, ago, unschedulable
@@ -168,6 +169,7 @@ def test_a_group_as_json_and_yaml(town: Desk) -> None:
     assert (explanation["queue"]["name"], explanation["queue"]["share"]) == ("research", 0.667)
     assert [each["name"] for each in explanation["holders"]] == ["reports", "fit", "report"]
     assert explanation["holders"][1]["holds"] == {"cpu": "4"}
+    assert explanation["form"] == VERSION
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -263,7 +263,7 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
         timeline if wait else timeline[:1],
         [
             CommandSummary("start it with the members that fit", f"kubectl -n {group.namespace} patch podgroup {group.name} --type merge -p '{{\"spec\":{{\"minMember\":5}}}}'"),
-            CommandSummary("raise the queue's ceiling", f"muster queue update {group.queue} --capability nvidia.com/gpu=72", False),
+            CommandSummary("raise the queue's ceiling", f"muster queue update {group.queue} --capability nvidia.com/gpu=72", allowed=False),
         ] if wait else [],
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDU
 from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Estimate
+from extender.api.summaries import VERSION, CommandSummary, HolderSummary
 from extender.api.units import BadQuantity
 from extender.api.workloads.shape import spoken_kind
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -49,23 +50,6 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
     running: int
 
 
-class Blocker(Wire, frozen=True):
-    """A group or a queue that stands in the way: `does` says how. Without `holds` it is not known what."""
-
-    kind: str
-    name: str
-    namespace: str = ""
-    does: str = ""
-    holds: Quantities = {}
-    api_version: str = ""  # of a workload
-
-    @property
-    def spoken_name(self) -> str:
-        """`podgroup/team/train`."""
-        kind = spoken_kind(self.api_version, self.kind)
-        return "/".join(filter(None, (kind, self.namespace, self.name)))
-
-
 class Uncounted(Wire, frozen=True):
     """Pods that were meant for a group and do not count, for one `cause`. `misnamed`: an annotation helps."""
 
@@ -76,17 +60,8 @@ class Uncounted(Wire, frozen=True):
     misnamed: bool = False
 
 
-class OfferedCommand(Wire, frozen=True, omit_defaults=False):
-    """`purpose`: an infinitive without `to`. `right`: what it takes, or empty; `allowed`: the user has it."""
-
-    purpose: str
-    line: str
-    right: str = ""
-    allowed: bool = True
-
-
 class Explanation(Wire, frozen=True):
-    """`api_version`: of a workload, as kinds of several projects have one name."""
+    """`api_version`: of a workload, as kinds of several projects have one name. `form`: of the JSON."""
 
     kind: str
     name: str
@@ -101,12 +76,13 @@ class Explanation(Wire, frozen=True):
     members: MemberCounts | None = None
     queue: QueueFigures | None = None
     uncounted: list[Uncounted] = []
-    waiting: list[Blocker] = []
-    holders: list[Blocker] = []
+    waiting: list[HolderSummary] = []
+    holders: list[HolderSummary] = []
     remedies: list[str] = []
-    commands: list[OfferedCommand] = []
+    commands: list[CommandSummary] = []
     notes: list[str] = []
     api_version: str = ""
+    form: str = VERSION
 
     @property
     def spoken_name(self) -> str:
@@ -114,10 +90,12 @@ class Explanation(Wire, frozen=True):
         return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 
-def blocker(group: ObservedGroup, does: str, holds: Quantities | None = None) -> Blocker:
+def in_the_way(
+    group: ObservedGroup, does: str, pods: int = 0, holds: Quantities | None = None
+) -> HolderSummary:
     """By the kind and name that people know it by."""
-    about = group.called
-    return Blocker(about.kind, about.name, group.namespace, does, holds or {}, about.api_version)
+    kind, name, of = group.called.kind, group.called.name, group.called.api_version
+    return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, does=does, api_version=of)
 
 
 def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION, MAY_USE, MIN_MEMBER
+from extender.api.summaries import CommandSummary
 from extender.cli.kinds import job_row
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
 from extender.cli.why.evidence import Evidence, OtherGroup
-from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Origin
 from extender.domain.model.resources import show
@@ -56,13 +56,13 @@ class Case(NamedTuple):
     other: OtherGroup | None = None  # its group, where that is not Volcano's
 
 
-def commands(reason: str, case: Case) -> list[OfferedCommand]:
+def commands(reason: str, case: Case) -> list[CommandSummary]:
     offers = _OFFERS.get(reason)
     return [offered(case.evidence, offer) for offer in offers(case)] if offers else []
 
 
-def offered(evidence: Evidence, offer: Offer) -> OfferedCommand:
-    return OfferedCommand(offer.purpose, offer.line, str(offer.right), evidence.may(offer.right))
+def offered(evidence: Evidence, offer: Offer) -> CommandSummary:
+    return CommandSummary(offer.purpose, offer.line, str(offer.right), evidence.may(offer.right))
 
 
 # ---- commands that are offered in several places

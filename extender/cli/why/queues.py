@@ -7,11 +7,12 @@ from operator import itemgetter
 from extender.api.keys import STOP_NONE
 from extender.api.objects.base import condition
 from extender.api.objects.queues import QueuePreemption
+from extender.api.summaries import HolderSummary
 from extender.api.units import rounded
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import Blocker, Explanation, blocker, held_by, queue_figures_of
+from extender.cli.why.explanation import Explanation, held_by, in_the_way, queue_figures_of
 from extender.cli.why.offers import offered, opening, resuming
 from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, remedy
 from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
@@ -81,7 +82,7 @@ def _is_stopped(queue: ObservedQueue) -> bool:
 # ---- who stands in the way
 
 
-def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[Blocker]:
+def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[HolderSummary]:
     """`group` waits for `reason`. Empty if only the group itself could change it."""
     own = evidence.queue_of(group)
     if reason in FOR_ROOM:
@@ -105,21 +106,21 @@ def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[Block
     return []
 
 
-def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
+def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[HolderSummary]:
     for queue in (evidence.queues or {}).values():
         if queue.share > 1 and queue.name != but:
             held = queue.status.allocated or {}
-            yield Blocker("Queue", queue.name, does=f"uses {share_of(queue)}", holds=held)
+            yield HolderSummary("Queue", name=queue.name, does=f"uses {share_of(queue)}", holds=held)
 
 
-def taking_back(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[str]:
+def taking_back(evidence: Evidence, group: ObservedGroup, ahead: Iterable[HolderSummary]) -> Iterator[str]:
     """When its queue takes back what queues ahead of a group that lacks room hold above their shares, or why
     it never does."""
     if kept := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
         yield f"{kept[0][0].upper()}{kept[0][1:]}."
         return
     queue = evidence.queue(evidence.queue_of(group))
-    above = [evidence.queue(blocker.name) for blocker in ahead if blocker.kind == "Queue"]
+    above = [evidence.queue(each.name) for each in ahead if each.kind == "Queue"]
     if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
         return
     if any(each is not None and each.spec.reclaimable is not False for each in above):
@@ -161,7 +162,7 @@ def waits(group: ObservedGroup) -> str:
 
 def _that_hold(
     evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
-) -> Iterator[Blocker]:
+) -> Iterator[HolderSummary]:
     """Without those whose members are known and hold nothing any more."""
     for other in others:
         if other.key == group.key or other.course not in _HOLDING:
@@ -170,19 +171,19 @@ def _that_hold(
         members = evidence.members(other)
         if members is None:
             needs = f"{does}, needs {many(other.spec.min_member, 'pod')}"
-            yield blocker(other, needs)
+            yield in_the_way(other, needs)
         elif held := held_by(members):
-            on_nodes = many(sum(bool(pod.spec.node_name) for pod in members), "pod")
-            yield blocker(other, f"{does}, {on_nodes} on nodes", held)
+            pods = sum(bool(pod.spec.node_name) for pod in members)
+            yield in_the_way(other, f"{does}, {many(pods, 'pod')} on nodes", pods, held)
 
 
-def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
+def _claimants(evidence: Evidence, but: str) -> Iterator[HolderSummary]:
     """Other queues whose groups wait although they use less than they deserve."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
         if queue.name != but and pending and queue.share < _ENOUGH:
             does = f"{pending} of its groups wait, uses {share_of(queue)}"
-            yield Blocker("Queue", queue.name, does=does)
+            yield HolderSummary("Queue", name=queue.name, does=does)
 
 
 def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
@@ -194,5 +195,5 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     return [mate for mate in mates[:place] if mate.course not in _HOLDING]
 
 
-def _that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
-    return [blocker(group, waits(group)) for group in groups]
+def _that_wait(groups: Iterable[ObservedGroup]) -> list[HolderSummary]:
+    return [in_the_way(group, waits(group)) for group in groups]

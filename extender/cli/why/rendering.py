@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from extender.api.summaries import HolderSummary
 from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, outlook, percent, width
-from extender.cli.why.explanation import Blocker, Explanation, QueueFigures, Stands
+from extender.cli.why.explanation import Explanation, QueueFigures, Stands
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
@@ -94,7 +95,7 @@ def _resources_of(queue: QueueFigures) -> list[str]:
     return sorted((moving - {PODS}) | queue.capability.keys())
 
 
-def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
+def _others(heading: str, others: Sequence[HolderSummary]) -> Iterator[str]:
     shown = []
     for other in others[:_MOST]:
         held = amounts(other.holds)
