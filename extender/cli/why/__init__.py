@@ -49,7 +49,9 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
     else:
         import msgspec
 
-        single, *more = (msgspec.to_builtins(answer) for answer in found)
+        from extender.api.summaries import VERSION
+
+        single, *more = ({"form": VERSION, **msgspec.to_builtins(answer)} for answer in found)
         show_document({"kind": "List", "items": [single, *more]} if more else single, output)
 
 

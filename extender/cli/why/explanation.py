@@ -8,7 +8,7 @@ from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDU
 from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Estimate
-from extender.api.summaries import VERSION, CommandSummary, HolderSummary
+from extender.api.summaries import CommandSummary, HolderSummary
 from extender.api.units import BadQuantity
 from extender.api.workloads.shape import spoken_kind
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -61,7 +61,7 @@ class Uncounted(Wire, frozen=True):
 
 
 class Explanation(Wire, frozen=True):
-    """`api_version`: of a workload, as kinds of several projects have one name. `form`: of the JSON."""
+    """`api_version`: of a workload, as kinds of several projects have one name."""
 
     kind: str
     name: str
@@ -82,7 +82,6 @@ class Explanation(Wire, frozen=True):
     commands: list[CommandSummary] = []
     notes: list[str] = []
     api_version: str = ""
-    form: str = VERSION
 
     @property
     def spoken_name(self) -> str:
