@@ -36,6 +36,7 @@ from extender.cli.watched import WatchedReader
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import scheduled
 from extender.cli.why.groups import explain_group, verdict_of
+from extender.dashboard.source import LastHour
 from extender.domain.model.ownership import group_name
 from extender.domain.model.reasons import sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
@@ -68,6 +69,7 @@ class ObservedSource:
         self._reader = WatchedReader(place)
         self._requests = _Requests()
         self._made = Overview("0", "")
+        self.hour = LastHour()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._stopping = threading.Event()
@@ -106,6 +108,9 @@ class ObservedSource:
         made = self._observed(self._silence(now))
         if replace(made, version=self._made.version, at=self._made.at) != self._made:
             self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
+        if self.hour.is_due(now):
+            shares = {it.name: it.share for it in made.queues if it.share is not None}
+            self.hour.note(shares, now)
 
     # ---- all
 

@@ -29,6 +29,7 @@ from extender.api.summaries import (
     share_summaries,
 )
 from extender.controllers.podgroup_status import waiting_of
+from extender.dashboard.source import LastHour
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey, PodRecord
@@ -207,6 +208,7 @@ class DecidedSource:
         self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
+        self.hour = LastHour()
         self._made, self._at = Overview("0", "", "muster"), -inf
         self._of: tuple[Decisions | None, object] = (None, None)
         self._lock = Lock()
@@ -220,6 +222,13 @@ class DecidedSource:
                 self._made = self._overviews.overview(decisions, self._log(), () if leads else _FOLLOWS)
                 self._of, self._at = (decisions, news), self._clock()
             return self._made
+
+    def sample(self, now: float) -> float | None:
+        """For the last hour, whoever looks. Returns seconds to the next one, if they are not the usual."""
+        if not (queues := self._decisions().queues):
+            return 1.0  # nothing is decided yet
+        self.hour.note({name: round(made.share, 3) for name, made in queues.items()}, now)
+        return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
         key = GroupKey(f"{namespace}/{name}")

@@ -60,8 +60,8 @@ def pages(
     answers = Answers(Eyes(source), clock)
     made.app_context_processor(lambda: {"has_history": history is not None})
     tries = WhatIfPage(answers, supposing)
-    jobs, queues, nodes = JobPages(answers, tries.buttons), QueuePages(answers), NodePages(answers)
-    past, as_json = HistoryPage(answers, history), JsonPages(answers)
+    jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour)
+    nodes, past, as_json = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
         "/namespaces/<namespace>": jobs.jobs,

@@ -1,25 +1,24 @@
 """The pages of queues: their tree, and one of them."""
 
-import threading
-from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flask import g, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import Overview, QueueSummary
+from extender.api.summaries import QueueSummary
+from extender.api.units import timestamp_at
 from extender.dashboard.actions import buttons_on_queue
 from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import line, share_bar
 from extender.dashboard.job_pages import job_index, waited_since
 from extender.dashboard.seen import Sight
+from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.words import named
 
 _ROWS, _NEXT = 40, 20  # of a page; of those in line
-_SPAN, _STEP = 3600, 30  # seconds
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -31,42 +30,13 @@ QUEUES = (
 )
 
 
-class LastHour:
-    """What part of its deserved amounts each queue held, as far as somebody looked: kept in this process, a
-    sample each half minute."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shares: dict[str, deque[tuple[float, float]]] = {}
-        self._last = float("-inf")
-
-    def note(self, overview: Overview, now: float) -> None:
-        """Queues that are gone are forgotten."""
-        with self._lock:
-            if now - self._last < _STEP:
-                return
-            self._last = now
-            shares = defaultdict(lambda: deque[tuple[float, float]](maxlen=_SPAN // _STEP), self._shares)
-            for queue in overview.queues:
-                if queue.share is not None:
-                    shares[queue.name].append((now, queue.share))
-            self._shares = {
-                queue.name: shares[queue.name] for queue in overview.queues if queue.name in shares
-            }
-
-    def of(self, queue: str, now: float) -> Sequence[tuple[float, float]]:
-        """Moments and shares."""
-        with self._lock:
-            return [it for it in self._shares.get(queue, ()) if it[0] >= now - _SPAN]
-
-
 class QueuePages:
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, hour: LastHour) -> None:
         self._answers = answers
-        self._hour = LastHour()
+        self._hour = hour
 
     def queues(self) -> Answer:
-        sight = self._see()
+        sight = self._answers.see()
         return self._answers.page(
             sight,
             Screen("Queues", "queues.html", "queues", sight.state("queues"), lambda: self._queues(sight)),
@@ -84,7 +54,7 @@ class QueuePages:
         }
 
     def queue(self, name: str) -> Answer:
-        sight = self._see()
+        sight = self._answers.see()
         queue = next((it for it in sight.overview.queues if it.name == name), None)
         if queue is None:
             raise NotFound(f"There is no queue {named(name)}, or you may not list queues.")
@@ -111,24 +81,20 @@ class QueuePages:
             sight, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
         )
 
-    def _see(self) -> Sight:
-        sight = self._answers.see()
-        if sight.rights.queues:
-            self._hour.note(sight.overview, self._answers.clock())
-        return sight
-
-    def _line_of_hour(self, queue: str) -> Mapping[str, Any] | None:
-        """None until there are two samples to draw a line through."""
+    def _line_of_hour(self, queue: QueueSummary) -> Mapping[str, Any] | None:
+        """None until there are two samples to draw a line through. `since`: where that is no hour yet."""
         now = self._answers.clock()
-        samples = self._hour.of(queue, now)
-        if len(samples) < 2:
+        samples = self._hour.of(queue.name, now)
+        if len(samples) < 2 or queue.share is None:
             return None
-        shares = [share for _, share in samples]
+        samples = [*samples, (now, queue.share)]
+        since, shares = samples[0][0], [share for _, share in samples]
         top = max(1.0, *shares)
         return {
-            "points": line(samples, now - _SPAN, now, top),
+            "points": line(samples, now - HOUR, now, top),
             "whole": 100 - 100 / top,
             "now": shares[-1],
+            "since": timestamp_at(since) if since > now - HOUR + 2 * STEP else "",
             "least": min(shares),
             "most": max(shares),
         }

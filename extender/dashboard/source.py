@@ -1,9 +1,14 @@
 """What the dashboard shows, where it comes from, and who looks at it."""
 
-from collections.abc import Collection, Mapping
+from array import array
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from threading import Lock
 from typing import Any, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
+
+HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample to the next
 
 
 class Unsure(Exception):
@@ -33,8 +38,45 @@ class Viewer(Protocol):
         """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""
 
 
+class LastHour:
+    """What part of what it deserves each queue held, by a sample a minute. For all threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._moments = deque[float](maxlen=HOUR // STEP + 1)  # of samples, and behind each its shares
+        self._shares: dict[str, array[float]] = {}
+
+    def is_due(self, now: float) -> bool:
+        """Also after the clock was put back."""
+        return not self._moments or not self._moments[-1] <= now < self._moments[-1] + STEP
+
+    def note(self, shares: Mapping[str, float], now: float) -> None:
+        """By queue. Those that are gone are forgotten."""
+        with self._lock:
+            known = self._shares
+            if self._moments and now < self._moments[-1]:
+                self._moments.clear()
+                known = {}
+            self._moments.append(now)
+            self._shares = {
+                name: (known.get(name, array("d")) + array("d", (share,)))[-len(self._moments) :]
+                for name, share in shares.items()
+            }
+
+    def of(self, queue: str, now: float) -> Sequence[tuple[float, float]]:
+        """Moments and shares, the oldest first."""
+        with self._lock:
+            shares = self._shares.get(queue, array("d"))
+            moments = [*self._moments][len(self._moments) - len(shares) :]
+        return [(at, share) for at, share in zip(moments, shares, strict=True) if at >= now - HOUR]
+
+
 class Source(Protocol):
     """Called by threads of the dashboard's port; both keep what they made while nothing changes."""
+
+    @property
+    def hour(self) -> LastHour:
+        """Of each queue, from when this process began to look."""
 
     def overview(self) -> Overview:
         """Everything. What of it a viewer may see is for the dashboard to say."""

@@ -5,6 +5,7 @@ It never keeps Muster from being ready: without a certificate nobody can call it
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
+from extender.dashboard.source import STEP
 from extender.dashboard.what_if_page import Ground, Supposing
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.scheduling.memory import notes_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
+from extender.kube.writers import Poller
 from extender.ports.connections import ConnectionLimits
 from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
@@ -80,9 +83,11 @@ class Dashboard:
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
         self._app = create_dashboard_app(source, door.identify, door.login, history, supposing=supposing)
         limit_costs(self._app)
+        self._hour = Poller("last hour", STEP, lambda: source.sample(time.time()))
         self._server: SideServer | None = None
 
     def start(self) -> None:
+        self._hour.start()
         if self._secure:
             self._files.start()
         self._server = SideServer(
@@ -95,6 +100,7 @@ class Dashboard:
         )
 
     def stop(self) -> None:
+        self._hour.stop()
         self._files.stop()
         if self._server:
             self._server.stop()

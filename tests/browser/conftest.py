@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +15,7 @@ from werkzeug.serving import make_server
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.what_if_page import Supposing
-from tests.dashboard.authority import Clock
-from tests.dashboard.sample import Town, live_an_hour, past
+from tests.dashboard.sample import Town, past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
 
@@ -78,17 +76,11 @@ def served(
     identify: Identify | None = None,
     login: Blueprint | None = None,
     port: int = 0,
-    lived: bool = False,
     supposing: Supposing | None = None,
 ) -> Iterator[str]:
-    """The address of a dashboard that shows `source` to `viewer`; `lived`: for an hour."""
+    """The address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()
-    clock = Clock(time.time())
-    app = create_dashboard_app(
-        source, identify or (lambda _: known), login, past, clock if lived else time.time, supposing
-    )
-    if lived and isinstance(source, Town):
-        live_an_hour(source, clock, lambda: app.test_client().get("/queues"))
+    app = create_dashboard_app(source, identify or (lambda _: known), login, past, supposing=supposing)
     server = make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Open, served
-from tests.dashboard.sample import town
+from tests.dashboard.sample import lived, town
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 PNG = b"\x89PNG"
@@ -30,7 +30,7 @@ PNG = b"\x89PNG"
 def test_pictures_show_what_there_is(
     opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
 ) -> None:
-    with served(town(time.time()), lived=name == "queues") as address:
+    with served(lived(town(time.time()), time.time())) as address:
         page = opened(address + path, width, height, color_scheme=colours)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         picture = page.screenshot()

@@ -13,7 +13,7 @@ from extender.host.dashboard import supposing
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
-from tests.dashboard.sample import crowd, spoilt, town
+from tests.dashboard.sample import crowd, lived, spoilt, town
 from tests.dashboard.standins import SomeViewer
 from tests.dashboard.test_what_if import two_that_wait
 
@@ -43,7 +43,7 @@ def faults(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("path", SCREENS.values(), ids=SCREENS)
 def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str) -> None:
-    with served(town(time.time()), lived=path.startswith("/queues")) as address:
+    with served(lived(town(time.time()), time.time())) as address:
         page = opened(address + path)
         assert faults(page) == []
         page.emulate_media(color_scheme="dark")

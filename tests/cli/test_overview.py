@@ -78,6 +78,16 @@ def test_a_change_is_another_version_and_nothing_else_is(
     assert group_of(after, "comes").verdict == "Waiting"
 
 
+def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
+    source: Callable[..., ObservedSource], town: Desk
+) -> None:
+    town.queue("known", state="Open", share=0.75)
+    looking = source(clock=lambda: 1000.0)
+    looking.overview()
+    assert list(looking.hour.of("known", 1000.0)) == [(1000.0, 0.75)]
+    assert list(looking.hour.of("q", 1000.0)) == [], "Muster has said nothing of it"
+
+
 def test_it_says_since_when_the_api_server_is_silent(source: Callable[..., ObservedSource]) -> None:
     assert not source().overview().notes
     [note] = source(patience=0.0).overview().notes

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ from extender.api.summaries import (
 )
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.source import LastHour
 from extender.domain.explain.history import (
     AnyRecord,
     Evicted,
@@ -49,7 +50,6 @@ from extender.domain.model.reasons import Reason
 from extender.telemetry.logs import set_up
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
-from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeViewer
 
 GPU = "nvidia.com/gpu"
@@ -64,6 +64,7 @@ class Town:
 
     seen: Overview
     at: float = field(default_factory=time.time)
+    hour: LastHour = field(default_factory=LastHour)
 
     def overview(self) -> Overview:
         return self.seen
@@ -268,21 +269,15 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
     )  # fmt: skip
 
 
-def live_an_hour(source: Town, clock: Clock, look: Callable[[], object]) -> None:
-    """Somebody looks each minute while the shares of queues go up and down; then it is now again."""
-    queues, now = source.seen.queues, clock.now
+def lived(source: Town, now: float) -> Town:
+    """For an hour, in which the shares of queues went up and down."""
     for minute in range(60):
-        clock.now = now - 3600 + 60 * minute
-        swing = [0.75 + 0.25 * math.sin(minute / (5 + at)) for at in range(len(queues))]
-        source.put(
-            queues=[
-                replace(it, share=(it.share or 0.0) * part) for it, part in zip(queues, swing, strict=True)
-            ]
-        )
-        look()
-    clock.now = now
-    source.put(queues=queues)
-    look()
+        swing = (0.75 + 0.25 * math.sin(minute / (5 + at)) for at in itertools.count())
+        shares = {
+            it.name: (it.share or 0.0) * part for it, part in zip(source.seen.queues, swing, strict=False)
+        }
+        source.hour.note(shares, now - 3600 + 60 * minute)
+    return source
 
 
 def past(period: Period) -> Report:

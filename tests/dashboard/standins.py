@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.api.summaries import GroupDetails, Overview
+from extender.dashboard.source import LastHour
 
 
 @dataclass
@@ -30,6 +31,7 @@ class SomeViewer:
 @dataclass
 class SomeSource:
     seen: Overview = field(default_factory=lambda: Overview(version="1", at="2026-01-01T00:00:00Z"))
+    hour: LastHour = field(default_factory=LastHour)
 
     def overview(self) -> Overview:
         return self.seen

@@ -206,3 +206,23 @@ def test_what_stands_in_the_way_is_looked_for_in_a_small_part_of_the_time(
             assert views.details(made.decisions, key(f"small-{at}")) is not None
         clock.now += 1
     assert at_least <= looks <= at_most
+
+
+def test_the_share_of_the_last_hour_is_known_though_nobody_looked() -> None:
+    made, decided = world(queue("goes")), [Decisions()]
+    source = DecidedSource(lambda: decided[0], list)
+    assert source.sample(0.0) == 1.0, "soon again: nothing is decided yet"
+    decided[0] = made.decisions
+    for minute in range(200):
+        assert source.sample(60.0 * minute) is None
+    share = round(made.decisions.queues["q"].share, 3)
+    assert list(source.hour.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
+    assert len(source.hour.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
+    made.ledger.intake.drop_queue("goes")
+    decided[0] = made.settle().decisions
+    source.sample(12000.0)
+    assert list(source.hour.of("goes", 12000.0)) == []
+    assert [source.hour.is_due(at) for at in (12059.0, 12060.0)] == [False, True]
+    assert source.hour.is_due(11999.0), "the clock was put back"
+    source.sample(6000.0)
+    assert list(source.hour.of("q", 6000.0)) == [(6000.0, share)]

@@ -14,11 +14,12 @@ from flask.testing import FlaskClient
 
 import extender.dashboard
 from extender.api.summaries import EventSummary
+from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import told_once
 from extender.dashboard.words import sentence
 from tests.dashboard.authority import Clock
-from tests.dashboard.sample import EVIL, Town, crowd, live_an_hour, past, spoilt, town
+from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
@@ -272,18 +273,29 @@ def test_the_same_is_there_as_json() -> None:
     assert len(json.loads(client.get("/api/v1/groups?namespace=students").text)["items"]) == 2
 
 
-def test_the_share_of_a_queue_over_the_last_hour_is_drawn_as_far_as_somebody_looked() -> None:
-    source, viewer, clock = town(NOW), SomeViewer(), Clock(NOW)
-    client = create_dashboard_app(source, lambda _: viewer, clock=clock).test_client()
-    live_an_hour(source, clock, lambda: client.get("/queues"))
-    page = client.get("/queues/language").text
+def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
+    source, clock = town(NOW), Clock(NOW)
+
+    def page_now() -> str:
+        app = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock)
+        return app.test_client().get("/queues/language").text
+
+    source.hour.note({"language": 0.5}, NOW - 660)
+    assert "as soon as two minutes of it are known" in page_now()
+    source.hour.note({"language": 2.0}, NOW - 600)
+    page, since = page_now(), timestamp_at(NOW - 660)[11:19]
+    assert "From 50% to 200% of what it deserves, now 150%." in page
+    assert f"From before {since} UTC, nothing is known." in page
+    lived(source, NOW)
+    page = page_now()
+    assert "nothing is known" not in page
     assert "Share of language over the last hour: 75% to 150%, now 150%" in page
     points = re.findall(r'polyline points="([^"]+)"', page)[0].split()
     assert len(points) == 61
     assert points[0].startswith("0.0,")
     assert points[-1].startswith("100.0,0")
     clock.now += 7200
-    assert "as soon as this page has been open" in client.get("/queues/language").text, "it is long ago"
+    assert "as soon as two minutes of it are known" in page_now(), "it is long ago"
 
 
 def test_history_says_who_held_what_and_waited_how_long() -> None:

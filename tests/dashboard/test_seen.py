@@ -14,6 +14,7 @@ from extender.api.summaries import (
     ReservationSummary,
 )
 from extender.dashboard.seen import SOMEBODY, Eyes
+from extender.dashboard.source import LastHour
 from tests.dashboard.standins import SomeViewer
 
 ALL = Overview(
@@ -30,7 +31,7 @@ NOTHING = {("list", it, place) for it in ("podgroups", "queues", "nodes", "pods"
 
 
 class One:
-    all = ALL
+    all, hour = ALL, LastHour()
 
     def overview(self) -> Overview:
         return self.all

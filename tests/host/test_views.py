@@ -1,6 +1,8 @@
 """The debug pages: everything that the ledger and the barrier know, in a form that can be sent."""
 
 import gzip
+import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -18,17 +20,19 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.history import History
 from extender.dashboard import what_if_page
+from extender.dashboard.decided import DecidedSource
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
-from extender.host.dashboard import supposing, what_is_decided
+from extender.host.dashboard import Dashboard, supposing, what_is_decided
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.test_local_queues import labelled, local
 from tests.domain.world import gang, nodes
+from tests.e2e.harness.waiting import wait_for
 from tests.host.conftest import Station
 from tests.verbs.stage import Stage
 
@@ -260,3 +264,15 @@ def test_nothing_is_dumped_before_anything_is_decided(screen: Callable[..., Scre
     shown.stage.ledger.decisions = Decisions()
     with pytest.raises(ServiceUnavailable, match="Nothing is decided"):
         shown.show("dump")
+
+
+def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(station: Station) -> None:
+    stage = Stage(node("a"), queue("q"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    source = DecidedSource(lambda: stage.decisions, list)
+    past = History(stage.ledger, lambda: True, None, 0.0).report
+    tries = supposing(stage.ledger)
+    dashboard = Dashboard(Configuration(), station.connection, listener, source, past, tries)
+    dashboard.start()
+    wait_for(lambda: source.hour.of("q", time.time()))
+    dashboard.stop()
