@@ -19,6 +19,7 @@ from werkzeug.exceptions import (
 )
 
 from extender.dashboard.actions import actions
+from extender.dashboard.answers import OpenPages
 from extender.dashboard.history_page import History
 from extender.dashboard.pages import pages
 from extender.dashboard.source import Source, Unsure, Viewer
@@ -51,10 +52,11 @@ def create_dashboard_app(
     history: History | None = None,
     clock: Callable[[], float] = time.time,
     supposing: Supposing | None = None,
+    open_pages: OpenPages | None = None,
 ) -> Flask:
     """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody.
     `history`: what has happened in a period; `supposing`: what would be decided if something were
-    different; where that is known."""
+    different; where that is known. `open_pages` learn which pages are open."""
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # a path means what it says
     if login:
@@ -90,7 +92,7 @@ def create_dashboard_app(
     app.register_error_handler(HTTPException, _told)
     app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
     app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
-    app.register_blueprint(pages(source, history, clock, supposing))
+    app.register_blueprint(pages(source, history, clock, supposing, open_pages))
     app.register_blueprint(actions(source))
     return app
 

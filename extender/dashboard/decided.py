@@ -210,18 +210,29 @@ class DecidedSource:
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self.hour = LastHour()
         self._made, self._at = Overview("0", "", "muster"), -inf
-        self._of: tuple[Decisions | None, object] = (None, None)
+        self._of: tuple[Decisions | None, bool, object] = (None, False, None)
         self._lock = Lock()
 
     def overview(self) -> Overview:
         with self._lock:
-            leads = self._leads()
-            decisions, news = self._decisions(), (leads, self._news())
-            is_new = decisions is not self._of[0] or news != self._of[1]
-            if is_new and self._clock() - self._at >= self._pace:
+            if self._is_due():
+                decisions, leads, _ = now = self._now()
                 self._made = self._overviews.overview(decisions, self._log(), () if leads else _FOLLOWS)
-                self._of, self._at = (decisions, news), self._clock()
+                self._of, self._at = now, self._clock()
             return self._made
+
+    def is_current(self, version: str) -> bool:
+        """Whether `overview` would be of this version, without making one."""
+        return version == self._made.version and not self._is_due()
+
+    def _is_due(self) -> bool:
+        if self._clock() - self._at < self._pace:
+            return False
+        (decisions, *rest), (known, *others) = self._now(), self._of
+        return decisions is not known or rest != others
+
+    def _now(self) -> tuple[Decisions, bool, object]:
+        return self._decisions(), self._leads(), self._news()
 
     def sample(self, now: float) -> float | None:
         """For the last hour, whoever looks. Returns seconds to the next one, if they are not the usual."""

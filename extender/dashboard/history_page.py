@@ -95,7 +95,7 @@ class HistoryPage:
 
     def history_json(self) -> Answer:
         sight, by, since, state = self._asked()
-        return self._answers.json(state, lambda: self._report(sight, by, since))
+        return self._answers.json(sight, state, lambda: self._report(sight, by, since))
 
     def _asked(self) -> tuple[Sight, By, str, Any]:
         """Raises NotFound where there is no history, or none that may be seen."""

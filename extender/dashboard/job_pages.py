@@ -151,7 +151,7 @@ class JobPages:
             "counts": counts,
             "everything": len(groups),
             "namespace": namespace,
-            "namespaces": known.namespaces,
+            "namespaces": [] if namespace else known.namespaces,
             "queues": queues,
             "notes": sight.overview.notes,
             "waited_since": waited_since,

@@ -98,7 +98,7 @@ class FreePiece(NamedTuple):
 @dataclass(frozen=True)
 class NodePool:
     name: str
-    nodes: Sequence[NodeSummary]
+    nodes: int
     resource: str  # the main one
     uses: Sequence[Use]
     tiles: Sequence[Tile]
@@ -131,7 +131,7 @@ def _pool(name: str, nodes: Sequence[NodeSummary], a_tile: int, highlighted: str
     resource = main_resource([node.allocatable for node in nodes])
     chunks = (nodes[at : at + a_tile] for at in range(0, len(nodes), a_tile))
     tiles = [_tile(chunk, resource, highlighted) for chunk in chunks]
-    return NodePool(name, nodes, resource, list(_uses(nodes)), tiles, _pieces(nodes, resource))
+    return NodePool(name, len(nodes), resource, list(_uses(nodes)), tiles, _pieces(nodes, resource))
 
 
 def _uses(nodes: Iterable[NodeSummary]) -> Iterable[Use]:

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import VERSION
 from extender.dashboard import words
-from extender.dashboard.answers import Answers
+from extender.dashboard.answers import Answers, OpenPages
 from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
@@ -27,14 +27,14 @@ class JsonPages:
     def overview_json(self) -> Answer:
         sight = self._answers.see()
         state = (sight.state(*PARTS), sight.overview.silent_since)
-        return self._answers.json(state, lambda: sight.overview)
+        return self._answers.json(sight, state, lambda: sight.overview)
 
     def group_json(self, namespace: str, name: str) -> Answer:
-        details = self._answers.eyes.details(namespace, name, g.viewer)
+        sight, details = self._answers.see(), self._answers.eyes.details(namespace, name, g.viewer)
         if details is None:
             raise missing_group(namespace, name)
         text = msgspec.json.encode(details)
-        return self._answers.json(text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
+        return self._answers.json(sight, text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
 
     def items_json(self, part: str) -> Answer:
         sight = self._answers.see()
@@ -43,6 +43,7 @@ class JsonPages:
         if part == "groups" and namespace:
             items = [it for it in sight.overview.groups if it.namespace == namespace]
         return self._answers.json(
+            sight,
             sight.state(part),
             lambda: {"apiVersion": VERSION, "version": sight.since[part], "items": items},
         )
@@ -53,11 +54,12 @@ def pages(
     history: History | None = None,
     clock: Callable[[], float] = time.time,
     supposing: Supposing | None = None,
+    open_pages: OpenPages | None = None,
 ) -> Blueprint:
     """Without `history`, there is no page of it; without `supposing`, nobody is asked what if."""
     made = Blueprint("pages", __name__)
     words.install(made, clock)
-    answers = Answers(Eyes(source), clock)
+    answers = Answers(Eyes(source), clock, open_pages)
     made.app_context_processor(lambda: {"has_history": history is not None})
     tries = WhatIfPage(answers, supposing)
     jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour)

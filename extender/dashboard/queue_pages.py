@@ -37,20 +37,21 @@ class QueuePages:
 
     def queues(self) -> Answer:
         sight = self._answers.see()
+        state = (sight.state("queues"), self._minute())
         return self._answers.page(
-            sight,
-            Screen("Queues", "queues.html", "queues", sight.state("queues"), lambda: self._queues(sight)),
+            sight, Screen("Queues", "queues.html", "queues", state, lambda: self._queues(sight))
         )
 
     def _queues(self, sight: Sight) -> Mapping[str, Any]:
         queues = sight.overview.queues
+        shown = page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS)
         return {
-            "page": page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS),
+            "page": shown,
             "columns": QUEUES,
             "allowed": sight.rights.queues,
             "everything": len(queues),
             "share_bar": share_bar,
-            "hour": self._line_of_hour,
+            "hours": [self._line_of_hour(it) for it in shown.rows],
         }
 
     def queue(self, name: str) -> Answer:
@@ -65,7 +66,7 @@ class QueuePages:
                 "queue": queue,
                 "below": [it for it in sight.overview.queues if it.parent == name],
                 "share_bar": share_bar,
-                "hour": self._line_of_hour,
+                "hour": self._line_of_hour(queue),
                 "line": waiting[:_NEXT],
                 "waiting": len(waiting),
                 "waited_since": waited_since,
@@ -75,18 +76,23 @@ class QueuePages:
         crumbs = [("Queues", url_for("pages.queues"))]
         if queue.parent and queue.parent != "root":
             crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
-        state = sight.state("queues", "groups")
+        state = (sight.state("queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
         return self._answers.page(
             sight, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
         )
 
+    def _minute(self) -> float:
+        return self._answers.clock() // STEP
+
     def _line_of_hour(self, queue: QueueSummary) -> Mapping[str, Any] | None:
-        """None until there are two samples to draw a line through. `since`: where that is no hour yet."""
+        """None until there are two samples to draw a line through. `since`: where that is no hour yet. It is
+        drawn anew each minute."""
         now = self._answers.clock()
         samples = self._hour.of(queue.name, now)
         if len(samples) < 2 or queue.share is None:
             return None
+        now -= (now - samples[-1][0]) % STEP
         samples = [*samples, (now, queue.share)]
         since, shares = samples[0][0], [share for _, share in samples]
         top = max(1.0, *shares)

@@ -4,6 +4,7 @@ object may not make a page of it."""
 from collections.abc import Callable, Mapping
 
 from flask import Blueprint
+from markupsafe import Markup
 
 from extender.api.units import at_least, moment, rounded, two_units
 
@@ -85,13 +86,20 @@ def short_moment(timestamp: str) -> str:
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
-    """Makes them filters of all templates: `since` and `until` are distances from now."""
+    """Makes them filters of all templates: `since` and `until` are distances from now, which an open page
+    goes on counting."""
 
     def since(timestamp: str) -> str:
-        return rounded(max(0, int(clock() - moment(timestamp)))) if moment(timestamp) else NONE
+        return distance(timestamp, "since", 1)
 
     def until(timestamp: str) -> str:
-        return rounded(max(0, int(moment(timestamp) - clock()))) if moment(timestamp) else NONE
+        return distance(timestamp, "until", -1)
+
+    def distance(timestamp: str, kind: str, sign: int) -> str:
+        if not (at := moment(timestamp)):
+            return NONE
+        told = rounded(max(0, int(sign * (clock() - at))))
+        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, told)
 
     for filter in (
         amount,

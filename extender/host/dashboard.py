@@ -14,6 +14,7 @@ from extender.api.summaries import DecisionSummary
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
+from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
@@ -81,7 +82,10 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        self._app = create_dashboard_app(source, door.identify, door.login, history, supposing=supposing)
+        self._open = OpenPages(source.is_current)
+        self._app = create_dashboard_app(
+            source, door.identify, door.login, history, supposing=supposing, open_pages=self._open
+        )
         limit_costs(self._app)
         self._hour = Poller("last hour", STEP, lambda: source.sample(time.time()))
         self._server: SideServer | None = None
@@ -97,6 +101,7 @@ class Dashboard:
             _LIMITS,
             secure=self._context if self._secure else None,
             open_to_pages=True,
+            known=self._open.unchanged,
         )
 
     def stop(self) -> None:

@@ -43,11 +43,13 @@ _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 log = logger(__name__)
 
 App = Callable[[web.BaseRequest, bytes], web.Response]  # with the body; raises HTTPException
+Known = Callable[[web.BaseRequest], web.Response | None]
 
 
 class SideServer:
     """Serves `app` on `listener` from its creation on, `threads` requests at the same time. `open_to_pages`:
-    the app itself says which pages of browsers may send something."""
+    the app itself says which pages of browsers may send something. `known`: answers at once what needs no
+    thread, or not at all."""
 
     def __init__(
         self,
@@ -58,9 +60,10 @@ class SideServer:
         threads: int = _THREADS,
         secure: Secure | None = None,
         open_to_pages: bool = False,
+        known: Known = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
-        self._app = app
+        self._app, self._known = app, known
         self._turns = TurnsByAddress(threads)
         self._pool = ThreadPoolExecutor(threads, name)
         self._ending = asyncio.Event()
@@ -88,6 +91,9 @@ class SideServer:
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
         """A request whose caller hangs up keeps its turn until its thread is free again."""
         body = await connection.body(request)
+        if (ready := self._known(request)) is not None:
+            connection.serve()
+            return ready
         await self._turns.take(connection.origin)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
@@ -132,6 +138,7 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
         "QUERY_STRING": _latin(request.rel_url.raw_query_string),
         "CONTENT_TYPE": headers.pop("HTTP_CONTENT_TYPE", ""),
         "CONTENT_LENGTH": str(len(body)),
+        "REQUEST_URI": _latin(request.raw_path),
         "REMOTE_ADDR": request.remote or "",
         "SERVER_NAME": host,
         "SERVER_PORT": str(port),

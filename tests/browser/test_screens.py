@@ -1,5 +1,6 @@
 """Every screen in a real browser: complete, readable by anybody, alive, and harmless whatever names say."""
 
+import re
 import time
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
+from extender.api.units import rounded
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
 from extender.host.dashboard import supposing
@@ -81,6 +83,33 @@ def test_a_tab_that_nobody_sees_asks_nothing_until_it_is_seen(opened: Open) -> N
         assert asked == []
         page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         expect(page.get_by_text("14 jobs")).to_be_visible(timeout=20_000)
+
+
+def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened: Open) -> None:
+    with served(town(time.time())) as address:
+        page = opened(f"{address}{GROUP}")
+        answers: list[int] = []
+        page.on("response", lambda it: answers.append(it.status))
+        waited = page.locator("dt:text-is('Waited') + dd time")
+        page.evaluate("(it) => { it.dateTime = new Date().toISOString(); it.textContent = 'then'; }",
+                      waited.element_handle())  # fmt: skip
+        expect(waited).to_have_text(re.compile(r"^([3-9]|\d\d)s$"), timeout=60_000)
+        assert set(answers) == {304}
+        seconds = [
+            0,
+            119,
+            120,
+            605,
+            10_799,
+            10_800,
+            20_000,
+            100_000,
+            400_000,
+            9_000_000,
+            90_000_000,
+            900_000_000,
+        ]
+        assert page.evaluate("(all) => all.map(rounded)", seconds) == [rounded(it) for it in seconds]
 
 
 def test_an_open_page_says_when_the_server_is_gone_and_when_it_is_back(opened: Open) -> None:

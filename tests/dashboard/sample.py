@@ -34,6 +34,7 @@ from extender.api.summaries import (
     WaitSummary,
 )
 from extender.api.units import timestamp_at
+from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import LastHour
 from extender.domain.explain.history import (
@@ -385,8 +386,10 @@ def main() -> None:
     now = time.time()
     source = crowd(now, 1000, groups, 5000) if groups else town(now)
     viewer = SomeViewer()
-    app = create_dashboard_app(source, lambda _: viewer, history=past)
-    server = SideServer("dashboard", listen("--listen", Address("127.0.0.1", 0)), pages(app))
+    known = OpenPages(lambda version: version == source.seen.version)
+    app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=known)
+    listener = listen("--listen", Address("127.0.0.1", 0))
+    server = SideServer("dashboard", listener, pages(app), known=known.unchanged)
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()
     for number in itertools.count() if changes else ():

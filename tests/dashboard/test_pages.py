@@ -221,7 +221,7 @@ def test_lists_are_searched_by_their_address(crowded: FlaskClient, asked: str, f
 
 
 def test_the_longest_wait_comes_first_when_it_is_asked_for(crowded: FlaskClient) -> None:
-    ages = re.findall(r'<td class="number">(\w+)</td>', crowded.get("/?sort=-waited").text)
+    ages = re.findall(r'<td class="number"><time[^>]+>(\w+)<', crowded.get("/?sort=-waited").text)
     assert ages[0].startswith("8h")
     assert 'aria-sort="descending"' in crowded.get("/?sort=-waited").text
 
@@ -245,6 +245,24 @@ def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
     changed = client.get("/", headers={"If-None-Match": etag})
     assert changed.status_code == 200
     assert "14 jobs" in text(changed.text)
+
+
+def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed() -> None:
+    source, clock = town(NOW), Clock(NOW)
+    client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
+    loaded = client.get("/namespaces/research")
+    state = re.findall(r'data-state="(\w+)"', loaded.text)[0]
+
+    def again(etag: str) -> int:
+        return client.get("/namespaces/research", headers={"If-None-Match": etag}).status_code
+
+    clock.now += 60
+    assert again(f'W/"{state}"') == 304, "it counts its ages itself"
+    assert again(loaded.headers["ETag"]) == 200, "and who loads it again gets new ones"
+    source.put(groups=[it for it in source.seen.groups if it.namespace != "students"])
+    assert again(f'W/"{state}"') == 304
+    source.put(groups=[it for it in source.seen.groups if it.name != "llama-70b"])
+    assert again(f'W/"{state}"') == 200
 
 
 def test_whoever_may_see_less_gets_another_page() -> None:

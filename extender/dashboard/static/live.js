@@ -1,9 +1,15 @@
 // Keeps an open page up to date without a reload: asks every two seconds whether it has changed, and if so puts
 // the new content into place. What is focused, typed, opened or selected stays. A tab that nobody sees asks nothing.
+// How long ago something was is counted here: no page is made for that alone.
 "use strict";
 
 const EVERY = 1900, SLOWEST = 30000; // milliseconds
-let etag = "", pause = EVERY;
+const STEPS = [ // as in extender/api/units.py
+  [120, 1, "s"], [600, 60, "m", 1, "s"], [10800, 60, "m"], [28800, 3600, "h", 60, "m"], [172800, 3600, "h"],
+  [691200, 86400, "d", 3600, "h"], [63072000, 86400, "d"], [252288000, 31536000, "y", 86400, "d"], [Infinity, 31536000, "y"],
+];
+let state = document.getElementById("main").dataset.state, pause = EVERY;
+let ahead = 0; // milliseconds, of the server's clock
 
 const kept = {
   morphStyle: "innerHTML",
@@ -21,7 +27,22 @@ function show(text) {
     const now = document.getElementById(id), then = page.getElementById(id);
     if (now && then) Idiomorph.morph(now, then.innerHTML, kept);
   }
+  state = page.getElementById("main").dataset.state;
   offerCopies();
+}
+
+function rounded(seconds) {
+  const [, unit, letter, second, small] = STEPS.find(([below]) => seconds < below);
+  const rest = second ? Math.floor((seconds % unit) / second) : 0;
+  return `${Math.floor(seconds / unit)}${letter}${rest ? rest + small : ""}`;
+}
+
+function count() {
+  for (const it of document.querySelectorAll("time.since, time.until")) {
+    const passed = (Date.now() + ahead - Date.parse(it.dateTime)) * (it.className === "since" ? 1 : -1);
+    const told = rounded(Math.max(0, Math.floor(passed / 1000)));
+    if (it.textContent !== told) it.textContent = told;
+  }
 }
 
 function lost(sentence) {
@@ -32,19 +53,19 @@ function lost(sentence) {
 async function look() {
   if (document.hidden) return document.addEventListener("visibilitychange", look, { once: true });
   try {
-    const answer = await fetch(location.href, { headers: { "If-None-Match": etag }, cache: "no-store" });
+    const answer = await fetch(location.href, { headers: { "If-None-Match": `W/"${state}"` }, cache: "no-store" });
     if (answer.status === 401) return location.reload(); // to log in
     if (answer.status === 404) lost("This is gone, or not yours to see any more.");
-    else if (answer.ok) {
-      etag = answer.headers.get("ETag") || "";
-      show(await answer.text());
-    } else if (answer.status !== 304) throw new Error(answer.status);
+    else if (answer.ok) show(await answer.text());
+    else if (answer.status !== 304) throw new Error(answer.status);
     if (answer.ok || answer.status === 304) lost("");
+    if (answer.headers.has("Date")) ahead = Date.parse(answer.headers.get("Date")) - Date.now();
     pause = EVERY;
   } catch {
     lost("Not up to date: the server does not answer. Trying again.");
     pause = Math.min(pause * 2, SLOWEST);
   }
+  count();
   setTimeout(look, pause);
 }
 
