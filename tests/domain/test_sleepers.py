@@ -307,6 +307,15 @@ def test_without_a_cause_what_is_decided_is_stale(
     assert not is_as_from_nothing(world)
 
 
+def test_a_group_that_changes_while_it_is_decided_wakes_whoever_looked_meanwhile() -> None:
+    world = World(node("n"), queue("q"), gang("g", 1, queue="q"))
+    decisions = world.add(group("g", 1, queue="q", annotations={keys.HOLD: "true"})).decide()
+    world.add(group("g", 1, queue="q"))
+    world.ledger.snapshot()  # as for a debug page
+    world.take_over(decisions)
+    assert world.decide().groups[key("g")].verdict is Verdict.STARTING
+
+
 def test_those_that_are_gone_are_not_stirred() -> None:
     """All of a bucket went while they slept, and what they had waited for has changed."""
     world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from extender.api import keys
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.resources import CPU
@@ -45,8 +46,10 @@ def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | Non
         return _requests(state, group, change.text)
     if change.text.startswith("once the pods") and reclaim is not None:
         return Change(state.without(name_of(it.group or it.name) for it in reclaim.victims), ())
-    if "annotation" in change.text:
-        return Change(state.with_group(group._replace(is_held=False, timeouts=0)), ())
+    if keys.HOLD in change.text:
+        return Change(state.with_group(group._replace(is_held=False)), ())
+    if keys.START_TIMEOUTS in change.text:
+        return Change(state.with_group(group._replace(timeouts=0)), ())
     if "stopPolicy" in change.text and queue is not None:
         return Change(state.with_queue(queue._replace(is_stopped=False)), ())
     return None  # of notes and namespaces: a State has these of whole queues only

@@ -97,7 +97,8 @@ class Ledger:
         self._spared: dict[Uid, float] = {}  # until when
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
-        self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
+        # Touched since decisions were last published, with the version by which they were seen.
+        self._unpublished: dict[GroupKey, int] = {}
 
     @property
     def version(self) -> int:
@@ -128,7 +129,7 @@ class Ledger:
             touched, groups, queues = self._views.refresh()
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
-            self._unpublished.update(touched)
+            self._unpublished.update(dict.fromkeys(touched, self._changes.version))
             epoch = self._wall_clock() - self._clock()
             self._moments.note(touched, epoch, self._clock())
             capacity = self.claims.capacity
@@ -190,7 +191,7 @@ class Ledger:
         with self._lock:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
-            self._unpublished.difference_update(decisions.turned)
+            self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
             self._note_lost_work(before, decisions)
             for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
                 was, decision = before.groups.get(key), decisions.groups.get(key)
