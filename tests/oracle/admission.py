@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
@@ -35,7 +36,7 @@ class Shares:
         self.kept = Counter[tuple[str, str]]()  # by node of the tree and resource
         for group in state.groups:
             if group.nodes:
-                self.take(group.queue, group.asks)
+                self.take(group.queue, group.holds)
 
     def take(self, queue: str, asks: Amounts) -> None:
         self.held.setdefault(self.queues.own(queue), Counter()).update(asks)
@@ -236,7 +237,7 @@ class Replay:
         lines: dict[str, list[Group]] = {}
         for group in sorted(groups, key=lambda it: it.order):
             lines.setdefault(group.queue, []).append(group)
-        while (queue := self._next(lines)) is not None:
+        while (queue := self.next_queue(lines)) is not None:
             line = lines[queue]
             while line:
                 group = line.pop(0)
@@ -271,7 +272,7 @@ class Replay:
             left(self.state.nodes, self.state.standing),
             is_lent,
             sum(self.started.values()),
-            self._places(group.queue),
+            self._places_of_gang(group.queue),
             self.heads.get(group.queue, ""),
             tuple(self.claimants),
             kept_below,
@@ -297,7 +298,7 @@ class Replay:
 
     # ---- whose turn it is
 
-    def _next(self, lines: Mapping[str, list[Group]]) -> str | None:
+    def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
         """From root down the child of the highest priority, then the smallest share, then the first name."""
         waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
         name = ROOT
@@ -311,17 +312,19 @@ class Replay:
 
     # ---- the window
 
-    def _places(self, queue: str) -> int:
-        """Where nothing of its queue starts, all that is left; else what is left of the queue's part, and of
-        what is nobody's."""
+    def _places_of_gang(self, queue: str) -> int:
+        """Where nothing of its queue starts, or waits for places, all that is left."""
+        is_first = not self.started.get(queue) and queue not in self.held_up
+        return self.state.window - sum(self.started.values()) if is_first else self.places(queue)
+
+    def places(self, queue: str) -> int:
+        """What is left of the queue's part, and of what is nobody's."""
         size, taken = self.state.window, sum(self.started.values())
         if queue in self.held_up:
             return 0
-        if not self.started.get(queue):
-            return size - taken
         beyond = sum(max(n - self._part(name), 0) for name, n in self.started.items())
         parts = sum(map(self._part, self.shares.queues.demands))
-        own = max(self._part(queue) - self.started[queue], 0)
+        own = max(self._part(queue) - self.started.get(queue, 0), 0)
         return max(min(own + max(size - parts - beyond, 0), size - taken), 0)
 
     def _part(self, queue: str) -> int:

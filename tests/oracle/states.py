@@ -49,7 +49,7 @@ class Group(NamedTuple):
     queue: str
     needed: int
     pods: tuple[Pod, ...]
-    nodes: tuple[str, ...] = ()  # where they run; empty: they wait
+    nodes: tuple[str, ...] = ()  # where the first of them run; empty: all wait
     age: float = 0.0  # seconds since it was created
     priority: int = 0
     is_held: bool = False
@@ -64,6 +64,10 @@ class Group(NamedTuple):
     def asks(self) -> Amounts:
         """What those that it needs ask for: they are the first ones."""
         return total(self.pods[: self.needed])
+
+    @property
+    def holds(self) -> Amounts:
+        return total(self.pods[: len(self.nodes)])
 
 
 class State(NamedTuple):
@@ -111,12 +115,11 @@ class State(NamedTuple):
 
     def _demand(self, queue: Queue) -> QueueDemand:
         groups = [group for group in self.groups if group.queue == queue.name and group.exists]
-        asking = [
-            group
-            for group in groups
-            if group.nodes or not (queue.keeps_all_out or queue.is_stopped or group.is_held)
-        ]
-        sums = total(pod for group in asking for pod in group.pods)
+        asking = list[Pod]()
+        for group in groups:
+            is_kept_out = queue.keeps_all_out or queue.is_stopped or group.is_held
+            asking += group.pods[: len(group.nodes)] if is_kept_out else group.pods
+        sums = total(asking)
         return QueueDemand(
             queue.name,
             queue.weight,
@@ -212,7 +215,7 @@ def _group(group: Group) -> list[Any]:
         builders.pod(
             f"{group.name}-{n}",
             group.name,
-            on=group.nodes[n] if whole else "",
+            on=group.nodes[n] if n < len(group.nodes) else "",
             created=created,
             priority=group.priority,
             queue="" if group.exists else group.queue,

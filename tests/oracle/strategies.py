@@ -156,6 +156,21 @@ def crowded(draw: st.DrawFn) -> State:
     return State(there, tuple(kept), tuple(found))
 
 
+@st.composite
+def growing(draw: st.DrawFn) -> State:
+    """What runs lacks members that it does not need; nothing is taken back."""
+    state = draw(states())
+    for queue in state.queues:
+        state = state.with_queue(queue._replace(takes_back=False, is_closed=False))
+    for group in state.groups:
+        if group.nodes:
+            there = draw(st.integers(1, len(group.nodes)))
+            more = tuple(draw(st.sampled_from(group.pods)) for _ in range(draw(st.integers(0, 3))))
+            nodes, needed = group.nodes[:there], draw(st.integers(1, there))
+            state = state.with_group(group._replace(nodes=nodes, needed=needed, pods=(*group.pods, *more)))
+    return state
+
+
 def states() -> st.SearchStrategy[State]:
     return mixed() | crowded()
 

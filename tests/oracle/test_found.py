@@ -73,6 +73,14 @@ def test_reasons_are_true(objects: list[Any], expected: Mapping[str, Reason | Ve
     assert {name: world.reason(name) or world.verdict(name) for name in expected} == expected
 
 
+def test_of_queues_with_equal_shares_the_first_has_the_next_member() -> None:
+    world = World(node("n", cpu="12"), queue("q"), queue("r"), stranger("s", on="n", cpu="2"))
+    world.add(gang("q1", 2, queue="q", cpu="2"), gang("r1", 1, queue="r", cpu="2")).start("q1", "r1")
+    world.add([pod(f"q1-{n}", "q1", cpu="2") for n in (2, 3)])
+    world.add([pod(f"r1-{n}", "r1", cpu="2") for n in (1, 2)]).settle()
+    assert {name: len(world.plan(name)) for name in ("q1", "r1")} == {"q1": 1, "r1": 1}
+
+
 def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
     world = World(node("n"), queue("q"), queue("r"), waiting("q1", 1, "1"), waiting("r1", 1, "4", queue="r"))
     world.add(pod("lost", "nowhere", cpu="4", queue="q")).settle()

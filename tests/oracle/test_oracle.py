@@ -15,13 +15,15 @@ from extender.domain.snapshot.decisions import Decisions
 from tests.domain.world import key
 from tests.oracle import changes, evictions
 from tests.oracle.admission import Replay, Shares, Turn, obstacle
+from tests.oracle.growth import Growth
 from tests.oracle.placement import Node, Pod, fit, left, most_that_fit
 from tests.oracle.reasons import CLAIMS
 from tests.oracle.states import Group, State
-from tests.oracle.strategies import nodes, pods, states
+from tests.oracle.strategies import growing, nodes, pods, states
 from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
+SOME = settings(max_examples=examples(60))
 FEWER = settings(max_examples=examples(40))  # each change is tried out by several decisions
 
 
@@ -44,6 +46,16 @@ def untrue(state: State, decisions: Decisions) -> Iterator[str]:
         if turn.decision.verdict is Verdict.STARTING and not turn.may_start:
             return  # all that comes after it is another story
     yield from evictions.untrue(replay, decisions)
+
+
+@SOME
+@given(growing())
+def test_members_that_are_not_needed_start_in_the_order_of_shares(state: State) -> None:
+    decisions = decide(state.world().ledger.snapshot())
+    replay = Replay(state, decisions)
+    assert not list(_of_shares(state, replay.shares, decisions)), "these sentences are not true"
+    assert not [text for turn in replay for text in _of_turn(turn)], "these sentences are not true"
+    assert not list(Growth(state, replay).untrue()), "these sentences are not true"
 
 
 def _of_shares(state: State, shares: Shares, decisions: Decisions) -> Iterator[str]:

@@ -43,7 +43,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.share_tree import TOP
+from extender.domain.queues.share_tree import EPSILON, TOP
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.scheduling.shares import QueueShares
@@ -253,14 +253,16 @@ class TurnOrder(Generic[T]):
                     heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
-        """How many members that ask for `requests` bring the queue whose turn it is, or one above it, past
-        the next of its siblings with the same priority; None where none has any."""
+        """How many members that ask for `requests` give the next turn to a sibling, with the same priority,
+        of the queue whose turn it is or of one above it; None where none has any."""
         counts: list[int] = []
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
                 until = siblings[0].share - self._shares.held_lately(turn.node)
-                counts.append(self._shares.headroom_at(turn.node, requests, until) + 1)
+                is_first_at_par = turn._replace(share=siblings[0].share) < siblings[0]
+                slack = EPSILON if is_first_at_par else -EPSILON
+                counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
         return min(counts, default=None)
 
     def _turn(self, node: int) -> Turn:

@@ -180,11 +180,12 @@ class QueueShares:
         """Without what no node offers: that is no question of shares, the pods never fit."""
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
-    def headroom_at(self, node: int, requests: Resources, share: float) -> int:
-        """How many more of `requests` a node may hold until it holds so much of what it deserves."""
+    def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
+        """How many more of `requests` a node may hold until it holds so much of what it deserves; with a
+        negative `slack`, how many leave it below that."""
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
-            ((due[name] * share if name in due else 0.0) - held.get(name, 0) + EPSILON) / amount
+            ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
             for name, amount in self._there(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
