@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
@@ -179,11 +180,14 @@ def _hashed(key: Hashable) -> str:
     return f"{hash(key) & (1 << 64) - 1:016x}"
 
 
-def asked(**changes: str | int) -> dict[str, Any]:
-    """The parameters of the address with changes; empty ones are left out."""
-    return {key: value for key, value in {**request.args.to_dict(), **changes}.items() if value != ""}
+def with_asked(page: str, /, **changes: str | int) -> str:
+    """A page with the parameters of this address, and changes; empty ones are left out. They are no arguments
+    of `url_for`, to which `endpoint` and `_scheme` say another page and another site."""
+    asked = {**request.args.to_dict(), **changes}
+    query = urlencode({key: value for key, value in asked.items() if value != ""})
+    return f"{page}?{query}" if query else page
 
 
 def link(**changes: str | int) -> str:
     """This page with other parameters."""
-    return url_for(request.endpoint or "", **{**(request.view_args or {}), **asked(**changes)})
+    return with_asked(url_for(request.endpoint or "", **(request.view_args or {})), **changes)

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as Answer
 from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
 from extender.api.units import moment
 from extender.dashboard.actions import Button, buttons_on_group
-from extender.dashboard.answers import Answers, Screen, asked
+from extender.dashboard.answers import Answers, Screen, with_asked
 from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
@@ -125,7 +125,7 @@ class JobPages:
 
     def jobs(self, namespace: str = "") -> Answer:
         if chosen := request.args.get("namespace"):
-            return redirect(url_for("pages.jobs", namespace=chosen, **asked(namespace="")))
+            return redirect(with_asked(url_for("pages.jobs", namespace=chosen), namespace=""))
         sight = self._answers.see()
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
         title = f"Jobs of {named(namespace)}" if namespace else "Jobs"

@@ -170,6 +170,21 @@ def test_markup_in_names_is_text(path: str) -> None:
     assert "{{7*7}}" in answer.text
 
 
+@pytest.mark.parametrize("path", SCREENS)
+@pytest.mark.parametrize(
+    "asked",
+    ["endpoint=static", "_method=POST", "_external=1&_scheme=javascript", "_anchor=x", "self=1&values=1"],
+)
+def test_what_an_address_asks_for_leads_to_no_other_page(path: str, asked: str) -> None:
+    asked = f"{asked}&sort=name&name=other&namespace=elsewhere&queue=other"
+    asking = f"{path}{'&' if '?' in path else '?'}{asked}"
+    answer = browser(town(NOW)).get(asking, follow_redirects=True)  # of jobs, to those of the namespace
+    assert answer.status_code == 200
+    links = [it for it in re.findall(r'href="([^"]*)"', answer.text) if "sort=" in it or "since=" in it]
+    assert {it.partition("?")[0] for it in links} <= {answer.request.path}
+    assert "://" not in answer.text
+
+
 def test_names_as_long_as_a_book_make_no_long_page() -> None:
     source = town(NOW)
     source.seen = spoilt(source.seen, "<b>" + "ä" * 100_000)  # about 10 MB of names
