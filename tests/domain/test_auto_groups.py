@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.queues import (
     AlphaPodGroup,
     GangPolicy,
     NativePodGroup,
     NativePodGroupSpec,
     PluginsPodGroup,
+    PodGroup,
     PodGroupSpec,
     SchedulingPolicy,
 )
@@ -22,7 +23,7 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Origin
-from extender.domain.model.wire_records import whole_note
+from extender.domain.model.wire_records import group_record, whole_note
 from extender.domain.snapshot.auto_podgroups import AutoGroup, PlainPods, PodGroupStep, build, next_step
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.phases import Phase
@@ -371,3 +372,11 @@ def test_that_it_stood_whole_is_read_from_its_note() -> None:
     noted = PluginsPodGroup(meta("g", **whole_note("other-g", 2)), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")
+
+
+def test_an_owners_name_that_no_object_can_have_is_said_in_short() -> None:
+    """The API server takes any: all who wait for such a group would have it in their status."""
+    named = OwnerReference("batch/v1", "Job", "j" * 250_000, "uid-web", True)
+    record = group_record(PodGroup(Meta(GROUP, NAMESPACE, "u", owner_references=[named])))
+    assert record.stands_for == f"job/{'j' * 36}…"
+    assert len(record.series) < 100

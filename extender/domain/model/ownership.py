@@ -174,7 +174,8 @@ def queue_named_by(meta: Meta) -> str:
 
 
 # ---- Names that pods and groups give. No object's has more than 253 characters, but an annotation has room
-# for 250,000, and a name is often repeated: so it is cut, and ends in what no object's name has.
+# for 250,000, that of an owner for more, and a name is often repeated: so it is cut, and ends in what no
+# object's name has.
 
 _LONGEST, _SHOWN, _CUT = 253, 40, "…"
 

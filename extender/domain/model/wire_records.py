@@ -313,8 +313,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         lost_work=noted_lost(meta),
         queue_uid=noted_queue(meta),
         may_use=noted_use(meta, "PodGroup"),
-        series=series_of(meta.namespace, kind, source),
-        stands_for=made_for.spoken_name if made_for is not None else "",
+        series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
+        stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
     )
 
 
