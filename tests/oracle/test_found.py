@@ -113,6 +113,14 @@ LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it 
             "with spec.capability cpu 2 instead of 1 in queue q",
             id="who comes later takes nothing of a higher ceiling",
         ),
+        pytest.param(
+            [
+                [queue("q", weight=3, capability={"cpu": "2"}), queue("s", weight=2, parent="q")],
+                [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("q3", 1, "2")],
+            ],
+            "with spec.capability cpu 3 instead of 2 in queue q",
+            id="of a higher ceiling its own queue deserves enough before there is room for all",
+        ),
     ],
 )
 def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:

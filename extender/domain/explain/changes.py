@@ -212,7 +212,8 @@ def capability(case: WaitingCase) -> StartChange | None:
 def _least_capability(
     case: WaitingCase, record: QueueRecord, enough: Resources, steps: Resources
 ) -> dict[str, int]:
-    """One resource after the other as low as it still starts; nothing where it does not with `enough`."""
+    """One resource after the other as low as it still starts, as a rule whole members below `enough`; nothing
+    where it does not start with that."""
     before, more = record.capability or {}, dict(enough)
 
     def starts(resource: str, amount: int) -> bool:
@@ -222,8 +223,11 @@ def _least_capability(
     if not any(starts(*each) for each in islice(more.items(), 1)):
         return {}
     for resource in sorted(more.keys() & steps.keys()):
-        amounts = range(more[resource], before[resource] - steps[resource], -steps[resource])[::-1]
-        more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+        for step in (steps[resource], 1):  # its queue may deserve enough of less, and then goes first
+            amounts = range(more[resource], before[resource] - step, -step)[::-1]
+            more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+            if not starts(resource, more[resource] - 1):
+                break
     return {resource: n for resource, n in more.items() if n > before[resource]}
 
 
