@@ -1,15 +1,14 @@
-"""A port: accepts connections in an event loop, and has their requests answered. aiohttp parses and writes;
-numbers of connections, times and memory are up to `connection` and `connections`.
+"""A port: accepts connections in an event loop, and has their requests answered. aiohttp parses and writes,
+except where `newcomer` can; numbers of connections, times and memory are up to `connection` and
+`connections`.
 """
 
 import asyncio
-import re
 import socket
 import ssl
 import time
 from asyncio import sslproto
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
 from aiohttp import StreamReader, web
@@ -23,11 +22,13 @@ from extender.ports.connection import (
     Caller,
     CallerConnection,
     Refuse,
+    as_bytes,
     is_loopback,
     refusal,
     refuse_pages,
 )
 from extender.ports.connections import ConnectionLimits, Connections
+from extender.ports.newcomer import Newcomer, ShortRequest
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
@@ -35,9 +36,6 @@ _SOON = 0.01  # the same, while more connections are past their deadline than ar
 _ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
 _CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
-_MOST = 4096  # bytes of a caller that has not asked yet: more is worth reading
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
-_RECORD, _HANDSHAKE = 5, 0x16  # of TLS: the length of a record's head, and its first byte
 
 # For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is told otherwise: a flood of
 # handshakes would fill half a GiB. A record of TLS has at most 16.
@@ -49,6 +47,11 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 # Reads the body from the connection and answers; calls `serve` of the connection in between, or `stream` at
 # the beginning. Raises HTTPException. Cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
+# The same for what is short: gets method, target and body, and returns JSON.
+Short = Callable[[str, str, bytes, Caller], Awaitable[bytes]]
+_JSON = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nServer: muster\r\n%bContent-Length: %d\r\n\r\n%b"
+)
 
 
 class Pulse:
@@ -68,83 +71,6 @@ class Pulse:
         return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
 
 
-class Newcomer:
-    """A caller that was let in and has not asked anything yet: a member of `connections` until it is dropped,
-    or `begin` is called with its socket, which no longer is its own then.
-
-    It costs a socket and no more: of thousands that come at once and say nothing, none gets a parser, a
-    transport or a task. What arrives stays with the kernel, which wakes us only for more than is there
-    already (SO_RCVLOWAT), until it is worth reading:
-
-        handshake ──► the first record of TLS is there ───┐
-        idle ──► head ──► body ──► the request is there ──┴──► a connection of aiohttp's takes over"""
-
-    __slots__ = ("_begin", "_connections", "_loop", "_secure", "_seen", "_sock", "answered", "deadline",
-                 "origin", "size", "state")  # fmt: skip
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        connections: Connections,
-        secure: bool,
-        begin: Callable[[socket.socket], object],
-        origin: str = "",
-    ) -> None:
-        sock.setblocking(False)
-        self._sock = sock
-        self._connections, self.origin = connections, origin
-        self._secure = secure
-        self._begin = begin
-        self._seen = 0  # how many bytes were there at the last look
-        self._loop = asyncio.get_running_loop()
-        self.answered = self.size = 0
-        self._enter("handshake" if secure else "idle")
-        connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._look)  # of a socket, asyncio would ask the addresses
-
-    def end(self) -> None:
-        self._loop.remove_reader(self._sock.fileno())
-        with suppress(OSError):  # what nobody has read makes the end a reset
-            self._sock.recv(self._seen)
-        self._sock.close()
-
-    def _enter(self, state: str) -> None:
-        self.state = state
-        self.deadline = self._loop.time() + getattr(self._connections.limits.patience, state)
-
-    def _look(self) -> None:
-        try:
-            there = self._sock.recv(_MOST, socket.MSG_PEEK)
-        except BlockingIOError:
-            return
-        except OSError:
-            there = b""
-        if not there or (len(there) == self._seen and Caller(self._sock.fileno()).gone()):
-            return self._connections.drop(self)
-        missing = "" if len(there) in (_MOST, self._seen) else self._missing(there)
-        self._seen = len(there) if missing else 0
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._seen + 1)
-        if not missing:
-            self._loop.remove_reader(self._sock.fileno())
-            self._connections.remove(self)
-            self._begin(self._sock)
-        elif missing != self.state:
-            self._enter(missing)
-
-    def _missing(self, there: bytes) -> str:
-        """The state in which it waits for more; empty if what is there is worth reading."""
-        if self._secure:
-            has_length = len(there) >= _RECORD
-            has_all = has_length and len(there) >= _RECORD + int.from_bytes(there[3:_RECORD], "big")
-            return "" if has_all or there[0] != _HANDSHAKE else "handshake"
-        head, end, body = there.partition(b"\r\n\r\n")
-        if not end:
-            return "head" if there[:1].isalpha() else ""
-        length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
-        is_short = length is not None and len(body) < int(length[1]) <= limits.body
-        return "body" if is_short and not limits.patience.streams else ""
-
-
 class ServedPort:
     """Serves `listener` from its creation on, which is in the event loop. Requests of web pages are refused,
     unless it is `open_to_pages`, because paths have a secret there, or `answer` refuses them."""
@@ -159,6 +85,7 @@ class ServedPort:
         pulse: Pulse | None = None,
         refuse: Refuse = refusal,
         open_to_pages: bool = False,
+        short: Short | None = None,
     ) -> None:
         listener.setblocking(False)
         self._name = name
@@ -168,6 +95,7 @@ class ServedPort:
         self._pulse = pulse or Pulse()
         self._refuse = refuse
         self._open_to_pages = open_to_pages
+        self._short = short
         self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
         self._loop = asyncio.get_running_loop()
@@ -205,9 +133,8 @@ class ServedPort:
             if (self._secure and context is None) or not self.connections.admit(origin):
                 sock.close()
                 continue
-            Newcomer(
-                sock, self.connections, bool(context), partial(self._begin_with, context, origin), origin
-            )
+            begin, short = partial(self._begin_with, context, origin), self._short and self._answer_short
+            Newcomer(sock, self.connections, bool(context), begin, origin, short)
 
     def _accept_again(self) -> None:
         if not self._stopping:
@@ -278,3 +205,18 @@ class ServedPort:
         except ConnectionError:
             connection.end()
         return response
+
+    async def _answer_short(self, request: ShortRequest, caller: Caller) -> tuple[bytes, bool]:
+        """The same for a caller who has no connection of aiohttp's, which ends with a fault."""
+        assert self._short is not None
+        try:
+            if not self._open_to_pages:
+                refuse_pages(None, request.host if self._local else "")
+            body = await self._short("POST", request.target, request.body, caller)
+        except HTTPException as fault:
+            return as_bytes(fault), True
+        except Exception:
+            log.exception("an answer failed", path=request.target)
+            return as_bytes(InternalServerError(FAILED)), True
+        closing = b"Connection: close\r\n" if self._stopping else b""
+        return _JSON % (closing, len(body), body), self._stopping

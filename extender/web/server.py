@@ -176,7 +176,7 @@ class LoopWorker(Worker):
 
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
-        port = self.serves(listener=listener, answer=answer)
+        port = self.serves(listener=listener, answer=answer, short=app)
         if self.alive:
             await self._stop_requested.wait()
         await port.stop(self.cfg.graceful_timeout)

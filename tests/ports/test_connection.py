@@ -11,9 +11,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
+from werkzeug.exceptions import NotFound
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import CallerConnection
+from extender.ports.connection import Caller, CallerConnection
 from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Patience
 from extender.ports.port import ServedPort
 from extender.web.listen import listen
@@ -44,12 +45,27 @@ class Stage:
         self.address = listener.getsockname()
         self._loop = loop
         self._writers: list[asyncio.StreamWriter] = []
-        self._port = ServedPort("stage", listener, limits, self._answer)
+        self.held = self.gone = 0
+        self._port = ServedPort("stage", listener, limits, self._answer, short=self._short)
 
     async def _answer(self, asked: web.BaseRequest, connection: CallerConnection) -> web.Response:
         body = await connection.body(asked)
         connection.serve()
         return web.Response(body=LONG_ANSWER if asked.path == "/long" else body)
+
+    async def _short(self, method: str, target: str, body: bytes, _: Caller) -> bytes:
+        assert (method, self._port.connections.busy) == ("POST", True)
+        if target == "/held":
+            self.held += 1
+            try:
+                await self._loop.create_future()
+            finally:
+                self.gone += 1
+        if target == "/fault":
+            raise NotFound("a fault")
+        if target == "/failure":
+            raise ValueError
+        return LONG_ANSWER if target == "/long" else body
 
     async def say(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """On a new connection; returns when all of it has arrived."""
@@ -117,6 +133,13 @@ def echo() -> Iterator[SideServer]:
 def request(body: bytes, *fields: bytes) -> bytes:
     given = (b"Host: localhost", b"Content-Length: %d" % len(body), *fields)
     return b"POST / HTTP/1.1\r\n" + b"".join(b"%s\r\n" % field for field in given) + b"\r\n" + body
+
+
+def short(body: bytes = b"", target: bytes = b"/", host: bytes = b"localhost") -> bytes:
+    """As Go's client writes it."""
+    head = b"POST %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n"
+    fields = b"Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+    return head % (target, host, len(body)) + fields + body
 
 
 def exchanged(echo: SideServer, *pieces: bytes) -> bytes:
@@ -299,3 +322,91 @@ def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes() ->
         assert dropped("memory") == before + 3
 
     played(flood)
+
+
+# ---- short requests, as Go's client writes them
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=4), st.lists(st.integers(1, 60), max_size=30))
+def test_short_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    async def say_in_pieces(stage: Stage) -> None:
+        sent = b"".join(map(short, bodies)) + request(b"", b"Connection: close")
+        reader, writer = await stage.say(b"")
+        for size in [*cuts, len(sent)]:
+            writer.write(sent[:size])
+            sent = sent[size:]
+            await asyncio.sleep(0)
+        got = await reader.read()
+        assert [*statuses(got, without_body=False)] == [200] * (len(bodies) + 1)
+        for body in bodies:
+            _, end, got = got.partition(b"\r\nContent-Length: %d\r\n\r\n" % len(body))
+            assert (end != b"", got[: len(body)]) == (True, body)
+
+    played(say_in_pieces)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (short(target=b"/fault"), 404),
+        (short(target=b"/failure"), 500),
+        (short(host=b"evil.example"), 403),
+        (short(b"x" * (LARGEST + 1)), 413),
+        (short().replace(b"Content-Type", b"Transfer-Encoding"), 400),
+        (short().replace(b"Accept-Encoding: gzip", b"Content-Length: 0"), 400),
+        (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),
+    ],
+)
+def test_what_is_wrong_with_a_short_request_is_told(sent: bytes, code: int) -> None:
+    async def status(stage: Stage) -> None:
+        reader, _ = await stage.say(sent)
+        assert (await reader.readline()).split()[1] == b"%d" % code
+
+    played(status)
+
+
+def test_a_call_ends_when_its_caller_hangs_up_also_with_another_on_the_way() -> None:
+    async def hang_up(stage: Stage) -> None:
+        for more in (b"", short(b"another")):
+            _, writer = await stage.say(short(target=b"/held") + more)
+            assert stage.held == stage.gone + 1
+            writer.close()
+            await writer.wait_closed()
+            await stage.works()
+            assert stage.gone == stage.held
+
+    played(hang_up)
+
+
+def test_who_asks_on_and_on_without_an_answer_is_closed() -> None:
+    async def flood(stage: Stage) -> None:
+        before = dropped("memory")
+        await stage.say(short(target=b"/held") + short(b"x" * 900) * 9)
+        assert (stage.gone, dropped("memory")) == (1, before + 1)
+
+    played(flood)
+
+
+def test_a_long_answer_to_a_short_request_is_waited_for_but_not_for_ever() -> None:
+    async def read_late(stage: Stage) -> None:
+        before = dropped("answer")
+        reader, _ = await stage.say(short(target=b"/long") + request(b"", b"Connection: close"))
+        await stage.say(short(target=b"/long"))
+        await stage.later(29)
+        assert LONG_ANSWER in await reader.read()
+        await stage.later(2)
+        assert dropped("answer") == before + 1
+
+    played(read_late, LIMITS._replace(unread=100_000_000))
+
+
+def test_a_short_call_that_is_not_answered_is_cut_at_the_end() -> None:
+    async def stop() -> None:
+        stage = Stage(loop, LIMITS)
+        reader, _ = await stage.say(short(target=b"/held"))
+        await stage.stop()
+        assert (await reader.read(), stage.gone) == (b"", 1)
+
+    loop = Clock()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(stop())

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from extender.ports.connections import NEVER, ConnectionLimits, Connections, Patience
-from extender.ports.port import Newcomer
+from extender.ports.newcomer import Newcomer
 from tests.e2e.harness.waiting import wait_for
 
 LIMITS = ConnectionLimits(connections=10, body=100, unread=1000)

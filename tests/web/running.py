@@ -43,11 +43,15 @@ class Server:
         return self._stack.enter_context(closing(connection))
 
     def hold(self, count: int) -> list[HTTPConnection]:
-        """So many bind calls, all of which have reached the program."""
+        """So many bind calls, written as Go's client writes them, all of which have reached the program."""
         calls = [self.connect() for _ in range(count)]
         for number, call in enumerate(calls):
             binding = {"PodName": f"p{number}", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
-            call.request("POST", "/v1/bind", msgspec.json.encode(binding))
+            body = msgspec.json.encode(binding)
+            call.putrequest("POST", "/v1/bind", skip_accept_encoding=True)
+            for name, value in (("User-Agent", "Go-http-client/1.1"), ("Content-Length", str(len(body)))):
+                call.putheader(name, value)
+            call.endheaders(body)
         self.look(f"held/{count}")
         return calls
 

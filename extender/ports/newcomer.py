@@ -1,0 +1,189 @@
+"""A caller that was let in, as long as it says nothing or asks what is short.
+
+It costs a socket and no more: of thousands that come at once and say nothing, none gets a parser, a transport
+or a task. What arrives stays with the kernel, which wakes us only for more than is there already
+(SO_RCVLOWAT), until it is worth reading:
+
+    handshake ──► the first record of TLS is there ───┐
+    idle ──► head ──► body ──► the request is there ──┼──► a connection of aiohttp's takes over
+     ▲                                                └──► served ──► [answer ──►] idle ──► …
+     └──────── short, and as Go's client writes it ───────┘
+
+The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
+nearly each comes on a connection of its own. So a port may answer such a request from here, without all that
+aiohttp makes for a connection; other requests are aiohttp's to read, and to refuse.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from extender.ports.connection import Caller
+from extender.ports.connections import NEVER, Connections
+
+_MOST = 4096  # bytes of a caller that has not asked yet: more is worth reading
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
+_RECORD, _HANDSHAKE = 5, 0x16  # of TLS: the length of a record's head, and its first byte
+# What Go's net/http writes for a POST, in this order. A head that has anything else is left to aiohttp.
+_PLAIN = re.compile(
+    rb"POST (/[!-~]*) HTTP/1\.1\r\nHost: ([!-~]+)\r\nUser-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})"
+    rb"(?:\r\nContent-Type: [ -~]*)?(?:\r\nAccept-Encoding: [ -~]*)?\r\n\r\n"
+)
+
+
+class ShortRequest(NamedTuple):
+    """A whole POST."""
+
+    target: str
+    host: str
+    body: bytes
+
+
+# The answer as it is written, and whether it is the connection's last. Must not raise.
+ShortAnswer = Callable[[ShortRequest, Caller], Awaitable[tuple[bytes, bool]]]
+
+
+class Newcomer:
+    """A member of `connections` until it is dropped, or `begin` is called with its socket, which no longer is
+    its own then. `answer`: for short requests; None if aiohttp reads them, too. It is cancelled when the
+    caller hangs up."""
+
+    __slots__ = ("_answer", "_begin", "_caller", "_connections", "_loop", "_secure", "_seen", "_sock",
+                 "_task", "_unsent", "_was_last", "answered", "deadline", "origin", "size",
+                 "state")  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        connections: Connections,
+        secure: bool,
+        begin: Callable[[socket.socket], object],
+        origin: str = "",
+        answer: ShortAnswer | None = None,
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._connections, self.origin = connections, origin
+        self._secure = secure
+        self._begin, self._answer = begin, answer
+        self._caller = Caller(sock.fileno())
+        self._seen = 0  # how many bytes were there at the last look
+        self._task: asyncio.Task[None] | None = None  # while it is served
+        self._unsent = b""  # of the answer
+        self._was_last = False
+        self._loop = asyncio.get_running_loop()
+        self.answered = self.size = 0
+        self._enter("handshake" if secure else "idle")
+        connections.add(self)
+        self._loop.add_reader(sock.fileno(), self._look)  # of a socket, asyncio would ask the addresses
+
+    def end(self) -> None:
+        self._caller.lost = True
+        if self._task:
+            self._task.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        with suppress(OSError):  # what nobody has read makes the end a reset
+            self._sock.recv(self._seen)
+        self._sock.close()
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self.deadline = self._loop.time() + getattr(self._connections.limits.patience, state)
+
+    def _look(self) -> None:
+        try:
+            there = self._sock.recv(_MOST, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            there = b""
+        if not there or (len(there) == self._seen and self._caller.gone()):
+            return self._connections.drop(self)
+        if self.state in ("served", "answer"):  # another request, whose turn comes
+            if len(there) < _MOST:
+                return self._wait_for_more_than(len(there))
+            self._connections.count("memory")
+            self._connections.drop(self)
+        elif self._answer and not self._secure and (asked := _PLAIN.match(there)) and self._has_all(asked):
+            self._serve(asked)
+        elif len(there) not in (_MOST, self._seen) and (missing := self._missing(there)):
+            self._wait_for_more_than(len(there))
+            if missing != self.state:
+                self._enter(missing)
+        else:
+            self._wait_for_more_than(0)
+            self._loop.remove_reader(self._sock.fileno())
+            self._connections.remove(self)
+            self._begin(self._sock)
+
+    def _wait_for_more_than(self, there: int) -> None:
+        if there != self._seen:
+            self._seen = there
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, there + 1)
+
+    def _missing(self, there: bytes) -> str:
+        """The state in which it waits for more; empty if what is there is worth reading."""
+        if self._secure:
+            has_length = len(there) >= _RECORD
+            has_all = has_length and len(there) >= _RECORD + int.from_bytes(there[3:_RECORD], "big")
+            return "" if has_all or there[0] != _HANDSHAKE else "handshake"
+        head, end, body = there.partition(b"\r\n\r\n")
+        if not end:
+            return "head" if there[:1].isalpha() else ""
+        length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
+        is_short = length is not None and len(body) < int(length[1]) <= limits.body
+        return "body" if is_short and not limits.patience.streams else ""
+
+    # ---- short requests
+
+    def _has_all(self, asked: re.Match[bytes]) -> bool:
+        """Whether its body is there, and none that is refused."""
+        return int(asked[3]) <= min(len(asked.string) - asked.end(), self._connections.limits.body)
+
+    def _serve(self, asked: re.Match[bytes]) -> None:
+        end = asked.end() + int(asked[3])
+        self._sock.recv(end)
+        self._wait_for_more_than(0)
+        self.state, self.deadline = "served", NEVER
+        self._connections.serve(self)
+        request = ShortRequest(asked[1].decode(), asked[2].decode(), asked.string[asked.end() : end])
+        self._task = self._loop.create_task(self._respond(request))
+
+    async def _respond(self, request: ShortRequest) -> None:
+        assert self._answer is not None
+        self._unsent, self._was_last = await self._answer(request, self._caller)
+        self._task = None
+        self.answered += 1
+        self._send()
+
+    def _send(self) -> None:
+        """As much of the answer as the caller takes now."""
+        with suppress(BlockingIOError):
+            try:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            except ConnectionError:
+                return self._connections.drop(self)
+        if self._unsent and self.state == "served":
+            self._enter("answer")
+            self._connections.wait(self)
+            self._loop.add_writer(self._sock.fileno(), self._send)
+            self._connections.grow(self, len(self._unsent))
+        elif not self._unsent and self._was_last:
+            self._connections.drop(self)
+        elif not self._unsent:
+            self._listen()
+
+    def _listen(self) -> None:
+        """For another request, which may be there already."""
+        if self.state == "answer":
+            self._loop.remove_writer(self._sock.fileno())
+            self._connections.settle(self)
+        self._enter("idle")
+        self._connections.wait(self)
+        if self._seen:
+            self._wait_for_more_than(0)
+            self._look()
