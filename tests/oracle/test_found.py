@@ -81,6 +81,12 @@ def test_of_queues_with_equal_shares_the_first_has_the_next_member() -> None:
     assert {name: len(world.plan(name)) for name in ("q1", "r1")} == {"q1": 1, "r1": 1}
 
 
+def test_how_many_pods_a_queue_has_is_no_question_of_shares() -> None:
+    world = World(node("n", cpu="8", pods="4"), queue("q"), queue("r"), gang("q1", 1, queue="q")).start("q1")
+    world.add(waiting("r1", 4, "1", queue="r"), [pod(f"q1-{n}", "q1") for n in (1, 2)]).settle()
+    assert (world.reason("r1"), len(world.plan("q1"))) == (Reason.NO_ROOM, 2)
+
+
 def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
     world = World(node("n"), queue("q"), queue("r"), waiting("q1", 1, "1"), waiting("r1", 1, "4", queue="r"))
     world.add(pod("lost", "nowhere", cpu="4", queue="q")).settle()

@@ -59,7 +59,7 @@ class AffinityCounts:
         self._room_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._together: dict[Term, Counter[Shape]] = {}
+        self._together: dict[Term, dict[Shape, list[PodRecord]]] = {}
 
     @cached_property
     def sets(self) -> TermSets:
@@ -85,7 +85,7 @@ class AffinityCounts:
         """While `pods` are being placed: if they must share a domain, prefer domains with room for all."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
-                self._together.setdefault(term, Counter())[pod.shape] += 1
+                self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
         finally:
@@ -124,19 +124,7 @@ class AffinityCounts:
     def admit(self, pod: PodRecord) -> Mask:
         """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met. Raises
         TooDear."""
-        self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
-        admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
-        ports = pod.shape.constraints.ports
-        for node, taken in self._ports.items() if ports else ():
-            row = self._nodes.row.get(node)
-            if row is not None and clashing(ports, +taken):
-                admitted[row] = False
-        for pods, terms in (
-            (self._selected, self.sets.kept_away(pod.shape)),
-            (self._carried, self.sets.selecting(pod)),
-        ):
-            if pods.any(terms):
-                admitted &= ~pods.domains(terms)
+        admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         return admitted
@@ -172,6 +160,23 @@ class AffinityCounts:
 
     # ---- inside
 
+    def _let_in(self, pod: PodRecord) -> Mask:
+        """The rows where no pod keeps `pod` out."""
+        self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
+        free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
+        ports = pod.shape.constraints.ports
+        for node, taken in self._ports.items() if ports else ():
+            row = self._nodes.row.get(node)
+            if row is not None and clashing(ports, +taken):
+                free[row] = False
+        for pods, terms in (
+            (self._selected, self.sets.kept_away(pod.shape)),
+            (self._carried, self.sets.selecting(pod)),
+        ):
+            if pods.any(terms):
+                free &= ~pods.domains(terms)
+        return free
+
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
         """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any
         domain."""
@@ -183,8 +188,10 @@ class AffinityCounts:
             labelled = codes >= 0
             roomy = labelled.copy()
             for shape, pods in self._together.get(term, {}).items():
-                counts = np.minimum(self._room_for(shape)[labelled], pods)
-                sums = np.bincount(codes[labelled], weights=counts)
-                roomy[labelled] &= sums[codes[labelled]] >= pods
+                counts = np.minimum(self._room_for(shape), len(pods))
+                rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
+                places = self.apart(pods[0], rows, counts[rows])
+                sums = np.bincount(codes[rows[places]], minlength=len(codes))
+                roomy[labelled] &= sums[codes[labelled]] >= len(pods)
             return roomy if roomy.any() else labelled
         return self._selected.domains(terms)

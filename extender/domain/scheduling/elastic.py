@@ -88,8 +88,7 @@ def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool
         (budget.window.places(group), Reason.WINDOW_FULL),
     ]
     if not is_lent:
-        within_share = shares.headroom_at(shares.tree.seat[group.queue], requests, 1.0)
-        allowances.append((within_share, Reason.QUEUE_SHARE))
+        allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: allowed if most is None else min(allowed, most)]
     joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, is_lent)

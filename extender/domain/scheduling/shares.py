@@ -176,6 +176,11 @@ class QueueShares:
         sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
+    def headroom_within_share(self, queue: str, requests: Resources) -> int:
+        """How many more of `requests` keep a queue within what it deserves."""
+        compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
+        return self.headroom_at(self.tree.seat[queue], compared, 1.0)
+
     def _there(self, asked: Resources) -> Resources:
         """Without what no node offers: that is no question of shares, the pods never fit."""
         return {name: amount for name, amount in asked.items() if name in self._division.total}
