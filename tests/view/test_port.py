@@ -26,7 +26,7 @@ NODES = f"/{SECRET}/api/v1/nodes"
 EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
 LEASE = f"/{SECRET}/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/muster-scheduler"
 WATCH = f"GET {NODES}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-POOL, EVENTS_OF_POOL = 32, 8
+POOL, EVENTS_OF_POOL = 32, 24
 
 
 def post(front: Front, count: int) -> list[int]:
@@ -74,7 +74,7 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
 def test_events_that_wait_keep_nothing_else_waiting(
     server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
 ) -> None:
-    """A quarter of the port's connections may wait with Events; of further ones, the scheduler is told that
+    """Half of the port's connections may wait with Events; of further ones, the scheduler is told that
     they are lost, or may come again if the API server answered others lately."""
     monkeypatch.setattr(upstream, "_HANGS", lately)
     server.script.append(Reply(201))
@@ -84,7 +84,7 @@ def test_events_that_wait_keep_nothing_else_waiting(
     shed = metrics.view_requests.labels("shed")
     before = shed._value.get()
     with ExitStack() as stack:
-        for _ in range(LIMITS.connections // 4 + 1):
+        for _ in range(LIMITS.connections // 2 + 1):
             client = stack.enter_context(closing(dial(front.port)))
             client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
         wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
