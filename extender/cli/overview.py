@@ -34,7 +34,7 @@ from extender.cli.check.findings import Installation
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.watched import WatchedReader
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import scheduled
+from extender.cli.why.explanation import Stands, scheduled
 from extender.cli.why.groups import explain_group, verdict_of
 from extender.dashboard.source import LastHour
 from extender.domain.model.ownership import group_name
@@ -53,6 +53,7 @@ _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds for a look to end that is under way
 _LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
 _SILENCE = 90.0  # bookmarks come every minute
+_UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MOST_GROUPS = 16  # that are named on one node
 _MOST_EVENTS = 200
 
@@ -133,6 +134,8 @@ class ObservedSource:
             line = lines.get(queue, 0)
             found.append(group_summary(group, queue, members[group.key], line, self._requests))
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
+        if found and all(group.verdict == Stands.UNSEEN for group in found):
+            notes.insert(0, _UNDECIDED)
         if (silence := reader.silence()) > self._patience:
             since = timestamp_at(self._clock() - silence)
             notes.insert(

@@ -94,6 +94,16 @@ def test_it_says_since_when_the_api_server_is_silent(source: Callable[..., Obser
     assert note.startswith("The API server has not been heard of since 20")
 
 
+def test_it_says_that_muster_has_never_decided_anything(desk: Desk) -> None:
+    desk.group("waits", "", "")
+    with opened(Flags(str(desk.kubeconfig), None, "team")) as place:
+        looking = ObservedSource(place)
+        seen = looking.overview()
+        looking.stop()
+    assert [it.verdict for it in seen.groups] == ["Unknown"]
+    assert "Muster has decided on none of these jobs" in seen.notes[0]
+
+
 def test_only_a_namespace_may_be_read(source: Callable[..., ObservedSource], town: Desk) -> None:
     town.group("theirs", "Running", "Running", queue="q", namespace="other")
     town.lock(
