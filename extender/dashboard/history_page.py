@@ -1,7 +1,7 @@
 """The page of history: who waited how long, what was held, and what evictions cost, over a day, a week or a
 month, by queue, namespace or user."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -108,7 +108,7 @@ class HistoryPage:
         asked, since = request.args.get("by", ""), request.args.get("since", _USUAL)
         by = By(asked) if asked in allowed else allowed[0]
         since = since if since in SPANS else _USUAL
-        return sight, by, since, ("history", by, since, sight.rights, int(self._answers.clock() // _PACE))
+        return sight, by, since, (sight.rights, self._whole(sight, by, since))
 
     def _report(self, sight: Sight, by: By, since: str) -> SeenReport:
         """One is made at a time: it may read a long file."""
@@ -122,5 +122,8 @@ class HistoryPage:
             finally:
                 self._one.release()
 
-        whole = self._answers.derived(("report", by, since, int(now // _PACE)), make)
-        return seen_of(whole, sight.rights)
+        return seen_of(self._answers.derived(self._whole(sight, by, since), make), sight.rights)
+
+    def _whole(self, sight: Sight, by: By, since: str) -> Hashable:
+        """What a report is kept for: the notes say whether this replica leads."""
+        return "report", by, since, tuple(sight.overview.notes), int(self._answers.clock() // _PACE)

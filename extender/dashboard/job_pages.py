@@ -154,6 +154,7 @@ class JobPages:
             "namespaces": [] if namespace else known.namespaces,
             "queues": queues,
             "notes": sight.overview.notes,
+            "queue_seen": sight.rights.queues,
             "waited_since": waited_since,
         }
 

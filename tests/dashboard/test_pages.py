@@ -18,6 +18,7 @@ from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import told_once
 from extender.dashboard.words import sentence
+from extender.domain.explain.history import Period, Report
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
@@ -294,6 +295,13 @@ def test_whoever_may_see_less_gets_another_page() -> None:
     assert "llama" not in browser(source, bob).get("/api/v1/overview").text
 
 
+def test_whoever_may_not_list_queues_gets_no_links_to_them() -> None:
+    client = browser(town(NOW), SomeViewer(refused={("list", "queues", "")}))
+    for path in ("/", GROUP):
+        assert "language" in client.get(path).text
+        assert 'href="/queues/' not in client.get(path).text
+
+
 def test_the_same_is_there_as_json() -> None:
     client = browser(town(NOW))
     overview = json.loads(client.get("/api/v1/overview").text)
@@ -356,6 +364,21 @@ def test_history_sums_up_only_what_one_may_see(
         assert answer.status_code == status
         assert shown in answer.text
         assert hidden not in answer.text
+
+
+def test_a_report_is_made_again_when_its_replica_begins_to_lead() -> None:
+    source, made = town(NOW), list[Period]()
+
+    def told(period: Period) -> Report:
+        made.append(period)
+        return past(period)
+
+    app = create_dashboard_app(source, lambda _: SomeViewer(), history=told, clock=lambda: NOW)
+    client = app.test_client()
+    source.put(notes=["This replica does not lead"])
+    pages = [client.get("/history").status_code, client.get("/history").status_code]
+    source.put(notes=[])
+    assert [*pages, client.get("/history").status_code, len(made)] == [200, 200, 200, 2]
 
 
 def test_without_history_there_is_no_page_of_it() -> None:
