@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -22,9 +22,21 @@ from extender.dashboard.seen import Eyes, Sight
 
 _TICK = 15  # seconds after which a page is made anew for its ages, where it is not open already
 _MODELS, _BODIES, _DERIVED = 256, 128, 16  # that are kept
-_OPEN = 4096  # pages that are remembered as open
-_SURE = 4.0  # seconds for which a page need not ask who looks at it, as long as nothing changes
+_OPEN, _PARTS = 4096, 64  # pages that are remembered as open; of which what is new is kept
+_SURE = 6.0  # seconds for which whoever has a page open is not judged again
 _GAP = 0.5  # seconds: whoever asks more often has their costs counted
+
+_JSON = "application/json"
+AGAIN = "Muster-Again"  # a header: seconds after which an open page asks again
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
+    "Referrer-Policy": "same-origin",  # with none, browsers would send the Origin `null`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 T = TypeVar("T")
 
@@ -42,33 +54,50 @@ class Screen:
     crumbs: Sequence[tuple[str, str]] = ()
     badge: str = ""
     buttons: Sequence[Button] = ()
+    by_rights: bool = False  # whether it is the same for all with the rights of a Sight
+
+
+class Pace(Protocol):
+    """How far a source is."""
+
+    def is_current(self, version: str) -> bool:
+        """Whether there is nothing newer to be had, without making it."""
+
+    def again(self) -> float:
+        """Seconds until it is worth asking again."""
 
 
 class OpenPages:
-    """Pages that browsers look at, and whether they are up to date: told in the event loop, without a thread
-    or an application. That takes nothing from anybody's rights: what has changed is another question.
-    `current`: whether what is shown is still of this version."""
+    """Pages that browsers look at, whether they are up to date, and what is new in them: told in the event
+    loop, without a thread or an application, until their viewer has to be judged again. A page's state begins
+    with who may see it, for a page of which rights tell everything; so what one has asked for, all with equal
+    rights are told."""
 
-    def __init__(self, current: Callable[[str], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        self._current, self._clock = current, clock
+    def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._states: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # by page; known until then
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # who may see them, until when
         self._asked: LRUCache[bytes, float] = LRUCache(_OPEN)
-        self._versions: LRUCache[str, str] = LRUCache(_OPEN)  # by state, in which it was true last
+        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # and of which version they are
+        self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)
 
-    def note(self, state: str, version: str) -> None:
-        """The request that is answered now has proved that this is what its sender may see."""
+    def note(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
+        """The request that is answered now has proved that this is what its sender may see. `part`: what is
+        new to whoever has the page open; None where that is not the same for all."""
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
+        answer.headers[AGAIN] = f"{self._source.again():.3f}"
         with self._lock:
-            self._states[page] = (state, self._clock() + _SURE)
-            self._versions[state] = version
+            self._pages[page] = (_whose(state), self._clock() + _SURE)
+            self._states[_whose(state)] = (state, version)
+            if part is not None:
+                self._parts[state] = part
 
-    def unchanged(self, asked: web.BaseRequest) -> web.Response | None:
+    def known(self, asked: web.BaseRequest) -> web.Response | None:
         """None: it has to be asked for in full."""
         headers, now = asked.headers, self._clock()
-        etag = headers.get("If-None-Match", "")
-        if asked.method != "GET" or not etag:
+        had = headers.get("If-None-Match", "")[3:-1]
+        if asked.method != "GET" or not had or "." in had:
             return None
         cookie, token = (
             "; ".join(headers.getall("Cookie", ())),
@@ -76,13 +105,23 @@ class OpenPages:
         )
         page = _page(asked.raw_path, headers.get("Host", ""), cookie, token)
         with self._lock:
-            state, end = self._states.get(page, ("", 0.0))
-            version = self._versions.get(state)
+            whose, end = self._pages.get(page, ("", 0.0))
+            state, version = self._states.get(whose, ("", ""))
+            part = self._parts.get(state)
             often = now - self._asked.get(page, -_GAP) < _GAP
             self._asked[page] = now
-        if often or now >= end or etag != f'W/"{state}"' or version is None or not self._current(version):
+        if often or now >= end or whose != _whose(had) or not self._source.is_current(version):
             return None
-        return web.Response(status=304, headers={"ETag": etag, "Server": "muster"})
+        told = {**HEADERS, "ETag": f'W/"{state}"', AGAIN: f"{self._source.again():.3f}", "Server": "muster"}
+        if had == state:
+            return web.Response(status=304, headers=told)
+        return (
+            web.Response(body=part, content_type="text/html", charset="utf-8", headers=told) if part else None
+        )
+
+
+def _whose(state: str) -> str:
+    return state.partition("-")[0]
 
 
 def _page(*parts: str) -> bytes:
@@ -104,10 +143,9 @@ class Answers:
         self.eyes = eyes
         self.clock = clock
         self._open = open_pages
-        self._lock = threading.Lock()
-        self._models: LRUCache[Hashable, _Model] = LRUCache(_MODELS)
-        self._bodies: LRUCache[Hashable, Markup] = LRUCache(_BODIES)
-        self._derived: LRUCache[Hashable, Any] = LRUCache(_DERIVED)
+        self._models = _Kept[_Model](_MODELS)
+        self._bodies = _Kept[Markup](_BODIES)
+        self._derived = _Kept[Any](_DERIVED)
 
     def see(self) -> Sight:
         """Raises Unsure."""
@@ -115,49 +153,71 @@ class Answers:
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """What several pages take from the same state of things."""
-        found: T = self._kept(self._derived, key, make)
+        found: T = self._derived.get(key, make)
         return found
 
     def page(self, sight: Sight, screen: Screen) -> Answer:
-        """An open page asks for its `state` alone: it counts its ages itself, and has its viewer already."""
+        """Who asks by its `state` alone has it open, and gets what changes of it; it counts ages itself."""
         overview = sight.overview
         address = (request.script_root, request.full_path)
-        model = self._kept(self._models, (screen.state, address), lambda: _model(screen))
+        model = self._models.get((screen.state, address), lambda: _model(screen))
         content = (address, sight.rights, model.content)
         state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
-        tick = int(self.clock() // _TICK)
+        if screen.by_rights:
+            state = f"{_hashed((address, sight.rights))}-{state}"
+        had = set(filter(None, request.if_none_match.as_set(include_weak=True)))
+        is_open = any("." not in it for it in had)
+        tick = 0 if is_open else int(self.clock() // _TICK)
+        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # its forms are made of them
 
-        def make() -> Answer:
-            body = self._kept(self._bodies, (content, tick), lambda: _body(screen, model))
-            return make_response(
-                render_template("layout.html", screen=screen, body=body, overview=overview, state=state)
-            )
+        def make(template: str) -> str:
+            body = self._bodies.get((content, tick), lambda: _body(screen, model))
+            return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
-        whose = (g.viewer.name, g.viewer.secret)  # its forms are made of it
-        return self._unless_known(sight, state, f"{state}.{_hashed((whose, tick))}", make)
+        if not had.isdisjoint((state, etag)):
+            return self._told(sight, state, etag, Response(status=304))
+        if not is_open:
+            return self._told(sight, state, etag, make_response(make("layout.html")))
+        part = make("open.html").encode()
+        return self._told(sight, state, state, Response(part), part if screen.by_rights else None)
 
     def json(self, sight: Sight, state: Hashable, make: Callable[[], Any]) -> Answer:
         etag = _hashed((state, request.full_path))
-        return self._unless_known(
-            sight, etag, etag, lambda: Response(msgspec.json.encode(make()), mimetype="application/json")
-        )
+        is_known = request.if_none_match.contains_weak(etag)
+        answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
+        return self._told(sight, etag, etag, answer)
 
-    def _unless_known(self, sight: Sight, state: str, etag: str, make: Callable[[], Answer]) -> Answer:
-        known = request.if_none_match
-        is_known = known.contains_weak(state) or known.contains_weak(etag)
-        answer = Response(status=304) if is_known else make()
+    def _told(self, sight: Sight, state: str, etag: str, answer: Answer, part: bytes | None = None) -> Answer:
         answer.set_etag(etag, weak=True)
         if self._open is not None:
-            self._open.note(state, sight.overview.version)
+            self._open.note(state, sight.overview.version, answer, part)
         return answer
 
-    def _kept(self, cache: LRUCache[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
+
+class _Kept(Generic[T]):
+    """What is made once, whoever asks for it first, while all others wait."""
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._found: LRUCache[Hashable, T] = LRUCache(most)
+        self._making: dict[Hashable, threading.Lock] = {}
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
         with self._lock:
-            found = cache.get(key)
-        if found is None:
-            found = make()
-            with self._lock:
-                cache[key] = found
+            if (found := self._found.get(key)) is not None:
+                return found
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            try:
+                with self._lock:
+                    found = self._found.get(key)
+                if found is None:
+                    found = make()
+                    with self._lock:
+                        self._found[key] = found
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
         return found
 
 

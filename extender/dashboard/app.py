@@ -19,7 +19,7 @@ from werkzeug.exceptions import (
 )
 
 from extender.dashboard.actions import actions
-from extender.dashboard.answers import OpenPages
+from extender.dashboard.answers import HEADERS, OpenPages
 from extender.dashboard.history_page import History
 from extender.dashboard.pages import pages
 from extender.dashboard.source import Source, Unsure, Viewer
@@ -28,15 +28,6 @@ from extender.kube.errors import ApiError, Refused, in_words
 from extender.kube.errors import Unauthorized as TokenRefused
 from extender.kube.writers import TokenBucket
 
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
-    "Referrer-Policy": "same-origin",  # with none, browsers would send the Origin `null`
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # to everybody
 _SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
@@ -82,7 +73,7 @@ def create_dashboard_app(
 
     @app.after_request
     def guarded(answer: Response) -> Response:
-        answer.headers.update(_HEADERS)
+        answer.headers.update(HEADERS)
         if request.endpoint != "static":
             answer.headers.setdefault("Cache-Control", "private, no-cache")
             answer.vary.update(("Cookie", "Authorization"))

@@ -45,7 +45,7 @@ from extender.domain.snapshot.decisions import (
     QueueDecision,
     message_of,
 )
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
@@ -63,14 +63,8 @@ class _Presence(NamedTuple):
     planned: dict[str, int]
 
 
-class _Beside(NamedTuple):
-    """What is known of a group besides its view and what is decided on it."""
-
-    line: int  # how many groups of its queue are in line
-    estimate: Estimate | None
-
-
 _Places = Mapping[str, _Presence]  # by node
+_Grouped = tuple[GroupView, GroupDecision, int, Estimate | None, GroupSummary]
 
 
 EstimateOf = Callable[[GroupKey], Estimate | None]
@@ -93,7 +87,7 @@ class DecidedOverviews:
         self._resting = -inf  # until then
         self._version = 0
         self._last = Overview("0", "", "muster")
-        self._groups: dict[GroupKey, tuple[GroupView, GroupDecision, _Beside, GroupSummary]] = {}
+        self._groups: dict[GroupKey, _Grouped] = {}
         self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
 
@@ -104,17 +98,18 @@ class DecidedOverviews:
         if (memory := notes_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
+        groups, moved = self._grouped(snapshot, decisions)
+        reserved = {it.key: it.reservation for it in decisions.groups.values() if it.reservation is not None}
         made = Overview(
             version=self._last.version,
             at=self._last.at,
             by="muster",
             queues=self._summed_up(snapshot, decisions),
-            groups=self._grouped(snapshot, decisions),
-            nodes=self._nodes.summaries(snapshot, decisions),
+            groups=groups,
+            nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
             reservations=[
-                ReservationSummary(key, made.queue, kept.node_names, in_units(kept.asks))
-                for key, made in decisions.groups.items()
-                if (kept := made.reservation) is not None
+                ReservationSummary(key, decisions.groups[key].queue, kept.node_names, in_units(kept.asks))
+                for key, kept in reserved.items()
             ],
             decisions=log,
             notes=notes,
@@ -150,23 +145,25 @@ class DecidedOverviews:
 
     # ---- groups
 
-    def _grouped(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupSummary]:
-        known, found = self._groups, {}
+    def _grouped(
+        self, snapshot: Snapshot, decisions: Decisions
+    ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
+        """And those that came, changed or went. Of thousands, nearly all are as before."""
+        known, found, moved = self._groups, {}, list[GroupKey]()
+        views, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
         for key in sorted(decisions.groups):
-            made, view = decisions.groups[key], snapshot.groups.get(key)
+            made, view, before = decisions.groups[key], views.get(key), known.get(key)
             if view is None:
                 continue
-            beside = self._beside(decisions, made)
-            before = known.get(key)
-            if before is None or before[0] is not view or before[1] is not made or before[2] != beside:
-                before = (view, made, beside, _group_summary(view, made, beside))
+            line, estimate = lines.get(made.queue, 0) if made.position else 0, self._estimate_of(key)
+            same = before is not None and before[0] is view and before[1] is made
+            if not same:
+                moved.append(key)
+            if before is None or not same or before[2] != line or before[3] != estimate:
+                before = (view, made, line, estimate, _group_summary(view, made, line, estimate))
             found[key] = before
         self._groups = found
-        return [summary for _, _, _, summary in found.values()]
-
-    def _beside(self, decisions: Decisions, made: GroupDecision) -> _Beside:
-        queue = decisions.queues.get(made.queue)
-        return _Beside(queue.waiting if queue and made.position else 0, self._estimate_of(made.key))
+        return [it[-1] for it in found.values()], [*moved, *known.keys() - found.keys()]
 
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
@@ -177,7 +174,9 @@ class DecidedOverviews:
         if memory is None or made is None or view is None:
             return None
         snapshot, why = memory.snapshot, self._why(decisions, made)
-        summary = _group_summary(view, made, self._beside(decisions, made), why)
+        queue = decisions.queues.get(made.queue)
+        in_line = queue.waiting if queue and made.position else 0
+        summary = _group_summary(view, made, in_line, self._estimate_of(key), why)
         namespace, _, name = key.partition("/")
         line = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
@@ -198,7 +197,7 @@ class DecidedSource:
         self,
         decisions: Callable[[], Decisions],
         log: Callable[[], Sequence[DecisionSummary]],
-        pace: float = 1.0,
+        pace: float = 1.7,
         clock: Callable[[], float] = time.monotonic,
         estimate_of: EstimateOf = lambda _: None,
         why_of: WhyOf = lambda _: None,
@@ -222,8 +221,11 @@ class DecidedSource:
             return self._made
 
     def is_current(self, version: str) -> bool:
-        """Whether `overview` would be of this version, without making one."""
         return version == self._made.version and not self._is_due()
+
+    def again(self) -> float:
+        left = self._at + self._pace - self._clock()
+        return left if left > 0 else self._pace
 
     def _is_due(self) -> bool:
         if self._clock() - self._at < self._pace:
@@ -286,15 +288,16 @@ def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> Q
 
 
 def _group_summary(
-    view: GroupView, made: GroupDecision, beside: _Beside, why: WhyGroup | None = None
+    view: GroupView, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
 ) -> GroupSummary:
-    """`why`: who stands in its way, where that is to be shown."""
+    """`line`: how many groups of its queue are in line. `why`: who stands in its way, where that is to be
+    shown."""
     namespace, _, name = view.key.partition("/")
     wait = None
     if (reason := made.reason) is not None:
-        status = waiting_of(made, why, why.outlook if why else "", beside.estimate)
+        status = waiting_of(made, why, why.outlook if why else "", estimate)
         detail = message_of(replace(made, position=0))
-        wait = WaitSummary.of(reason, sentence(reason), detail, status, beside.line)
+        wait = WaitSummary.of(reason, sentence(reason), detail, status, line)
         more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
         wait = replace(wait, since=ready_since(view), more_holders=more)
     return GroupSummary(
@@ -364,13 +367,23 @@ class _Nodes:
         self._table = NodeTable()
         self._rows: tuple[AmountRows, AmountRows] | None = None
         self._pools = Pools()
-        self._places: dict[GroupKey, tuple[GroupView, GroupDecision, _Places]] = {}
+        self._places: dict[GroupKey, _Places] = {}
         self._on: dict[str, dict[GroupKey, None]] = {}  # by node the groups there, or on their way
         self._kept: dict[str, GroupKey] = {}  # by node for whom it is reserved
         self._known: dict[str, NodeSummary] = {}
 
-    def summaries(self, snapshot: Snapshot, decisions: Decisions) -> list[NodeSummary]:
-        changed = self._follow(snapshot, decisions) | self._changed(snapshot)
+    def summaries(
+        self,
+        snapshot: Snapshot,
+        decisions: Decisions,
+        moved: Sequence[GroupKey],
+        reserved: Mapping[GroupKey, Reservation],
+    ) -> list[NodeSummary]:
+        """`moved`: groups that came, changed or went since the last time."""
+        changed = self._follow(snapshot, decisions, moved) | self._changed(snapshot)
+        kept = {node: key for key, made in reserved.items() for node in made.node_names}
+        changed |= {node for node, _ in kept.items() ^ self._kept.items()}
+        self._kept = kept
         table, named = snapshot.nodes, []
         for node in table.nodes:
             if node is None:
@@ -401,27 +414,16 @@ class _Nodes:
             names |= {now.name for old, now in pairs if now is not None and now is not old}
         return names
 
-    def _follow(self, snapshot: Snapshot, decisions: Decisions) -> set[str]:
+    def _follow(self, snapshot: Snapshot, decisions: Decisions, moved: Sequence[GroupKey]) -> set[str]:
         """Brings up to date which groups are where; the nodes of which that changes."""
         changed: set[str] = set()
-        known, found = self._places, dict[GroupKey, tuple[GroupView, GroupDecision, _Places]]()
-        for key, made in decisions.groups.items():
-            if (view := snapshot.groups.get(key)) is None:
-                continue
-            before = known.pop(key, None)
-            if before is None or before[0] is not view or before[1] is not made:
-                places: _Places = _places(view, made)
-                if before is None or before[2] != places:
-                    self._move(key, before[2] if before else {}, places, changed)
-                before = (view, made, places)
-            found[key] = before
-        for key, (_, _, places) in known.items():
-            self._move(key, places, {}, changed)
-        self._places = found
-        kept = {node: key for key, made in decisions.groups.items() if made.reservation
-                for node in made.reservation.node_names}  # fmt: skip
-        changed |= {node for node, _ in kept.items() ^ self._kept.items()}
-        self._kept = kept
+        for key in moved:
+            view, made = snapshot.groups.get(key), decisions.groups.get(key)
+            before, places = self._places.pop(key, {}), _places(view, made) if view and made else {}
+            if before != places:
+                self._move(key, before, places, changed)
+            if places:
+                self._places[key] = places
         return changed
 
     def _move(self, key: GroupKey, before: _Places, now: _Places, changed: set[str]) -> None:
@@ -439,7 +441,7 @@ class _Nodes:
         offers, room = (dict(zip(snapshot.dimensions, it[row].tolist(), strict=True)) for it in
                         (snapshot.allocatable, snapshot.room))  # fmt: skip
         there = self._on.get(node.name, {})
-        coming = [self._places[key][2][node.name] for key in there]
+        coming = [self._places[key][node.name] for key in there]
         pinned = total(it.pinned for it in coming)
         claimed = total((pinned, *(it.planned for it in coming)))
         used = {name: max(n - room[name] - pinned.get(name, 0), 0) for name, n in offers.items()}

@@ -130,9 +130,10 @@ class JobPages:
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
         title = f"Jobs of {named(namespace)}" if namespace else "Jobs"
         state = sight.state("groups", "notes")
-        return self._answers.page(
-            sight, Screen(title, "jobs.html", "jobs", state, lambda: self._jobs(sight, namespace), crumbs)
+        screen = Screen(
+            title, "jobs.html", "jobs", state, lambda: self._jobs(sight, namespace), crumbs, by_rights=True
         )
+        return self._answers.page(sight, screen)
 
     def _jobs(self, sight: Sight, namespace: str) -> Mapping[str, Any]:
         known = job_index(self._answers, sight)

@@ -32,7 +32,7 @@ class NodePages:
         sight = self._answers.see()
         state = sight.state("nodes", "reservations")
         return self._answers.page(
-            sight, Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(sight))
+            sight, Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(sight), by_rights=True)
         )
 
     def _nodes(self, sight: Sight) -> Mapping[str, Any]:

@@ -39,7 +39,8 @@ class QueuePages:
         sight = self._answers.see()
         state = (sight.state("queues"), self._minute())
         return self._answers.page(
-            sight, Screen("Queues", "queues.html", "queues", state, lambda: self._queues(sight))
+            sight,
+            Screen("Queues", "queues.html", "queues", state, lambda: self._queues(sight), by_rights=True),
         )
 
     def _queues(self, sight: Sight) -> Mapping[str, Any]:

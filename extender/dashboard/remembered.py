@@ -31,6 +31,12 @@ class Remembered(Generic[K, V]):
         self._asked: dict[K, Future[V]] = {}
         self._lock = Lock()
 
+    def known(self, key: K) -> V | None:
+        """Without a question."""
+        with self._lock:
+            kept = self._kept.get(key)
+        return kept[0] if kept else None
+
     def get(self, key: K, ask: Callable[[], V]) -> V:
         """Raises Unsure where `ask` raises ApiError, and whatever else it raises."""
         with self._lock:

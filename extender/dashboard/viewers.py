@@ -59,9 +59,11 @@ class Grants:
         """Those of the namespaces in which it is granted, of the first thousand by name. Raises Unsure."""
         if self.granted(who, right):
             return frozenset(namespaces)
-        asked = sorted(namespaces)[:_MOST_NAMESPACES]
-        answers = self._pool.map(lambda it: self.granted(who, right._replace(namespace=it)), asked)
-        return frozenset(it for it, granted in zip(asked, answers, strict=True) if granted)
+        asked = [right._replace(namespace=it) for it in sorted(namespaces)[:_MOST_NAMESPACES]]
+        known = {it: self._answers.known((who, it)) for it in asked}
+        open_ = [it for it, granted in known.items() if granted is None]
+        known.update(zip(open_, self._pool.map(lambda it: self.granted(who, it), open_), strict=True))
+        return frozenset(it.namespace for it, granted in known.items() if granted)
 
 
 @dataclass(frozen=True)

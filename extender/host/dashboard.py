@@ -82,7 +82,7 @@ class Dashboard:
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
         door = ClusterDoor(AccessApi(connection), connection.endpoint)
-        self._open = OpenPages(source.is_current)
+        self._open = OpenPages(source)
         self._app = create_dashboard_app(
             source, door.identify, door.login, history, supposing=supposing, open_pages=self._open
         )
@@ -101,7 +101,7 @@ class Dashboard:
             _LIMITS,
             secure=self._context if self._secure else None,
             open_to_pages=True,
-            known=self._open.unchanged,
+            known=self._open.known,
         )
 
     def stop(self) -> None:

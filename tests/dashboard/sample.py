@@ -74,6 +74,12 @@ class Town:
         found = next((it for it in self.seen.groups if it.key == f"{namespace}/{name}"), None)
         return details_of(found, self.at) if found else None
 
+    def is_current(self, version: str) -> bool:
+        return version == self.seen.version
+
+    def again(self) -> float:
+        return 1.9
+
     def put(self, **changes: Any) -> None:
         """Another version of it."""
         version = f"{self.seen.version}'"
@@ -386,10 +392,10 @@ def main() -> None:
     now = time.time()
     source = crowd(now, 1000, groups, 5000) if groups else town(now)
     viewer = SomeViewer()
-    known = OpenPages(lambda version: version == source.seen.version)
-    app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=known)
+    pages_open = OpenPages(source)
+    app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=pages_open)
     listener = listen("--listen", Address("127.0.0.1", 0))
-    server = SideServer("dashboard", listener, pages(app), known=known.unchanged)
+    server = SideServer("dashboard", listener, pages(app), known=pages_open.known)
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()
     for number in itertools.count() if changes else ():

@@ -39,3 +39,9 @@ class SomeSource:
     def details(self, namespace: str, name: str) -> GroupDetails | None:
         found = next((it for it in self.seen.groups if (it.namespace, it.name) == (namespace, name)), None)
         return GroupDetails(found) if found else None
+
+    def is_current(self, version: str) -> bool:
+        return version == self.seen.version
+
+    def again(self) -> float:
+        return 1.5

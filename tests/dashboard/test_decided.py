@@ -140,14 +140,24 @@ Overviews.TestCase.settings = settings(max_examples=examples(8), stateful_step_c
 TestOverviews = Overviews.TestCase
 
 
-def test_all_who_look_share_one_overview_for_a_second() -> None:
+def test_all_who_look_share_one_overview_and_are_told_when_there_is_another() -> None:
     made, now = world(), [0.0]
-    source = DecidedSource(lambda: made.decisions, list, clock=lambda: now[0])
+    source = DecidedSource(lambda: made.decisions, list, pace=1.5, clock=lambda: now[0])
     before = source.overview()
+    now[0] += 1
     made.finish("runs-0").settle()
     assert source.overview() is before
-    now[0] += 1
-    assert source.overview() is not before
+    assert source.is_current(before.version)
+    assert source.again() == 0.5
+    now[0] += source.again()
+    assert not source.is_current(before.version)
+    after = source.overview()
+    assert after is not before
+    assert source.is_current(after.version)
+    assert not source.is_current(before.version)
+    now[0] += 7
+    assert source.is_current(after.version)
+    assert source.again() == 1.5
 
 
 def test_an_estimate_is_shown_once_it_is_told() -> None:
@@ -159,7 +169,7 @@ def test_an_estimate_is_shown_once_it_is_told() -> None:
     )
 
     def shown() -> EstimateSummary | None:
-        now[0] += 1
+        now[0] += 2
         waits = next(it for it in source.overview().groups if it.name == "waits")
         return waits.wait.estimate if waits.wait else None
 

@@ -6,7 +6,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from flask import Request
+from msgspec.structs import replace
 
+from extender.api.summaries import NodeSummary, Overview, QueueSummary
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Viewer
@@ -22,33 +24,43 @@ class Port:
 
     source: SomeSource = field(default_factory=SomeSource)
     clock: Clock = field(default_factory=Clock)
+    refused: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)  # by token
+    text: str = ""
 
     def __post_init__(self) -> None:
-        self.open = OpenPages(lambda version: version == self.source.seen.version, self.clock)
+        self.open = OpenPages(self.source, self.clock)
 
         def identify(request: Request) -> Viewer:
-            return SomeViewer(request.headers.get("Authorization", ""))
+            name = request.headers.get("Authorization", "")
+            return SomeViewer(name, refused=self.refused.get(name, set()))
 
         app = create_dashboard_app(self.source, identify, open_pages=self.open)
         self.client = app.test_client(use_cookies=False)
 
-    def loaded(self, path: str, headers: dict[str, str] = ANN) -> str:
+    def loaded(self, path: str, headers: dict[str, str] = ANN, etag: str = "") -> str:
         """The ETag by which an open page asks."""
-        answer = self.client.get(path, headers=headers, environ_overrides={"REQUEST_URI": path})
+        asked = {**headers, "If-None-Match": etag}
+        self.text = (
+            answer := self.client.get(path, headers=asked, environ_overrides={"REQUEST_URI": path})
+        ).text
         return f'W/"{answer.headers["ETag"][3:-1].partition(".")[0]}"'
 
     def is_known(self, path: str, etag: str, headers: dict[str, str] = ANN, method: str = "GET") -> bool:
         self.clock.now += 1
-        asked = make_mocked_request(method, path, {**headers, "If-None-Match": etag})
-        answer: web.Response | None = self.open.unchanged(asked)
+        answer = self.told(path, etag, headers, method)
         assert answer is None or (answer.status, answer.headers["ETag"]) == (304, etag)
         return answer is not None
+
+    def told(
+        self, path: str, etag: str, headers: dict[str, str] = ANN, method: str = "GET"
+    ) -> web.Response | None:
+        return self.open.known(make_mocked_request(method, path, {**headers, "If-None-Match": etag}))
 
 
 def test_a_page_that_has_not_changed_is_known_for_seconds() -> None:
     port = Port()
     etag = port.loaded("/queues?sort=name")
-    assert [port.is_known("/queues?sort=name", etag) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [port.is_known("/queues?sort=name", etag) for _ in range(7)] == [True] * 5 + [False] * 2
     port.loaded("/queues?sort=name")
     assert port.is_known("/queues?sort=name", etag)
 
@@ -74,15 +86,46 @@ def test_nobody_else_and_no_other_page_is_known_by_it(
     assert port.is_known("/queues", etag)
 
 
+BOB = {**ANN, "Authorization": "Bearer of-bob"}
+
+
 def test_what_may_have_changed_is_asked_once_for_all() -> None:
-    port, bob = Port(), {**ANN, "Authorization": "Bearer of-bob"}
+    port = Port()
     etag = port.loaded("/queues")
-    assert port.loaded("/queues", bob) == etag
-    port.source.seen = type(port.source.seen)(version="2", at="")
+    assert port.loaded("/queues", BOB) == etag
+    port.source.seen = replace(port.source.seen, version="2", nodes=[NodeSummary("n")])
     assert not port.is_known("/queues", etag)
-    port.loaded("/queues")
+    assert port.loaded("/queues", etag=etag) == etag
     assert port.is_known("/queues", etag)
-    assert port.is_known("/queues", etag, bob)
+    assert port.is_known("/queues", etag, BOB)
+
+
+def test_what_has_changed_is_made_once_for_all_with_equal_rights() -> None:
+    port = Port(refused={"Bearer of-cid": {("list", "queues", "")}})
+    cid = {**ANN, "Authorization": "Bearer of-cid"}
+    etag = port.loaded("/queues")
+    assert port.loaded("/queues", BOB) == etag != port.loaded("/queues", cid)
+    port.source.seen = replace(port.source.seen, version="2", queues=[QueueSummary("brand-new")])
+    new = port.loaded("/queues", etag=etag)
+    port.clock.now += 1
+    told = port.told("/queues", etag, BOB)
+    assert told is not None
+    assert (told.status, told.headers["ETag"], told.text) == (200, new, port.text)
+    assert "brand-new" in port.text
+    assert "of-ann" not in port.text, "who asked first is nobody's business"
+    assert port.told("/queues", etag, cid) is None
+    assert port.told("/queues", f'{new[:-1]}.0123456789abcdef"', BOB) is None, "a page is loaded whole"
+
+
+def test_a_page_with_forms_is_made_for_each() -> None:
+    port = Port(SomeSource(Overview("1", "", queues=[QueueSummary("q")])))
+    etag = port.loaded("/queues/q")
+    assert port.loaded("/queues/q", BOB) == etag
+    assert 'name="csrf"' in port.text
+    port.source.seen = replace(port.source.seen, version="2", queues=[QueueSummary("q", waiting=3)])
+    port.loaded("/queues/q", etag=etag)
+    port.clock.now += 1
+    assert port.told("/queues/q", etag, BOB) is None
 
 
 def test_another_state_is_not_known() -> None:

@@ -267,13 +267,14 @@ def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed(
     source, clock = town(NOW), Clock(NOW)
     client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
     loaded = client.get("/namespaces/research")
-    state = re.findall(r'data-state="(\w+)"', loaded.text)[0]
+    state = re.findall(r'data-state="([\w-]+)"', loaded.text)[0]
 
     def again(etag: str) -> int:
         return client.get("/namespaces/research", headers={"If-None-Match": etag}).status_code
 
     clock.now += 60
     assert again(f'W/"{state}"') == 304, "it counts its ages itself"
+    assert [again(it) for it in ("", 'W/""', "*", '"', '"é", W/')] == [200] * 5
     assert again(loaded.headers["ETag"]) == 200, "and who loads it again gets new ones"
     source.put(groups=[it for it in source.seen.groups if it.namespace != "students"])
     assert again(f'W/"{state}"') == 304

@@ -3,7 +3,7 @@
 // How long ago something was is counted here: no page is made for that alone.
 "use strict";
 
-const EVERY = 1900, SLOWEST = 30000; // milliseconds
+const EVERY = 1900, SLOWEST = 30000, SPREAD = 200; // milliseconds
 const STEPS = [ // as in extender/api/units.py
   [120, 1, "s"], [600, 60, "m", 1, "s"], [10800, 60, "m"], [28800, 3600, "h", 60, "m"], [172800, 3600, "h"],
   [691200, 86400, "d", 3600, "h"], [63072000, 86400, "d"], [252288000, 31536000, "y", 86400, "d"], [Infinity, 31536000, "y"],
@@ -60,7 +60,8 @@ async function look() {
     else if (answer.status !== 304) throw new Error(answer.status);
     if (answer.ok || answer.status === 304) lost("");
     if (answer.headers.has("Date")) ahead = Date.parse(answer.headers.get("Date")) - Date.now();
-    pause = EVERY;
+    const again = Number(answer.headers.get("Muster-Again"));
+    pause = again ? again * 1000 + Math.random() * SPREAD : EVERY;
   } catch {
     lost("Not up to date: the server does not answer. Trying again.");
     pause = Math.min(pause * 2, SLOWEST);

@@ -1,62 +1,63 @@
 """The dashboard of a process of its own: how soon a page is there, and what open pages cost.
 
 1,000 queues, 10,000 groups and 5,000 nodes. First each page while something changes all the time, so that it
-is made anew; then 100 pages, of eight addresses, that ask as a browser does: while nothing changes, and while
-a group changes each second. The process is tests/dashboard/sample.py.
+is made anew (of tests/dashboard/sample.py); then 100 pages of as many users and eight addresses that ask as a
+browser does, while nothing changes, and while a gang comes and a round is decided each second; and what that
+adds to answers to the scheduler, with rounds and pages in one process (tests/bench/watched.py).
 """
 
 import asyncio
+import random
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from statistics import median
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from statistics import median, quantiles
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 
-from tests.bench.meters import cpu_microseconds
+from extender.dashboard.answers import AGAIN
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
+from tests.bench.watched import Mark
 
 _PATHS = (
     *("/", "/?page=7", "/?state=Waiting&sort=-waited", "/namespaces/team-3", "/groups/team-1/job-00001"),
     *("/queues", "/queues/queue-7", "/nodes"),
 )
-_OPEN, _SECONDS, _PAUSE = 100, 20.0, 1.9  # pages; how long they are; between two questions of one
-_STATE = re.compile(r'data-state="(\w+)"')
+_OPEN_PATHS = (
+    *("/", "/?page=7", "/?state=Waiting&sort=-waited", "/namespaces/team", "/groups/team/job-00001"),
+    *("/queues", "/queues/queue-7", "/nodes"),
+)
+_OPEN, _SECONDS = 100, 20.0  # pages, and how long they are
+_PAUSE, _SPREAD = 1.9, 0.2  # seconds between two questions of a page, as in live.js
+_STATE = re.compile(r'data-state="([\w-]+)"')
 _TIMES = 7
 
 
 def show_case(bench: Bench) -> Iterator[Row]:
     groups = bench.sizes.pods
-    with _served(groups, changes=4) as (address, _):
+    with _served(groups, changes=4) as address:
         for path in _PATHS:
             yield {"groups": groups, "path": path, **asyncio.run(_timed(address, path))}
     for changes in (0, 1):
         show(f"{_OPEN} pages for {_SECONDS:g} s, {changes} changes a second")
-        with _served(groups, changes) as (address, pid):
-            answers, spent = asyncio.run(_poll(address, pid))
-        yield {
-            "groups": groups,
-            "pages open": _OPEN,
-            "changes a second": changes,
-            "answers": len(answers),
-            "of them new": sum(status == 200 for status in answers),
-            "% of a core": spent / _SECONDS * 100,
-        }
+        row = asyncio.run(_looked_at(groups, changes))
+        yield {"groups": groups, "pages open": _OPEN, "changes a second": changes, **row}
 
 
 @contextmanager
-def _served(groups: int, changes: int) -> Iterator[tuple[str, int]]:
-    """Its address and process."""
+def _served(groups: int, changes: int) -> Iterator[str]:
+    """Its address."""
     command = [sys.executable, "-m", "tests.dashboard.sample", str(groups), str(changes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip(), process.pid
+            yield process.stdout.readline().strip()
         finally:
             process.kill()
 
@@ -85,29 +86,79 @@ async def _timed(address: str, path: str) -> Row:
     }
 
 
-async def _poll(address: str, pid: int) -> tuple[list[int], float]:
-    """The status of each answer once all pages are open, and the seconds of CPU that they took."""
-    statuses: list[int] = []
+@contextmanager
+def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Mark]]]:
+    """Its address, and what has happened there since the last question."""
+    command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        ask, told = process.stdin, process.stdout
+        assert ask is not None
+        assert told is not None
 
-    async def page(session: aiohttp.ClientSession, number: int) -> None:
-        state = ""
-        await asyncio.sleep(number * _PAUSE / _OPEN)
-        while True:
-            asked = {"If-None-Match": f'W/"{state}"'}
-            async with session.get(address + _PATHS[number % len(_PATHS)], headers=asked) as answer:
-                if found := _STATE.search(await answer.text()):
-                    state = found[1]
-                statuses.append(answer.status)
-            await asyncio.sleep(_PAUSE)
+        def mark() -> Mark:
+            ask.write(b"\n")
+            ask.flush()
+            return msgspec.json.decode(told.readline(), type=Mark)
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
-        pages = [asyncio.create_task(page(session, number)) for number in range(_OPEN)]
-        await asyncio.sleep(2 * _PAUSE)
-        statuses.clear()
-        before = cpu_microseconds(pid)
+        try:
+            yield told.readline().decode().strip(), mark
+        finally:
+            process.kill()
+
+
+async def _looked_at(groups: int, changes: int) -> Row:
+    api = await asyncio.start_server(_judge, "127.0.0.1", 0)
+    with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, mark):
+        mark()
         await asyncio.sleep(_SECONDS)
-        spent = (cpu_microseconds(pid) - before) / 1e6
-        for task in pages:
-            task.cancel()
-        await asyncio.gather(*pages, return_exceptions=True)
-    return statuses, spent
+        alone = mark()
+        statuses: list[int] = []
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
+            pages = [asyncio.create_task(_page(session, address, it, statuses)) for it in range(_OPEN)]
+            await asyncio.sleep(2 * _PAUSE)
+            statuses.clear()
+            before = mark()
+            await asyncio.sleep(_SECONDS)
+            after = mark()
+            for page in pages:
+                page.cancel()
+            await asyncio.gather(*pages, return_exceptions=True)
+    assert set(statuses) <= {200, 304}
+    return {
+        "answers": len(statuses),
+        "of them new": statuses.count(200),
+        "% of a core": (after.cpu - before.cpu) / _SECONDS * 100,
+        **{
+            f"{kind} {name} ms": value
+            for kind, times in (("filter alone", alone.answers), ("filter", after.answers))
+            for name, value in (("p50", median(times)), ("p99", quantiles(times, n=100)[98]))
+        },
+        "round alone ms": median(alone.rounds or [0.0]),
+        "round ms": median(after.rounds or [0.0]),
+    }
+
+
+async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
+    """Asks as live.js does, with a token of its own."""
+    whose, state, again = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
+    await asyncio.sleep(number * _PAUSE / _OPEN)
+    while True:
+        asked = {**whose, "If-None-Match": f'W/"{state}"'} if state else whose
+        async with session.get(address + _OPEN_PATHS[number % len(_OPEN_PATHS)], headers=asked) as answer:
+            if found := _STATE.search(await answer.text()):
+                state = found[1]
+            statuses.append(answer.status)
+            again = float(answer.headers.get(AGAIN, _PAUSE))
+        await asyncio.sleep(again + random.uniform(0, _SPREAD))
+
+
+async def _judge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An API server that knows everybody by their token and refuses nothing."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+            spec = msgspec.json.decode(await reader.readexactly(int(length[1]) if length else 0))["spec"]
+            user = {"username": spec.get("token", "")}
+            body = msgspec.json.encode({"status": {"allowed": True, "authenticated": True, "user": user}})
+            writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))

@@ -1,0 +1,114 @@
+"""`python -m tests.bench.watched GROUPS CHANGES API`: a Muster in one process, whose dashboard is looked at:
+rounds of decisions, answers to the scheduler, and pages behind the door that an API server judges.
+
+On 5,000 nodes with 1,000 queues, GROUPS wait or start. A pod comes and a round is decided CHANGES times a
+second, and each 10 ms a filter call with all nodes is answered, as the verbs do it: under the ledger's lock.
+API is the port of an API server on loopback. It prints its address, and for each line that it reads a Mark.
+"""
+
+import sys
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from extender.api.setting_kinds import Address
+from extender.dashboard.answers import OpenPages
+from extender.dashboard.app import create_dashboard_app, limit_costs
+from extender.dashboard.cluster_door import ClusterDoor
+from extender.dashboard.decided import DecidedSource
+from extender.domain.model.reasons import Verdict
+from extender.domain.scheduling.decide import decide
+from extender.kube.access import AccessApi
+from extender.kube.connection import Connection
+from extender.telemetry.logs import set_up
+from extender.web.listen import listen
+from extender.web.side import SideServer, pages
+from tests.domain import builders
+from tests.domain.world import World, gang
+from tests.kube.conftest import write_kubeconfig
+
+NODES, QUEUES = 5000, 1000
+_PAUSE = 0.01  # seconds between two filter calls
+_SWITCH = 0.0005  # seconds, as in extender/web/server.py
+
+
+class Mark(msgspec.Struct):
+    """`cpu`: seconds of all threads of the dashboard since the start. Since the last mark, milliseconds that
+    answers and rounds took."""
+
+    cpu: float
+    answers: list[float]
+    rounds: list[float]
+
+
+class Watched:
+    def __init__(self, groups: int, changes: int, api: int) -> None:
+        self._world = World(*(builders.node(f"n{number:04}", cpu="32") for number in range(NODES)))
+        self._world.add(*(builders.queue(f"queue-{number}") for number in range(QUEUES)))
+        for number in range(groups):
+            self._world.add(gang(f"job-{number:05}", 8, cpu="8", queue=f"queue-{number % QUEUES}"))
+        self._decisions = self._world.settle().decisions
+        self._lock = threading.Lock()
+        self._mark = Mark(0.0, [], [])
+        self._changes = changes
+        source = DecidedSource(lambda: self._decisions, list)
+        with TemporaryDirectory() as folder:
+            connection = Connection.load(
+                str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api}")),
+            )
+        door, open_pages = ClusterDoor(AccessApi(connection), connection.endpoint), OpenPages(source)
+        app = create_dashboard_app(source, door.identify, door.login, open_pages=open_pages)
+        limit_costs(app)
+        listener = listen("--listen", Address("127.0.0.1", 0))
+        self.address = SideServer("dashboard", listener, pages(app), known=open_pages.known).address
+
+    def start(self) -> None:
+        for run in (self._answer, self._decide):
+            threading.Thread(target=run, daemon=True).start()
+
+    def mark(self) -> Mark:
+        mark, self._mark = self._mark, Mark(0.0, [], [])
+        threads = (it for it in threading.enumerate() if it.name.startswith("dashboard"))
+        files = (Path(f"/proc/self/task/{it.native_id}/schedstat") for it in threads)
+        mark.cpu = sum(int(file.read_text().split()[0]) for file in files) / 1e9
+        return mark
+
+    def _answer(self) -> None:
+        started = (key for key, made in self._decisions.groups.items() if made.verdict is Verdict.STARTING)
+        pod, offered = f"{next(started).partition('/')[2]}-0", list(self._world.nodes)
+        while True:
+            time.sleep(_PAUSE)
+            began = time.perf_counter()
+            with self._lock:
+                self._world.answer(pod, offered)
+            self._mark.answers.append((time.perf_counter() - began) * 1000)
+
+    def _decide(self) -> None:
+        for number in count() if self._changes else ():
+            time.sleep(1 / self._changes)
+            began = time.perf_counter()
+            with self._lock:
+                self._world.add(gang(f"new-{number}", 2, cpu="8", queue=f"queue-{number % QUEUES}"))
+                snapshot = self._world.ledger.snapshot()
+            self._decisions = decide(snapshot, self._decisions)
+            self._mark.rounds.append((time.perf_counter() - began) * 1000)
+
+
+def main() -> None:
+    set_up("text", "error")
+    sys.setswitchinterval(_SWITCH)
+    watched = Watched(*(int(text) for text in sys.argv[1:]))
+    watched.start()
+    sys.stdout.write(f"http://{watched.address}\n")
+    sys.stdout.flush()
+    for _ in sys.stdin:
+        sys.stdout.write(msgspec.json.encode(watched.mark()).decode() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
