@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.bench import machine
+from tests.bench import machine, slices
 from tests.bench.cases import CASES
 from tests.bench.cases.racing import Races
 from tests.bench.report import FORMATS, Report, show
@@ -46,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="how often each race is run")
     parser.add_argument("--bound", type=int, help="pods that run before: 100000")
     parser.add_argument("--variants", type=_list, help=f"what races with stock: {','.join(VARIANTS)}")
+    parser.add_argument(
+        "--own-cores", action="store_true", help="races in which each part has its own slice of the CPU"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
     parser.add_argument("-o", "--output", choices=FORMATS, default=FORMATS[0])
     return parser
@@ -56,11 +59,16 @@ def _sizes(asked: argparse.Namespace) -> Sizes:
     if unknown:
         _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
     base = QUICK if asked.quick else Sizes()
+    if asked.own_cores:
+        try:
+            slices.find()
+        except slices.NoSlices as fault:
+            _parser().error(f"--own-cores: {fault}")
     strange = [name for name in asked.variants or () if name not in VARIANTS]
     if strange:
         _parser().error(f"--variants: {', '.join(strange)}: unknown, allowed: {', '.join(VARIANTS)}")
     given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.rounds}
-    given |= {"variants": asked.variants, "bound": asked.bound}
+    given |= {"variants": asked.variants, "bound": asked.bound, "own_cores": asked.own_cores}
     return base.but(**{key: value for key, value in given.items() if value is not None})
 
 

@@ -17,6 +17,7 @@ class Sizes:
     gangs: tuple[int, ...] = (20, 500)
     rounds: int = 1
     variants: tuple[str, ...] = VARIANTS
+    own_cores: bool = False  # each part has a slice of the CPU
     bound: int | None = None  # pods that run before; None: what the case has without being asked
 
     def but(self, **changes: Any) -> "Sizes":
@@ -25,7 +26,8 @@ class Sizes:
     def __str__(self) -> str:
         nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
         load = f", {self.bound} bound before" if self.bound else ""
-        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}, {self.rounds} round(s)"
+        cores = ", each part with cores of its own" if self.own_cores else ""
+        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.rounds} round(s)"
 
     @property
     def most_nodes(self) -> int:

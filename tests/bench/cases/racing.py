@@ -10,9 +10,11 @@ view       gangs without a gate: the scheduler reads its pods through Muster, wh
 For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
 the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
 minutes. How far the two are apart says how much a ratio is worth. In gangs of 1 are pods of ours without a
-PodGroup. Where `--bound` asks for it, the nodes have so many running pods before.
+PodGroup. Where `--bound` asks for it, the nodes have so many running pods before. With `--own-cores` each
+part has a slice of the CPU during a race.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,9 +25,10 @@ from statistics import mean, median
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
 from tests.bench.load import BoundWatch, Wish, count_bound, create
-from tests.bench.meters import Reading, api_requests, peak_megabytes, read
+from tests.bench.meters import Reading, api_requests, family, peak_megabytes, read
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench, Sizes
+from tests.bench.slices import sliced
 from tests.e2e.harness.policy import in_force
 
 ALONE = ("stock", "all nodes")
@@ -42,6 +45,7 @@ class Race:
     gang: int
     variant: str
     round: int = 0
+    own_cores: bool = False
 
     def wishes(self, namespace: str) -> Iterable[Wish]:
         if self.alone:
@@ -59,7 +63,8 @@ class Race:
 
     @property
     def name(self) -> Row:
-        return {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1, "scheduler": self.variant}
+        named: Row = {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1}
+        return {**named, **({"cores": "own"} if self.own_cores else {}), "scheduler": self.variant}
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ class Races:
 
     def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
         variants = ("stock", *self._sizes.variants, "stock")
-        races = (Race(fleet.size, self._sizes.pods, size, variant, number) for variant in variants)
+        count, own = self._sizes.pods, self._sizes.own_cores
+        races = (Race(fleet.size, count, size, variant, number, own) for variant in variants)
         results = [run(fleet, race, self._sizes.patience) for race in races]
         stock = tuple(result for result in results if result.race.variant == "stock")
         yield from (replace(result, stock=stock) for result in results)
@@ -131,7 +137,12 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
     namespace = fleet.namespace()
     view = race.variant == "view"
     side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)
-    with _gating(fleet, namespace, race), side as who, BoundWatch(fleet.access, namespace) as bound:
+    with (
+        _gating(fleet, namespace, race),
+        side as who,
+        sliced(_parts(fleet, who)) if race.own_cores else nullcontext(),
+        BoundWatch(fleet.access, namespace) as bound,
+    ):
         before = _reading(fleet, who)
         started = create(fleet.access, race.wishes(namespace))
         bound.wait(race.pods, patience)
@@ -141,6 +152,12 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
         peak = peak_megabytes(who.muster.process.pid) if who.muster else 0.0
     fleet.clear(namespace)
     return Result(race, bound.last - started, listed, cost, peak)
+
+
+def _parts(fleet: Fleet, side: Side) -> dict[str, list[int]]:
+    control_plane = [fleet.cluster.etcd.pid, fleet.cluster.apiserver.pid]
+    parts = {name: family(process.pid) for name, process in side.processes.items()}
+    return {"control plane": control_plane, **parts, "clients": [os.getpid()]}
 
 
 def _settled(fleet: Fleet) -> Counter[str]:

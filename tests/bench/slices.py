@@ -1,0 +1,74 @@
+"""A slice of the CPU for each part, by cgroup, as if each ran on a machine of its own: what one part saves is
+of no use to the others then, as it is where all share the cores."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+CORES = {"control plane": 1.1, "scheduler": 0.3, "muster": 0.3, "clients": 0.3}
+_PERIOD = 10_000  # microseconds: who has used up a slice waits no longer than that
+_MOUNTED = Path("/sys/fs/cgroup")
+
+
+class NoSlices(Exception):
+    """Why this machine has none."""
+
+
+class Hierarchy(NamedTuple):
+    """Of cgroups, in which CPU is limited."""
+
+    root: Path
+    home: Path  # where this process is
+
+    def limit(self, folder: Path, cores: float) -> None:
+        quota = round(cores * _PERIOD)
+        if (folder / "cpu.max").exists():
+            (folder / "cpu.max").write_text(f"{quota} {_PERIOD}")
+        else:  # version 1
+            (folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
+            (folder / "cpu.cfs_quota_us").write_text(str(quota))
+
+
+@contextmanager
+def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
+    """While it lasts, each part, processes by id, has its `CORES`, with all that it starts."""
+    hierarchy, made = find(), dict[str, Path]()
+    try:
+        for part, pids in parts.items():
+            made[part] = folder = hierarchy.root / f"muster-bench-{os.getpid()}-{part.replace(' ', '-')}"
+            folder.mkdir()
+            hierarchy.limit(folder, CORES[part])
+            _move(pids, folder)
+        yield
+    finally:
+        for folder in made.values():
+            _move(map(int, (folder / "cgroup.procs").read_text().split()), hierarchy.home)
+            folder.rmdir()
+
+
+def find(mounted: Path | None = None, ours: str = "") -> Hierarchy:
+    """`ours`: what /proc/self/cgroup says. Raises NoSlices."""
+    mounted = mounted or _MOUNTED
+    lines = (line.split(":", 2) for line in (ours or Path("/proc/self/cgroup").read_text()).splitlines())
+    homes = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    unified = mounted / "cgroup.controllers"
+    try:
+        if unified.exists() and "cpu" in unified.read_text().split():
+            (mounted / "cgroup.subtree_control").write_text("+cpu")
+            root, home = mounted, homes[""]
+        else:
+            root, home = mounted / "cpu", homes["cpu"]
+        probe = root / f"muster-bench-{os.getpid()}"
+        probe.mkdir()
+        probe.rmdir()
+    except (OSError, KeyError) as fault:
+        raise NoSlices(f"no cgroup with a limit of CPU can be made in {mounted}: {fault}") from fault
+    return Hierarchy(root, root / home)
+
+
+def _move(pids: Iterable[int], folder: Path) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            (folder / "cgroup.procs").write_text(str(pid))
