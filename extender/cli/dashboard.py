@@ -39,7 +39,6 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     """
     from extender.api.configuration import InvalidConfiguration
     from extender.ports.connection import is_loopback
-    from extender.telemetry.logs import set_up
     from extender.web.listen import listen
 
     if not is_loopback(address.host):
@@ -49,7 +48,6 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
         listener = listen("--listen", address)
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
-    set_up("text", "error")
 
     def say(url: str) -> None:
         click.echo(f"Open {url}")
@@ -70,12 +68,14 @@ def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], No
     from extender.dashboard.app import create_dashboard_app
     from extender.dashboard.local_door import LocalDoor
     from extender.dashboard.what_if_page import Ground, Supposing
+    from extender.telemetry.logs import set_up
     from extender.web.side import SideServer, pages
 
     def read_now() -> Ground:
         live = LiveCluster(place)
         return Ground(live.ledger.snapshot(), live.notes)
 
+    set_up("text", "error")
     base = f"http://{Address(*listener.getsockname()[:2])}"
     source = ObservedSource(place)
     door = LocalDoor(place.connection, lambda path: renewed(f"{base}{path}"))

@@ -220,6 +220,7 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
     assert "as fast as stated" not in terminal.text, "people have the time to look"
     kubeconfig = re.search(r"export KUBECONFIG=([\w/.-]+)", terminal.text)
     assert kubeconfig
+    assert "dashboard" not in terminal.text, "lines of a log are not for people"
     terminal.read_until("Nothing changes any more by itself.")
     environment = {**os.environ, "KUBECONFIG": kubeconfig[1]}
     why = subprocess.run(
