@@ -2,16 +2,17 @@
 month, by queue, namespace or user."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-from flask import request
+from flask import g, request
 from werkzeug.exceptions import NotFound, ServiceUnavailable
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import VERSION, Summary
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.seen import Rights, Sight
+from extender.dashboard.seen import PODGROUPS, Rights, Sight
 from extender.dashboard.tables import Column, page, searched
 from extender.domain.explain.history import By, Period, Report, ReportRow
 
@@ -75,10 +76,10 @@ class HistoryPage:
         self._one = Lock()
 
     def history(self) -> Answer:
-        sight, by, since, state = self._asked()
+        sight, rights, by, since = self._asked()
 
         def make() -> Mapping[str, Any]:
-            report = self._report(sight, by, since)
+            report = seen_of(self._report(sight, by, since), rights)
             rows = searched(report.rows, request.args, lambda it: it.name)
             return {
                 "report": report,
@@ -86,32 +87,41 @@ class HistoryPage:
                 "columns": [Column("name", by.capitalize(), ROWS[0].order), *ROWS[1:]],
                 "most": max((row.gpu_hours for row in report.rows), default=0.0),
                 "by": by,
-                "allowed": sights_of(sight.rights),
+                "allowed": sights_of(rights),
                 "since": since,
                 "spans": SPANS,
             }
 
+        state = rights, self._kept_for(sight, by, since)
         return self._answers.page(sight, Screen("History", "history.html", "history", state, make))
 
     def history_json(self) -> Answer:
-        sight, by, since, state = self._asked()
-        return self._answers.json(sight, state, lambda: self._report(sight, by, since))
+        sight, rights, by, since = self._asked()
+        state = rights, self._kept_for(sight, by, since)
+        return self._answers.json(sight, state, lambda: seen_of(self._report(sight, by, since), rights))
 
-    def _asked(self) -> tuple[Sight, By, str, Any]:
+    def _asked(self) -> tuple[Sight, Rights, By, str]:
         """Raises NotFound where there is no history, or none that may be seen."""
         sight = self._answers.see()
-        allowed = sights_of(sight.rights)
         if self._history is None:
             raise NotFound("Only Muster itself knows what was: open its dashboard in the cluster.")
-        if not allowed:
-            raise NotFound("You may list neither queues nor PodGroups.")
         asked, since = request.args.get("by", ""), request.args.get("since", _USUAL)
-        by = By(asked) if asked in allowed else allowed[0]
         since = since if since in SPANS else _USUAL
-        return sight, by, since, (sight.rights, self._whole(sight, by, since))
+        rights = self._rights(sight, since)
+        allowed = sights_of(rights)
+        if not allowed:
+            raise NotFound("You may not list queues, nor PodGroups where something has happened.")
+        return sight, rights, By(asked) if asked in allowed else allowed[0], since
 
-    def _report(self, sight: Sight, by: By, since: str) -> SeenReport:
-        """One is made at a time: it may read a long file."""
+    def _rights(self, sight: Sight, since: str) -> Rights:
+        """Those of the viewer, also to namespaces where no group is left."""
+        if sight.rights.namespaces is None:
+            return sight.rights
+        known = [row.name for row in self._report(sight, By.NAMESPACE, since).rows]
+        return replace(sight.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
+
+    def _report(self, sight: Sight, by: By, since: str) -> Report:
+        """Of everything. One is made at a time: it may read a long file."""
         now = self._answers.clock()
 
         def make() -> Report:
@@ -122,8 +132,8 @@ class HistoryPage:
             finally:
                 self._one.release()
 
-        return seen_of(self._answers.derived(self._whole(sight, by, since), make), sight.rights)
+        return self._answers.derived(self._kept_for(sight, by, since), make)
 
-    def _whole(self, sight: Sight, by: By, since: str) -> Hashable:
-        """What a report is kept for: the notes say whether this replica leads."""
+    def _kept_for(self, sight: Sight, by: By, since: str) -> Hashable:
+        """The notes say whether this replica leads."""
         return "report", by, since, tuple(sight.overview.notes), int(self._answers.clock() // _PACE)

@@ -367,6 +367,17 @@ def test_history_sums_up_only_what_one_may_see(
         assert hidden not in answer.text
 
 
+def test_the_past_of_a_namespace_stays_when_its_last_group_has_gone() -> None:
+    source = town(NOW)
+    few: set[tuple[str, ...]] = {*FEW, ("list", "queues", "")}
+    source.put(groups=[it for it in source.seen.groups if it.namespace != "research"])
+    for path in ("/history", "/api/v1/history"):
+        answer = browser(source, SomeViewer(refused=few)).get(path)
+        assert answer.status_code == 200
+        assert "research" in answer.text
+        assert "product" not in answer.text
+
+
 def test_a_report_is_made_again_when_its_replica_begins_to_lead() -> None:
     source, made = town(NOW), list[Period]()
 
