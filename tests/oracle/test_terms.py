@@ -117,6 +117,6 @@ def test_a_gang_starts_if_its_members_may_stand_beside_all_others_and_each_other
 
 def test_members_that_share_a_zone_and_no_node_go_where_there_are_nodes_enough() -> None:
     kind = Kind("a", 1, apart=HOSTNAME, together=ZONE, whose="a")
-    small = (builders.node(name, cpu="1", zone="y") for name in ("n", "m"))
-    world = World(builders.node("large", cpu="8", zone="x"), *small, gang("g", 2, **kind.as_pod)).settle()
-    assert sorted(world.plan("g").values()) == ["m", "n"]
+    zones = {"n": "x", "m": "y", "k": "y"}
+    world = World(*(builders.node(name, zone=zone) for name, zone in zones.items()))
+    assert sorted(world.add(gang("g", 2, **kind.as_pod)).settle().plan("g").values()) == ["k", "m"]
