@@ -4,10 +4,12 @@ it. What the API server refuses, or nobody knows, is told on a page in words."""
 import hmac
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from threading import Lock
+from typing import Any
 
 from cachetools import LRUCache
-from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request
+from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request, url_for
 from werkzeug.exceptions import (
     BadGateway,
     Forbidden,
@@ -32,6 +34,9 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # to everybody
 _SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
 _MOST = 4096  # viewers
+_ADDRESSES = (
+    4096  # that are kept: a page of jobs has a hundred of them, and to make one takes 20 microseconds
+)
 
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 
@@ -53,6 +58,7 @@ def create_dashboard_app(
     if login:
         app.register_blueprint(login)  # first: what it asks of every request comes before who it is of
     app.jinja_env.globals["csrf_token"] = lambda: csrf_token(g.viewer)
+    app.jinja_env.globals["url_for"] = lambda page, **parts: _address(request.script_root, page, **parts)
 
     @app.before_request
     def who() -> None:
@@ -86,6 +92,12 @@ def create_dashboard_app(
     app.register_blueprint(pages(source, history, clock, supposing, open_pages))
     app.register_blueprint(actions(source))
     return app
+
+
+@lru_cache(_ADDRESSES)
+def _address(root: str, page: str, **parts: Any) -> str:
+    """`root`: that of the request, on which it depends."""
+    return url_for(page, **parts)
 
 
 # ---- forged requests: another site's page may make a browser send what it wants, but not read our forms
