@@ -112,6 +112,10 @@ def pages(app: WSGIApplication) -> App:
     """What people open in a browser: an application of Flask's, or any of WSGI, behind the same door."""
 
     def answer(request: web.BaseRequest, body: bytes) -> web.Response:
+        try:  # without it the application has no addresses, not even for a page that says so
+            request.host.lower().encode("idna")
+        except UnicodeError as fault:
+            raise BadRequest("Host: there is no such name") from fault
         answered = Response.from_app(app, _environ(request, body), buffered=True)
         headers = [*answered.headers.items(), ("Server", "muster")]
         return web.Response(body=answered.get_data(), status=answered.status_code, headers=headers)

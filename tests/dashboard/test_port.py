@@ -71,6 +71,12 @@ def test_of_two_tokens_in_one_request_none_counts() -> None:
     assert answers == [200, 401, 401]
 
 
+@pytest.mark.parametrize("host", [64 * "x", "a..b", ".x"])
+def test_a_host_that_no_name_can_be_is_a_bad_request(port: int, host: str) -> None:
+    """Anybody may send it: a fault would fill the log."""
+    assert [send(port, path, Host=host) for path in ("/", "/healthz", "/queues/q")] == [400, 400, 400]
+
+
 def test_what_is_too_large_or_no_path_is_refused(port: int, viewer: SomeViewer) -> None:
     assert send(port, f"/?{'x' * 9000}") == 414
     assert send(port, "/", "x" * 100_000) == 413
