@@ -173,13 +173,17 @@ class Turn:
         return not (self.is_at_limit or self.is_above_ceiling or self.group.needed > self.state.window)
 
     @property
+    def backs_off(self) -> bool:
+        return self.group.retry_in > 0
+
+    @property
     def is_deferred(self) -> bool:
         """Above its share, it is looked at again once room is lent."""
-        return self.is_within_limits and self.is_above_share and not self.is_lent
+        return not self.backs_off and self.is_within_limits and self.is_above_share and not self.is_lent
 
     @property
     def may_start(self) -> bool:
-        is_stopped = self.behind or not self.is_within_limits or self.is_deferred
+        is_stopped = self.behind or self.backs_off or not self.is_within_limits or self.is_deferred
         return not is_stopped and self.has_room and self.group.needed <= self.places
 
 
@@ -288,7 +292,7 @@ class Replay:
             return
         if self._lets_none_pass(turn):
             self.heads.setdefault(queue, group.name)
-        if turn.behind or turn.can_never_start or turn.is_at_limit:
+        if turn.behind or turn.backs_off or turn.can_never_start or turn.is_at_limit:
             return
         if turn.is_above_ceiling or not turn.has_room:
             if not (turn.is_lent or turn.is_above_share):

@@ -48,6 +48,10 @@ def window_full(turn: Turn) -> bool:
     return turn.has_room and turn.group.needed > turn.places and turn.group.needed <= turn.state.window
 
 
+def backing_off(turn: Turn) -> bool:
+    return turn.backs_off
+
+
 def too_large_for_window(turn: Turn) -> bool:
     return turn.group.needed > turn.state.window
 
@@ -60,6 +64,7 @@ CLAIMS: Mapping[Reason, Claim] = {
     Reason.NO_ROOM: no_room,
     Reason.FRAGMENTED: fragmented,
     Reason.RECLAIMING: reclaiming,
+    Reason.BACKING_OFF: backing_off,
     Reason.WINDOW_FULL: window_full,
     Reason.TOO_LARGE_FOR_WINDOW: too_large_for_window,
 }

@@ -10,9 +10,10 @@ from extender.api.objects.pods import LabelSelector, Toleration
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.resources import CPU, MEMORY, PODS
 from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.snapshot.group_view import Start
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain import builders
-from tests.domain.world import World, timestamp
+from tests.domain.world import World, key, timestamp
 from tests.oracle.placement import Amounts, Node, Pod, total
 
 GPU, KIND = "x.io/gpu", "kind"
@@ -55,6 +56,7 @@ class Group(NamedTuple):
     is_held: bool = False
     exists: bool = True
     timeouts: int = 0  # how often in a row a start of it was undone
+    retry_in: float = 0.0  # seconds until it is tried again after a start that failed; 0: none has
 
     @property
     def order(self) -> tuple[int, float, str]:
@@ -143,6 +145,10 @@ class State(NamedTuple):
             world.add(_queue(queue))
         for group in self.groups:
             world.add(_group(group))
+        for group in self.groups:
+            if group.retry_in and group.exists:
+                start = Start(failures=1, retry_at=NOW + group.retry_in, failure="it took too long")
+                world.ledger.registry.groups[key(group.name)].start = start
         for n, (pod, on) in enumerate(self.others):
             world.add(builders.stranger(f"other-{n}", on=on, **_asks(pod)))
         return world

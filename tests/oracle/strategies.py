@@ -128,6 +128,7 @@ def mixed(draw: st.DrawFn) -> State:
             group = group._replace(pods=group.pods[:1], needed=min(group.needed, 1))
         group = group._replace(is_held=_rarely(draw, 16), exists=not _rarely(draw, 16))
         group = group._replace(timeouts=draw(st.sampled_from((0,) * 12 + (2, 3))))
+        group = group._replace(retry_in=draw(st.sampled_from((0.0,) * 12 + (3.0,))))
         if n < 5 and draw(st.booleans()) and group.queue != GONE and group.exists:
             group = _placed(draw, group, there, [*others, *_places(found)])
         found.append(group)
@@ -190,4 +191,4 @@ def _placed(
         if not suit:
             return group
         where.append(draw(st.sampled_from(suit)))
-    return group._replace(nodes=tuple(where), needed=len(group.pods))
+    return group._replace(nodes=tuple(where), needed=len(group.pods), retry_in=0.0)

@@ -98,6 +98,17 @@ def _of_plan(turn: Turn) -> Iterator[str]:
 
 @FEWER
 @given(states())
+def test_only_time_has_to_pass_after_a_start_that_failed(state: State) -> None:
+    tried = state._replace(groups=tuple(group._replace(retry_in=0.0) for group in state.groups))
+    later = (it.world().advance(3.5).decide() for it in (state, tried))
+    one, other = (
+        {key: (it.verdict, it.reason, it.plan) for key, it in each.groups.items()} for each in later
+    )
+    assert one == other
+
+
+@FEWER
+@given(states())
 def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> None:
     decisions = decide(state.world().ledger.snapshot())
     for group in state.groups:

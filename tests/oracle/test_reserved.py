@@ -2,6 +2,7 @@
 waits (Reserved), and nobody else does."""
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from hypothesis import given, settings
@@ -43,38 +44,40 @@ class Busy:
         members, cpus, _ = self.jobs[name]
         return [Pod((("cpu", cpus),))] * members
 
-    def standing(self, after: float, decisions: Decisions) -> Iterator[tuple[Pod, str]]:
-        """Who is on nodes at a moment, of those that run, or start now."""
-        for name in self.jobs:
+    def standing(self, after: float, decisions: Decisions, before: str = "") -> list[tuple[Pod, str]]:
+        """Who is on nodes at a moment, of those that run, and those that start now when it is the turn of
+        `before`; empty: all of them."""
+        found = list[tuple[Pod, str]]()
+        started = list(takewhile(lambda it: it != before, self.jobs))
+        for name in self.ends | dict.fromkeys(started, self.world.now):
             plan = decisions.groups[key(name)].plan
-            placed = [
+            placed = (
                 pod.spec.node_name for each, pod in self.world.pods.items() if each.startswith(f"{name}-")
-            ]
-            ends = self.ends.get(name, self.world.now + self.jobs[name][2])
-            if ends > after:
-                where = [*plan.values()] or [node for node in placed if node]
-                yield from zip(self.pods(name), where, strict=False)
+            )
+            if self.ends.get(name, self.world.now + self.jobs[name][2]) > after:
+                found += zip(self.pods(name), [*plan.values()] or filter(None, placed), strict=False)
+        return found
 
 
 def untrue(busy: Busy, holder: str, kept: Reservation, decisions: Decisions) -> Iterator[str]:
     now, moment, passable = busy.world.now, kept.starts_at, kept.passable_until
     assert moment is not None
     assert passable is not None
-    room = left(busy.hosts, busy.standing(now, decisions))
-    then = left(busy.hosts, busy.standing(moment, decisions))
     needed = [(pod, node) for pod, node in zip(busy.pods(holder), kept.nodes.values(), strict=True)]
-    beside = left(busy.hosts, [*busy.standing(moment, decisions), *needed])
-    if any(beside[host]["cpu"] < 0 for host in busy.hosts if host.name in kept.node_names):
-        yield f"{holder} finds its nodes free at {moment}: {then}"
-    spare: Room = {host: {"cpu": min(room[host]["cpu"], max(beside[host]["cpu"], 0))} for host in busy.hosts}
-    for name in busy.jobs:
-        decision, pods = decisions.groups[key(name)], busy.pods(name)
-        if name == holder or decision.verdict is not Verdict.WAITING:
+    for name in ("", *busy.jobs):
+        room = left(busy.hosts, busy.standing(now, decisions, name))
+        then = left(busy.hosts, [*busy.standing(moment, decisions, name), *needed])
+        if any(then[host]["cpu"] < 0 for host in busy.hosts if host.name in kept.node_names):
+            yield f"{holder} finds its nodes free at {moment}"
+        spare: Room = {
+            host: {"cpu": min(room[host]["cpu"], max(then[host]["cpu"], 0))} for host in busy.hosts
+        }
+        if name in ("", holder) or (decision := decisions.groups[key(name)]).verdict is not Verdict.WAITING:
             continue
         passes = now + busy.jobs[name][2] <= passable
-        if fit(pods, room if passes else spare):
+        if fit(busy.pods(name), room if passes else spare):
             yield f"{name} starts, and waits for {decision.reason} ({decision.detail})"
-        elif (decision.reason is Reason.RESERVED) != fit(pods, room):
+        elif (decision.reason is Reason.RESERVED) != fit(busy.pods(name), room):
             yield f"{name} waits for {decision.reason} ({decision.detail})"
 
 
