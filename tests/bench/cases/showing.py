@@ -35,6 +35,7 @@ _OPEN_PATHS = (
 )
 _OPEN, _SECONDS = 100, 20.0  # pages, and how long they are
 _PAUSE, _SPREAD = 1.9, 0.2  # seconds between two questions of a page, as in live.js
+_WARM = 10.0  # seconds in which templates are compiled, and all is asked for the first time
 _STATE = re.compile(r'data-state="([\w-]+)"')
 _TIMES = 7
 
@@ -115,7 +116,7 @@ async def _looked_at(groups: int, changes: int) -> Row:
         statuses: list[int] = []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN)) as session:
             pages = [asyncio.create_task(_page(session, address, it, statuses)) for it in range(_OPEN)]
-            await asyncio.sleep(2 * _PAUSE)
+            await asyncio.sleep(_WARM)
             statuses.clear()
             before = mark()
             await asyncio.sleep(_SECONDS)
