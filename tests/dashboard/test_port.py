@@ -1,18 +1,22 @@
 """The dashboard behind a real port: forms come with an Origin, and what is too large is refused."""
 
+import re
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from urllib.parse import urlencode
 
 import pytest
+from flask import Request
 from kubernetes.client import Configuration
 
+from extender.api.summaries import GroupSummary, Overview
+from extender.dashboard.answers import AGAIN, OpenPages
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.cluster_door import ClusterDoor
 from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
-from tests.dashboard.authority import Authority
+from tests.dashboard.authority import Authority, Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 
 
@@ -69,6 +73,34 @@ def test_of_two_tokens_in_one_request_none_counts() -> None:
         connection.close()
     server.stop()
     assert answers == [200, 401, 401]
+
+
+@pytest.mark.parametrize("path", ["/", "/queues?q=%C3%BC%20x", "/groups/team/train"])
+def test_an_open_page_is_answered_without_the_application(path: str) -> None:
+    source, asked, clock = SomeSource(Overview("1", "", groups=[GroupSummary("team", "train")])), [0], Clock()
+
+    def identify(_: Request) -> SomeViewer:
+        asked[0] += 1
+        return SomeViewer()
+
+    open_pages = OpenPages(source, clock)
+    app = create_dashboard_app(source, identify, open_pages=open_pages)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = SideServer("dashboard", listener, pages(app), open_to_pages=True, known=open_pages.known)
+    connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
+    etag, seen = "", []
+    for _ in range(9):
+        clock.now += 1
+        connection.request("GET", path, headers={"Cookie": "a=1", "If-None-Match": etag})
+        answer = connection.getresponse()
+        if found := re.search(r'data-state="([^"]+)"', answer.read().decode()):
+            etag = f'W/"{found[1]}"'
+        assert float(answer.headers[AGAIN]) == source.again()
+        assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
+        seen.append((answer.status, asked[0]))
+    connection.close()
+    server.stop()
+    assert seen == [(200, 1), *[(304, 1)] * 5, (304, 2), (304, 2), (304, 2)]
 
 
 @pytest.mark.parametrize("host", [64 * "x", "a..b", ".x"])
