@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
@@ -68,6 +69,21 @@ def test_a_change_appears_while_one_types(opened: Open) -> None:
         expect(search).to_have_value("half a na")
 
 
+def test_what_is_offered_changes_while_one_types(opened: Open) -> None:
+    """The page to which an action leads is made before Muster has seen what it did."""
+    source = town(time.time())
+    with served(source) as address:
+        page = opened(address + GROUP)
+        typed = page.get_by_label("Priority class")
+        typed.fill("hi")
+        typed.blur()
+        groups = [replace(it, held=True) if f"/groups/{it.key}" == GROUP else it for it in source.seen.groups]
+        source.put(groups=groups)
+        expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=20_000)
+        expect(page.get_by_role("button", name="Hold")).to_have_count(0)
+        expect(typed).to_have_value("hi")
+
+
 def test_a_tab_that_nobody_sees_asks_nothing_until_it_is_seen(opened: Open) -> None:
     source = town(time.time())
     with served(source) as address:
@@ -89,7 +105,7 @@ def test_an_open_page_counts_how_long_one_waits_without_being_made_again(opened:
     with served(town(time.time())) as address:
         page = opened(f"{address}{GROUP}")
         answers: list[int] = []
-        page.on("response", lambda it: answers.append(it.status))
+        page.on("response", lambda it: answers.append(it.status) if it.url == page.url else None)
         waited = page.locator("dt:text-is('Waited') + dd time")
         page.evaluate("(it) => { it.dateTime = new Date().toISOString(); it.textContent = 'then'; }",
                       waited.element_handle())  # fmt: skip

@@ -11,11 +11,16 @@ const STEPS = [ // as in extender/api/units.py
 let state = document.getElementById("main").dataset.state, pause = EVERY;
 let ahead = 0; // milliseconds, of the server's clock
 
+// What somebody chooses or types stays; other forms are new, as the button that resumes what is held by now.
+const isUsed = (form) => form.contains(document.activeElement) || [...form.elements].some(
+  (it) => it instanceof HTMLSelectElement || (it instanceof HTMLInputElement && it.value !== it.defaultValue),
+);
+
 const kept = {
   morphStyle: "innerHTML",
   ignoreActiveValue: true,
   callbacks: {
-    beforeNodeMorphed: (old) => !(old instanceof HTMLFormElement), // what somebody is choosing
+    beforeNodeMorphed: (old) => !(old instanceof HTMLFormElement && isUsed(old)),
     beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
     beforeNodeRemoved: (node) => !(node instanceof HTMLElement && node.classList.contains("copy")),
   },
