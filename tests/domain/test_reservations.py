@@ -17,7 +17,7 @@ from extender.domain.snapshot.group_view import Reservation
 from tests.domain import job_world
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.job_world import JobWorld, unit_name
-from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
+from tests.domain.world import LIMITS, World, comparable, gang, key, names, nodes, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 PATIENCE = 600.0
@@ -98,6 +98,16 @@ def test_a_group_gets_one_once_it_has_waited_for_so_long() -> None:
     world.pass_time(3.0)
     assert set(reservation(world).nodes.values()) == {"n0", "n1"}
     assert world.queue("default").reservation == reservation(world)
+
+
+def test_who_comes_when_the_room_is_gone_does_not_wait_for_what_is_reserved() -> None:
+    world = reserved()
+    world.finish("small0-0")
+    job(world, "a", run_time="3h")
+    job(world, "b", cpu="1", run_time="60s")
+    decisions = job(world, "c", run_time="3h").decide().groups
+    assert decisions[key("b")].verdict is STARTS
+    assert [decisions[key(name)].reason for name in ("a", "c")] == [Reason.RESERVED, Reason.NO_ROOM]
 
 
 def test_its_queue_says_for_how_long() -> None:

@@ -270,17 +270,19 @@ class Backfill:
 
     def _has_room(self, wanted: Missing) -> bool:
         """Whether members would have some if none were kept."""
-        fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
-        if fits is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
-            planner = self._round.budget.planner
-            now = planner.capacity.known
-            if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
-                self._free = now, planner.clone()
-                for kept in self._kept.values():
-                    self._free[1].take_amounts(kept.rows, kept.kept, -1)
-            fits = self._free[1].could_place(wanted.members, wanted.shapes)
-            self._fits_without[wanted.signature] = fits
-        return fits
+        planner, known = self._round.budget.planner, self._fits_without
+        is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
+        if not is_particular and known.get(wanted.signature) is False:
+            return False  # room only shrinks in a round: once not, never
+        now = planner.capacity.known
+        if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
+            self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
+            self._free = now, planner.clone()
+            for kept in self._kept.values():
+                self._free[1].take_amounts(kept.rows, kept.kept, -1)
+        if is_particular or wanted.signature not in known:
+            known[wanted.signature] = self._free[1].could_place(wanted.members, wanted.shapes)
+        return known[wanted.signature]
 
 
 @contextmanager
