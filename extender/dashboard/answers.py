@@ -5,14 +5,14 @@ changed. A browser that has it already is told so by its ETag, which costs no ma
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from flask import Response, g, make_response, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.wrappers import Response as Answer
@@ -21,7 +21,8 @@ from extender.dashboard.actions import Button
 from extender.dashboard.seen import Eyes, Sight
 
 _TICK = 15  # seconds after which a page is made anew for its ages, where it is not open already
-_MODELS, _BODIES, _DERIVED = 256, 128, 16  # that are kept
+_MODELS, _BODIES, _DERIVED = 128, 128, 16  # that are kept
+_SHOWN = 10.0  # seconds for which a model is: it holds all groups as they were when it was made
 _OPEN, _PARTS = 4096, 64  # pages that are remembered as open; of which what is new is kept
 _SURE = 6.0  # seconds for which whoever has a page open is not judged again
 _GAP = 0.5  # seconds: whoever asks more often has their costs counted
@@ -99,10 +100,8 @@ class OpenPages:
         had = headers.get("If-None-Match", "")[3:-1]
         if asked.method != "GET" or not had or "." in had:
             return None
-        cookie, token = (
-            "; ".join(headers.getall("Cookie", ())),
-            ", ".join(headers.getall("Authorization", ())),
-        )
+        cookie = "; ".join(headers.getall("Cookie", ()))
+        token = ", ".join(headers.getall("Authorization", ()))
         page = _page(asked.raw_path, headers.get("Host", ""), cookie, token)
         with self._lock:
             whose, end = self._pages.get(page, ("", 0.0))
@@ -115,9 +114,9 @@ class OpenPages:
         told = {**HEADERS, "ETag": f'W/"{state}"', AGAIN: f"{self._source.again():.3f}", "Server": "muster"}
         if had == state:
             return web.Response(status=304, headers=told)
-        return (
-            web.Response(body=part, content_type="text/html", charset="utf-8", headers=told) if part else None
-        )
+        if part is None:
+            return None
+        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=told)
 
 
 def _whose(state: str) -> str:
@@ -143,9 +142,9 @@ class Answers:
         self.eyes = eyes
         self.clock = clock
         self._open = open_pages
-        self._models = _Kept[_Model](_MODELS)
-        self._bodies = _Kept[Markup](_BODIES)
-        self._derived = _Kept[Any](_DERIVED)
+        self._models = _Kept[_Model](TTLCache(_MODELS, _SHOWN, clock))
+        self._bodies = _Kept[Markup](LRUCache(_BODIES))
+        self._derived = _Kept[Any](LRUCache(_DERIVED))
 
     def see(self) -> Sight:
         """Raises Unsure."""
@@ -197,9 +196,8 @@ class Answers:
 class _Kept(Generic[T]):
     """What is made once, whoever asks for it first, while all others wait."""
 
-    def __init__(self, most: int) -> None:
-        self._lock = threading.Lock()
-        self._found: LRUCache[Hashable, T] = LRUCache(most)
+    def __init__(self, found: MutableMapping[Hashable, T]) -> None:
+        self._lock, self._found = threading.Lock(), found
         self._making: dict[Hashable, threading.Lock] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:

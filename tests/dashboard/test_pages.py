@@ -1,5 +1,6 @@
 """The pages as a browser gets them, without one: escaped, in parts, searched, and made once."""
 
+import gc
 import hashlib
 import json
 import re
@@ -11,12 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 from flask.testing import FlaskClient
+from msgspec.structs import replace
 
 import extender.dashboard
 from extender.api.summaries import EventSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.job_pages import told_once
+from extender.dashboard.job_pages import JobIndex, told_once
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from tests.dashboard.authority import Clock
@@ -280,6 +282,20 @@ def test_an_open_page_is_made_again_only_if_something_that_it_shows_has_changed(
     assert again(f'W/"{state}"') == 304
     source.put(groups=[it for it in source.seen.groups if it.name != "llama-70b"])
     assert again(f'W/"{state}"') == 200
+
+
+def test_groups_as_they_were_are_forgotten_within_seconds() -> None:
+    source, clock = town(NOW), Clock(NOW)
+    client = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock).test_client()
+    client.get("/queues/language")
+    gc.collect()
+    before = sum(isinstance(it, JobIndex) for it in gc.get_objects())
+    for number in range(40):
+        clock.now += 2
+        source.put(groups=[replace(it, failed=number) for it in source.seen.groups])
+        client.get("/queues/language")
+    gc.collect()
+    assert sum(isinstance(it, JobIndex) for it in gc.get_objects()) <= before + 20
 
 
 def test_whoever_may_see_less_gets_another_page() -> None:
