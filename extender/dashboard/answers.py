@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -21,7 +22,8 @@ from extender.dashboard.actions import Button
 from extender.dashboard.seen import Eyes, Sight
 
 _TICK = 15  # seconds after which a page is made anew for its ages, where it is not open already
-_MODELS, _BODIES, _DERIVED = 128, 128, 16  # that are kept
+_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
+_LEAST = 1 << 13  # bytes that one counts for: its address has no more
 _SHOWN = 10.0  # seconds for which a model is: it holds all groups as they were when it was made
 _OPEN, _PARTS = 4096, 64  # pages that are remembered as open; of which what is new is kept
 _SURE = 6.0  # seconds for which whoever has a page open is not judged again
@@ -129,10 +131,11 @@ def _page(*parts: str) -> bytes:
 
 
 class _Model(NamedTuple):
-    """What a page shows. `content`: equal for equal ones."""
+    """What a page shows. `content`: a hash, equal for equal ones; `size`: bytes that it takes, about."""
 
     shown: Mapping[str, Any]
     content: bytes
+    size: int
 
 
 class Answers:
@@ -142,8 +145,8 @@ class Answers:
         self.eyes = eyes
         self.clock = clock
         self._open = open_pages
-        self._models = _Kept[_Model](TTLCache(_MODELS, _SHOWN, clock))
-        self._bodies = _Kept[Markup](LRUCache(_BODIES))
+        self._models = _Kept[_Model](TTLCache(_MODELS, _SHOWN, clock, lambda it: it.size))
+        self._bodies = _Kept[Markup](LRUCache(_BODIES, lambda it: _LEAST + len(it)))
         self._derived = _Kept[Any](LRUCache(_DERIVED))
 
     def see(self) -> Sight:
@@ -211,7 +214,7 @@ class _Kept(Generic[T]):
                     found = self._found.get(key)
                 if found is None:
                     found = make()
-                    with self._lock:
+                    with self._lock, suppress(ValueError):  # larger than all that may be kept
                         self._found[key] = found
             finally:
                 with self._lock:
@@ -221,7 +224,8 @@ class _Kept(Generic[T]):
 
 def _model(screen: Screen) -> _Model:
     shown = screen.make()
-    return _Model(shown, msgspec.json.encode(shown, enc_hook=_no_content))
+    text = msgspec.json.encode(shown, enc_hook=_no_content)
+    return _Model(shown, hashlib.sha256(text).digest(), _LEAST + len(text))
 
 
 def _no_content(value: object) -> None:

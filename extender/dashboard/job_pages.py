@@ -1,5 +1,6 @@
 """The pages of jobs: who waits, starts, runs and fails; and why one of them waits."""
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
@@ -182,7 +183,7 @@ class JobPages:
             }
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]
-        state: Hashable = (sight.rights, msgspec.json.encode(details))
+        state: Hashable = (sight.rights, hashlib.sha256(msgspec.json.encode(details)).digest())
         buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(sight, group))
         title = group.called or group.name
         return self._answers.page(

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import time
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from flask.testing import FlaskClient
 from msgspec.structs import replace
 
 import extender.dashboard
-from extender.api.summaries import EventSummary
+from extender.api.summaries import EventSummary, MemberSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import JobIndex, told_once
@@ -197,6 +198,23 @@ def test_names_as_long_as_a_book_make_no_long_page() -> None:
         assert answer.status_code == 200
         assert len(answer.data) < 500_000
         assert "<b>ä" not in answer.text
+
+
+def test_one_large_job_does_not_fill_the_memory_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address is another page, and whoever has the job asks for as many as they like."""
+    source = town(NOW)
+    members = [MemberSummary(f"{'x' * 240}-{at}", "Pending") for at in range(1000)]
+    found = source.details("research", "llama-70b")
+    monkeypatch.setattr(source, "details", lambda *_: found and replace(found, members=members))
+    client = browser(source)
+    client.get(GROUP)
+    tracemalloc.start()
+    try:
+        assert {client.get(f"{GROUP}?q={at}").status_code for at in range(60)} == {200}
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 10e6  # with all pods of each it is 48
 
 
 # ---- long lists
