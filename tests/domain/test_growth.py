@@ -69,6 +69,13 @@ def test_members_that_are_lost_are_replaced_first_and_the_rest_is_growth() -> No
     assert world.start("g").reason("g") is Reason.NO_ROOM
 
 
+def test_a_lost_member_that_its_queue_may_not_hold_any_more_waits_for_the_ceiling() -> None:
+    world = standing(3, 0).add(queue("q", capability={"cpu": "2"}))
+    world.delete("g-0").add(pod("g-3", "g")).settle()
+    assert (world.plan("g"), world.reason("g")) == ({}, Reason.QUEUE_CEILING)
+    assert world.detail("g") == "queue q: cpu: 2 held + 1 asked > 2"
+
+
 def test_who_grew_and_stands_whole_again_has_its_losses_of_those_replaced() -> None:
     world = raised(standing(1, 3), 4).start("g").add(gang("gang", 5, queue="q", created="2026-02-01"))
     world.settle().delete(*names("g", 3)).add([pod(f"h-{n}", "g") for n in range(3)]).settle()

@@ -9,7 +9,7 @@ shut all of them out. Replacements that are refused back off. Members that a gro
 was raised are none: they come as elastic ones do, once the lost are replaced."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 
@@ -80,7 +80,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
         budget.release(group, kept.plan)
         return fail(round_, group, group.attempts[uid].words, {uid: kept.moved[uid]})
     is_interrupted, holds_any = group.start.admitted_at is None, bool(group.placed or group.pinned)
-    if (is_interrupted or not holds_any) and (above := _above_ceiling(round_, kept)):
+    if (is_interrupted or not holds_any) and (above := _above_ceiling(round_, kept.group, kept.unplanned)):
         budget.release(group, kept.plan)
         return fail(round_, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
     more: dict[Uid, str] | None = {}
@@ -107,13 +107,13 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
 
 
-def _above_ceiling(round_: Round, kept: KeptPlan) -> str:
-    """How the rest of a start would exceed the queue's ceiling or a limit; empty if it does not."""
-    asked, budget = requests_of(Counter(pod.shape for pod in kept.unplanned)), round_.budget
-    if (excess := budget.running.excess(kept.group, len(kept.unplanned))) is not None:
+def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> str:
+    """How more members would exceed the queue's ceiling or a limit; empty if they do not."""
+    asked, budget = requests_of(Counter(pod.shape for pod in pods)), round_.budget
+    if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
-    above = budget.shares.above_ceiling(kept.group.queue, asked)
-    return above and f"queue {kept.group.queue}: {above}"
+    above = budget.shares.above_ceiling(group.queue, asked)
+    return above and f"queue {group.queue}: {above}"
 
 
 # ---- replacements
@@ -161,6 +161,8 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
                     reason, detail = Reason.BACKING_OFF, group.start.failure
                 elif without_place := len(more) - len(started):
                     reason, detail = Reason.WINDOW_FULL, window.lack(group, without_place)
+                elif above := _above_ceiling(round_, group, kept.left()[:1]):
+                    reason, detail = Reason.QUEUE_CEILING, above
             decision = GroupDecision(
                 group.key,
                 group.queue,
