@@ -130,6 +130,8 @@ class CallerConnection(RequestHandler):
         """Raises ConnectionError."""
         await response.prepare(request)
         await response.write_eof()
+        if isinstance(response, web.Response):
+            response.body = None  # in aiohttp, an idle connection holds its last answer
         self.answered += 1
         if request.content.is_eof():
             self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request

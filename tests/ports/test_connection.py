@@ -46,12 +46,14 @@ class Stage:
         self._loop = loop
         self._writers: list[asyncio.StreamWriter] = []
         self.held = self.gone = 0
+        self.answers: list[web.Response] = []
         self._port = ServedPort("stage", listener, limits, self._answer, short=self._short)
 
     async def _answer(self, asked: web.BaseRequest, connection: CallerConnection) -> web.Response:
         body = await connection.body(asked)
         connection.serve()
-        return web.Response(body=LONG_ANSWER if asked.path == "/long" else body)
+        self.answers.append(web.Response(body=LONG_ANSWER if asked.path == "/long" else body))
+        return self.answers[-1]
 
     async def _short(self, method: str, target: str, body: bytes, _: Caller) -> bytes:
         assert (method, self._port.connections.busy) == ("POST", True)
@@ -322,6 +324,19 @@ def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes() ->
         assert dropped("memory") == before + 3
 
     played(flood)
+
+
+def test_a_connection_that_is_idle_does_not_hold_its_last_answer() -> None:
+    """Of each of a thousand it would be there for two minutes."""
+
+    async def read_and_stay(stage: Stage) -> None:
+        reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(len(LONG_ANSWER)) == LONG_ANSWER
+        await stage.works()
+        assert stage.answers[0].body is None
+
+    played(read_and_stay, LIMITS._replace(unread=100_000_000))
 
 
 # ---- short requests, as Go's client writes them
