@@ -15,7 +15,9 @@ import pytest
 from extender.api.summaries import VERSION
 from tests.cli.desk import Desk
 
-_PROGRAM = "from extender.cli import main; main(prog_name='muster')"
+# In the foreground, as it were: what a shell starts in the background ignores Ctrl-C, with all below it.
+_FOREGROUND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+_PROGRAM = f"{_FOREGROUND}; from extender.cli import main; main(prog_name='muster')"
 
 
 @pytest.fixture
