@@ -34,9 +34,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # to everybody
 _SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
 _MOST = 4096  # viewers
-_ADDRESSES = (
-    4096  # that are kept: a page of jobs has a hundred of them, and to make one takes 20 microseconds
-)
+_ADDRESSES = 4096  # that are kept: a page has a hundred, and making one takes 20 microseconds
 
 Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
 

@@ -86,7 +86,6 @@ class Host:
     def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
         cluster = ApiClient(connection)
         job_kinds, lease = with_further(configuration.job_kinds), configuration.lease
-        auto_groups = configuration.auto_groups == "on"
         self._configuration = configuration
         self._ports = ports
         self._leadership: LeaderElection | NoElection = NoElection()
@@ -97,43 +96,14 @@ class Host:
             from extender.host import scheduler_view
 
             self._view = scheduler_view.SchedulerView(configuration, connection.endpoint, ports.view)
-        self.ledger = self._new_ledger(auto_groups, job_kinds)
+        self.ledger = self._new_ledger(job_kinds)
         queue_of, threads = self.ledger.groups.queue_uid, configuration.binders
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, threads)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
         self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
-        self._controllers = Controllers(
-            self.ledger,
-            cluster,
-            Writers(configuration.writers, "write", fence=self._leadership.leads),
-            self._leadership.leads,
-            configuration.volcano_namespace,
-            ConditionPolicy(
-                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions of waiting pods
-                shows_waiting_for_room=configuration.waiting_for_room == "show",
-                shows_never_fits=configuration.never_fits == "show",
-            ),
-            job_kinds,
-            configuration.max_queue_depth,
-            configuration.volcano_jobs == "on",
-            PlainPods(configuration.podgroups_for_plain_pods),
-        )
-        self._feed = Feed(
-            connection,
-            self.ledger,
-            self._controllers,
-            auto_groups,
-            [
-                row
-                for row in job_kinds.values()
-                if row.manageable
-                and (not row.commanded or configuration.volcano_jobs == "on")
-                and configuration.manage_jobs != "off"
-            ],
-            configuration.quota_sources,
-            [row for row in job_kinds.values() if row.makes_groups and auto_groups],
-        )
+        self._controllers = self._new_controllers(cluster, job_kinds)
+        self._feed = self._new_feed(connection, job_kinds)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         self._history = History(
             self.ledger,
@@ -175,10 +145,10 @@ class Host:
             self._webhooks = webhooks.Webhooks(configuration, connection, self.ledger, synced, runs)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
-    def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:
+    def _new_ledger(self, job_kinds: Kinds) -> Ledger:
         configuration = self._configuration
         return Ledger(
-            Ownership(frozenset(configuration.scheduler_names), auto_groups),
+            Ownership(frozenset(configuration.scheduler_names), configuration.auto_groups == "on"),
             Limits(
                 oversell=configuration.oversell,
                 reservations=configuration.reservations,
@@ -199,6 +169,43 @@ class Host:
                 frozenset(configuration.unmanaged_kinds),
                 job_kinds,
             ),
+        )
+
+    def _new_controllers(self, cluster: ApiClient, job_kinds: Kinds) -> Controllers:
+        configuration, leads = self._configuration, self._leadership.leads
+        return Controllers(
+            self.ledger,
+            cluster,
+            Writers(configuration.writers, "write", fence=leads),
+            leads,
+            configuration.volcano_namespace,
+            ConditionPolicy(
+                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions of waiting pods
+                shows_waiting_for_room=configuration.waiting_for_room == "show",
+                shows_never_fits=configuration.never_fits == "show",
+            ),
+            job_kinds,
+            configuration.max_queue_depth,
+            configuration.volcano_jobs == "on",
+            PlainPods(configuration.podgroups_for_plain_pods),
+        )
+
+    def _new_feed(self, connection: Connection, job_kinds: Kinds) -> Feed:
+        configuration, auto_groups = self._configuration, self._configuration.auto_groups == "on"
+        return Feed(
+            connection,
+            self.ledger,
+            self._controllers,
+            auto_groups,
+            [
+                row
+                for row in job_kinds.values()
+                if row.manageable
+                and (not row.commanded or configuration.volcano_jobs == "on")
+                and configuration.manage_jobs != "off"
+            ],
+            configuration.quota_sources,
+            [row for row in job_kinds.values() if row.makes_groups and auto_groups],
         )
 
     def start(self) -> None:
