@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +9,13 @@ from typing import Any
 import pytest
 from flask import Blueprint
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
-from werkzeug.serving import make_server
 
+from extender.api.setting_kinds import Address
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.what_if_page import Supposing
+from extender.web.listen import listen
+from extender.web.side import SideServer, pages
 from tests.dashboard.sample import Town, past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server
@@ -81,12 +82,9 @@ def served(
     """The address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()
     app = create_dashboard_app(source, identify or (lambda _: known), login, past, supposing=supposing)
-    server = make_server("127.0.0.1", port, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
+    listener = listen("--dashboard-listen", Address("127.0.0.1", port))
+    server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
     try:
-        yield f"http://127.0.0.1:{server.port}"
+        yield f"http://{server.address}"
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        server.stop()
