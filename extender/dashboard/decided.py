@@ -53,6 +53,9 @@ from extender.domain.snapshot.wholeness import missing, ready_since
 _MOST_GROUPS = 16  # that are named on one node
 _EXPLAINED, _AGE = 256, 10.0  # groups of which it is kept why they wait; seconds until it is looked again
 _REST = 30  # times what a look took, in which no other is repeated: it may take seconds of the processor
+_UNDECIDED = Overview(
+    "0", "", "muster", notes=("Muster has not decided anything yet: it reads the cluster.",)
+)
 _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
@@ -86,7 +89,7 @@ class DecidedOverviews:
         self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_EXPLAINED)
         self._resting = -inf  # until then
         self._version = 0
-        self._last = Overview("0", "", "muster")
+        self._last = _UNDECIDED
         self._groups: dict[GroupKey, _Grouped] = {}
         self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
@@ -208,7 +211,7 @@ class DecidedSource:
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
         self.hour = LastHour()
-        self._made, self._at = Overview("0", "", "muster"), -inf
+        self._made, self._at = _UNDECIDED, -inf
         self._of: tuple[Decisions | None, bool, object] = (None, False, None)
         self._lock = Lock()
 

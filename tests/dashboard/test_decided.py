@@ -187,6 +187,15 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
     assert source.overview().notes == ()
 
 
+def test_until_something_is_decided_it_does_not_look_as_if_there_were_nothing() -> None:
+    decided = [Decisions()]
+    source = DecidedSource(lambda: decided[0], list, pace=0.0)
+    [note] = source.overview().notes
+    assert "not decided anything yet" in note
+    decided[0] = world().decisions
+    assert source.overview().notes == ()
+
+
 def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
     made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
     known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", kept="it is known")
