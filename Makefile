@@ -72,8 +72,8 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
-soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muster (SECONDS=3600 SEED=1; needs Go)
-	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
+soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muster (SECONDS=3600 SEED=1), or CAMPAIGN=tests/storm/campaigns/ten-thousand.toml (needs Go)
+	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) $(if $(CAMPAIGN),--campaign $(CAMPAIGN),--view) --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
 nightly: $(READY)  ## twenty times the examples of properties, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)

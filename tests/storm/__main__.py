@@ -1,35 +1,60 @@
-"""`python -m tests.storm --seconds 600 --seed 7`: a fault campaign on a real control plane.
+"""`python -m tests.storm --seconds 600 --seed 7`: a storm of faults on a real control plane; with `--campaign
+FILE`: all storms of the file that its results do not have yet, and one table.
 
 Ends with 0 when nothing was violated, 1 when something was, 2 when it could not run.
 """
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.e2e import build
 from tests.e2e.build import BuildError
 from tests.storm.arena import arena
 from tests.storm.campaign import Campaign
-from tests.storm.plan import plan
+from tests.storm.plan import Mix, plan
 from tests.storm.progress import Progress
 from tests.storm.report import report_of
+from tests.storm.series import BadSeries, Series, records_of, run
+from tests.storm.table import table_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
+    if asked.campaign and not asked.mix:
+        return _series(Series.read(asked.campaign), asked)
+    mix = Series.read(asked.campaign).mix(asked.mix) if asked.mix else Mix(view=asked.view)
     if asked.plan:
-        for step in plan(asked.seed, asked.seconds, view=asked.view):
+        for step in plan(asked.seed, asked.seconds, mix):
             _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     progress = Progress(asked.seconds)
-    with arena(asked.kubernetes, view=asked.view) as made:
-        outcome = Campaign(made, asked.seed, asked.seconds, progress).run()
+    with arena(asked.kubernetes, view=mix.view) as made:
+        outcome = Campaign(made, asked.seed, asked.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
     _show(report_of(outcome))
+    if asked.record:
+        asked.record.write_text(json.dumps(outcome.record()))
     return 1 if outcome.violations else 0
+
+
+def _series(series: Series, asked: argparse.Namespace) -> int:
+    """What was done before is in the results, and is not done again."""
+    results: Path = asked.results or Path("build/soak") / f"{series.file.stem}.jsonl"
+    results.parent.mkdir(parents=True, exist_ok=True)
+    for storm in series.left(records_of(results)):
+        _show(f"storm {storm}")
+        record = run(storm, series.file, ["--kubernetes", asked.kubernetes])
+        with results.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    records = records_of(results)
+    _show(table_of(records))
+    _show(f"results: {results}")
+    return 1 if any("failed" in record or record["violations"] for record in records) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the scheduler reads through Muster, and is cut off every few seconds",
     )
+    parser.add_argument("--campaign", type=Path, metavar="FILE", help="of tests/storm/campaigns")
+    parser.add_argument("--mix", help="only one storm, of this mix of the campaign")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="of a campaign (build/soak/NAME.jsonl)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="where one storm leaves its result")
     parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
     return parser
 
@@ -59,6 +88,6 @@ def _show(line: str) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BuildError as error:
+    except (BuildError, BadSeries) as error:
         _show(f"error: {error}")
         sys.exit(2)

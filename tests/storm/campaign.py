@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from random import Random
@@ -12,9 +13,10 @@ from tests.storm.crowd import TROUBLE, Crowd
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
-from tests.storm.plan import ROUGH_KINDS, Step, plan, rough
+from tests.storm.plan import ROUGH_KINDS, Mix, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
+from tests.storm.recovery import Breakage, Recovery
 from tests.storm.settling import LONGEST, picture, settle
 from tests.storm.verdict import Outcome
 
@@ -25,23 +27,24 @@ PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watche
 
 
 class Campaign:
-    """`Campaign(arena, seed, seconds, progress).run()`."""
+    """`Campaign(arena, seed, seconds, mix, progress).run()`."""
 
-    def __init__(self, arena: Arena, seed: int, seconds: float, progress: Progress) -> None:
-        self.outcome = Outcome(seed, seconds, arena.cluster.folder)
+    def __init__(self, arena: Arena, seed: int, seconds: float, mix: Mix, progress: Progress) -> None:
+        self.outcome = Outcome(seed, seconds, mix.name, arena.cluster.folder)
+        self._mix = mix
+        self._recovery = Recovery()
         self._arena = arena
         self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet, arena.calm)
         self._journal = Journal(arena.cluster.folder / "journal.log")
         self._agenda = Agenda(AWAY, partial(self._journal.note, "mended"))
         self._progress = progress
-        self._watcher = Watcher(arena)
+        self._watcher = Watcher(arena, self._recovery)
         self._still: list[tuple[Standstill, Step]] = []
         self._began = self._tended = 0.0
 
     def run(self) -> Outcome:
         self._watcher.start()
-        view = self._arena.through_muster
-        self._storm(plan(self.outcome.seed, self.outcome.seconds, view=view))
+        self._storm(plan(self.outcome.seed, self.outcome.seconds, self._mix))
         self._mend_all()
         self._settle("after the storm")
         self._ebb()
@@ -104,13 +107,15 @@ class Campaign:
             )
         except (NoVictim, *AWAY) as why:
             self._arena.give_back(self._arena.down - down)
-            self.outcome.counts["faults missed"] += 1
+            self.outcome.missed[step.kind] += 1
             self._journal.note(f"missed {step.kind}", f"{type(why).__name__} {why}")
             return
         self.outcome.faults[step.kind] += 1
         self._journal.note(step.kind, broken.what)
-        if broken.mend is not None:
-            self._agenda.mend(step.lasting, broken.what, broken.mend)
+        breakage = self._recovery.begin(step.kind, outage=step.kind in ROUGH_KINDS)
+        if broken.mend is None:
+            return breakage.end()
+        self._agenda.mend(step.lasting, broken.what, partial(_mend, breakage, broken.mend))
 
     def _tend(self) -> None:
         """The owners act, and nobody has died that was not killed."""
@@ -176,9 +181,16 @@ class Campaign:
         for each in self._arena.stage.observer.found():
             self._violate(each.at, each.key, each.what)
         self.outcome.counts += self._crowd.counts + self._arena.view.counts
+        self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
 
     def _violate(self, at: float, key: str, what: str) -> None:
         self.outcome.violate(self._journal, at, key, what)
+
+
+def _mend(breakage: Breakage, mend: Callable[[], object]) -> object:
+    """A fault is over when it is first mended: what was killed is started then."""
+    breakage.end()
+    return mend()
 
 
 def _subject(complaint: str) -> str:

@@ -5,12 +5,11 @@ what is there at that moment.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.storm.wishes import Wish, draw
 
-ARRIVALS, FAULTS = 0.9, 1.2  # seconds between two, on average
 MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
 ROUGH_KINDS = {
     "kill-muster": 3,
@@ -56,6 +55,22 @@ VIEW_KINDS = {"cut-view": 40}  # one every few seconds, where the scheduler read
 
 
 @dataclass(frozen=True)
+class Mix:
+    """How much comes and breaks; `kinds` are weights other than the usual, 0 for what is left out."""
+
+    name: str = "usual"
+    arrivals: float = 0.9  # seconds between two, on average
+    faults: float = 1.2
+    view: bool = False  # the scheduler reads through Muster
+    kinds: Mapping[str, float] = field(default_factory=dict)
+
+    def weights(self, at: float) -> dict[str, float]:
+        """Of every kind of fault that may come at this moment."""
+        usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {}), **(ROUGH_KINDS if rough(at) else {})}
+        return {kind: self.kinds.get(kind, weight) for kind, weight in usual.items()}
+
+
+@dataclass(frozen=True)
 class Step:
     """One thing that happens, `at` seconds after the beginning."""
 
@@ -66,13 +81,13 @@ class Step:
     wish: Wish | None = None
 
 
-def plan(seed: int, seconds: float, *, view: bool = False) -> list[Step]:
+def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
     """All steps in the order of their moments. With the view few pods have gates, and its wire is cut."""
-    arrivals = _arrivals(Random(f"{seed} arrivals"), seconds)
-    if view:
+    arrivals = _arrivals(Random(f"{seed} arrivals"), seconds, mix)
+    if mix.view:
         arrivals = [replace(step, wish=_ungated(step.wish)) for step in arrivals]
-    mild = {**MILD_KINDS, **VIEW_KINDS} if view else MILD_KINDS
-    return sorted([*arrivals, *_faults(Random(f"{seed} faults"), seconds, mild)], key=lambda step: step.at)
+    faults = _faults(Random(f"{seed} faults"), seconds, mix)
+    return sorted([*arrivals, *faults], key=lambda step: step.at)
 
 
 def _ungated(wish: Wish | None) -> Wish | None:
@@ -82,22 +97,22 @@ def _ungated(wish: Wish | None) -> Wish | None:
     return replace(wish, gated=False, lingers=wish.lingers and "binding")
 
 
-def _arrivals(luck: Random, seconds: float) -> list[Step]:
+def _arrivals(luck: Random, seconds: float, mix: Mix) -> list[Step]:
     steps, at = list[Step](), 0.0
     while at < seconds:
         steps.append(Step(at, "arrive", _seed(luck), luck.uniform(2, 10), draw(luck, len(steps))))
-        at += luck.expovariate(1 / ARRIVALS)
+        at += luck.expovariate(1 / mix.arrivals)
     return steps
 
 
-def _faults(luck: Random, seconds: float, mild: Mapping[str, float]) -> list[Step]:
+def _faults(luck: Random, seconds: float, mix: Mix) -> list[Step]:
     """The first one comes when there is something to break."""
     steps, at = list[Step](), 5.0
     while at < seconds:
-        kinds = {**mild, **ROUGH_KINDS} if rough(at) else mild
-        kind = luck.choices(list(kinds), list(kinds.values()))[0]
+        weights = mix.weights(at)
+        kind = luck.choices(list(weights), list(weights.values()))[0]
         steps.append(Step(at, kind, _seed(luck), lasting=luck.uniform(1, 6)))
-        at += luck.expovariate(1 / FAULTS)
+        at += luck.expovariate(1 / mix.faults)
     return steps
 
 

@@ -5,8 +5,9 @@ import time
 from dataclasses import dataclass, field
 
 from tests.storm.arena import Arena
+from tests.storm.recovery import Recovery
 
-PERIOD = 1.0
+PERIOD = 0.2
 PATIENCE = 20.0  # a kubelet would restart it after three failures in 30 s
 
 
@@ -30,11 +31,12 @@ class Pulse:
 
 
 class Watcher(threading.Thread):
-    """Asks once a second until told to stop."""
+    """Asks five times a second until told to stop."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, recovery: Recovery) -> None:
         super().__init__(name="pulse", daemon=True)
         self.pulse = Pulse()
+        self._recovery = recovery
         self._arena = arena
         self._ended = threading.Event()
 
@@ -43,6 +45,8 @@ class Watcher(threading.Thread):
             excused = "muster" in self._arena.down
             alive = self._arena.muster.live()
             self.pulse.note(time.monotonic(), alive, excused or "muster" in self._arena.down)
+            if self._arena.muster.ready():
+                self._recovery.answered(time.monotonic())
 
     def stop(self) -> None:
         self._ended.set()

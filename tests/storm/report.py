@@ -11,8 +11,9 @@ WIDTH = 110
 def report_of(outcome: Outcome) -> str:
     """Counts first, then every violation with what went before it, then where to read on."""
     time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
-    head = f"storm of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
-    lines = [head, *_counted("faults", outcome.faults), *_counted("gangs and pods", outcome.counts)]
+    head = f"storm {outcome.mix} of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
+    lines = [head, *_counted("faults", outcome.faults), *_counted("without a victim", outcome.missed)]
+    lines += _counted("gangs and pods", outcome.counts)
     lines += [f"violation at {violation}" for violation in outcome.violations] or ["no violations"]
     return "\n".join([*lines, f"journal and logs: {outcome.folder}"])
 

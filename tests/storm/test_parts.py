@@ -5,30 +5,30 @@ import time
 from tests.storm.agenda import Agenda
 from tests.storm.calm import Calm
 from tests.storm.faults import FAULTS
-from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, VIEW_KINDS, plan
+from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, VIEW_KINDS, Mix, plan
 from tests.storm.pulse import Pulse
 from tests.storm.wishes import FATES
 
 
 def test_a_plan_follows_from_its_seed() -> None:
-    assert plan(7, 120) == plan(7, 120)
-    assert plan(7, 120) != plan(8, 120)
+    assert plan(7, 120, Mix()) == plan(7, 120, Mix())
+    assert plan(7, 120, Mix()) != plan(8, 120, Mix())
 
 
 def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
-    longer = [step for step in plan(7, 300) if step.at < 60]
-    assert longer == [step for step in plan(7, 100) if step.at < 60]
+    longer = [step for step in plan(7, 300, Mix()) if step.at < 60]
+    assert longer == [step for step in plan(7, 100, Mix()) if step.at < 60]
 
 
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
     assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | VIEW_KINDS.keys()
-    assert {step.kind for step in plan(1, 3600)} == {"arrive", *MILD_KINDS, *ROUGH_KINDS}
-    assert {step.kind for step in plan(1, 3600, view=True)} == {"arrive", *FAULTS}
+    assert {step.kind for step in plan(1, 3600, Mix())} == {"arrive", *MILD_KINDS, *ROUGH_KINDS}
+    assert {step.kind for step in plan(1, 3600, Mix(view=True))} == {"arrive", *FAULTS}
     assert FATES.keys() <= {"", *FAULTS}
 
 
 def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> None:
-    steps = plan(7, 600, view=True)
+    steps = plan(7, 600, Mix(view=True))
     wishes = [step.wish for step in steps if step.wish]
     assert 0 < sum(wish.gated for wish in wishes) < len(wishes) / 2
     assert {wish.lingers for wish in wishes if not wish.gated} == {"", "binding"}
@@ -36,16 +36,16 @@ def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> 
 
 
 def test_half_an_hour_has_a_thousand_faults() -> None:
-    assert sum(step.wish is None for step in plan(1, 1800)) > 1200
+    assert sum(step.wish is None for step in plan(1, 1800, Mix())) > 1200
 
 
 def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
-    late = {step.kind for step in plan(3, 3600) if step.at % MINUTE >= ROUGH}
+    late = {step.kind for step in plan(3, 3600, Mix()) if step.at % MINUTE >= ROUGH}
     assert not late & ROUGH_KINDS.keys()
 
 
 def test_wishes_make_sense() -> None:
-    for wish in (step.wish for step in plan(5, 1800) if step.wish):
+    for wish in (step.wish for step in plan(5, 1800, Mix()) if step.wish):
         assert 1 <= wish.min_member <= wish.size <= 40
         pods = [wish.pod(number, "x")["metadata"]["annotations"] for number in range(wish.size)]
         for role, least in wish.roles.items():

@@ -1,23 +1,31 @@
-"""What a campaign has found: counts, and violations with what went before them."""
+"""What a storm has found: counts, and violations with what went before them."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.storm.journal import Journal
+from tests.storm.recovery import Times
+
+Json = dict[str, Any]
 
 
 @dataclass
 class Outcome:
-    """What a campaign has to say at its end."""
+    """What a storm has to say at its end."""
 
     seed: int
     seconds: float
+    mix: str
     folder: Path
     calm: float = 0.0  # seconds in which nothing essential was down, so that deadlines counted
     faults: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)  # faults that found no victim
     counts: Counter[str] = field(default_factory=Counter)
+    evictions: Counter[str] = field(default_factory=Counter)  # by what they were paid for
+    recoveries: Times = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
 
     def violate(self, journal: Journal, at: float, key: str, what: str) -> None:
@@ -29,3 +37,7 @@ class Outcome:
     def summary(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
         """For the line of progress."""
         return {"faults": self.faults.total(), "violations": len(self.violations), **counts, "alive": alive}
+
+    def record(self) -> Json:
+        """All of it, as JSON has it."""
+        return {**vars(self), "folder": str(self.folder)}

@@ -33,6 +33,7 @@ class View:
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.evictions: list[Eviction] = []
+        self.bindings: list[float] = []  # their moments
 
     def __enter__(self) -> "View":
         for follower in self._followers:
@@ -76,6 +77,7 @@ class View:
         if kind != "DELETED" and pod["spec"].get("nodeName") and uid not in self._bound:
             self._bound.add(uid)
             self.counts["bound"] += 1
+            self.bindings.append(time.monotonic())
         if kind == "DELETED" and evicted(pod):
             self.counts["evicted"] += 1
             metadata = pod["metadata"]

@@ -1,0 +1,63 @@
+"""How long after the end of each fault Muster answers, and pods are bound, again."""
+
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ANSWERS, BINDS = "answers", "binds"
+LASTS = float("inf")
+Times = dict[str, dict[str, list[float]]]  # by what was waited for and kind of fault, in seconds
+
+
+@dataclass
+class Breakage:
+    """One fault, from when until when; of the moments of `time.monotonic`."""
+
+    kind: str
+    outage: bool  # nobody can recover meanwhile
+    began: float
+    ended: float = LASTS
+
+    def end(self, at: float | None = None) -> None:
+        """Only the first call counts."""
+        if self.ended == LASTS:
+            self.ended = time.monotonic() if at is None else at
+
+
+@dataclass
+class Recovery:
+    """What another outage overtakes is nobody's recovery, and left out."""
+
+    _answers: list[float] = field(default_factory=list)
+    _breakages: list[Breakage] = field(default_factory=list)
+
+    def begin(self, kind: str, *, outage: bool, at: float | None = None) -> Breakage:
+        breakage = Breakage(kind, outage, time.monotonic() if at is None else at)
+        self._breakages.append(breakage)
+        return breakage
+
+    def answered(self, at: float) -> None:
+        """Muster was ready to decide at this moment."""
+        self._answers.append(at)
+
+    def times(self, bindings: Sequence[float]) -> Times:
+        return {ANSWERS: self._until(self._answers), BINDS: self._until(bindings)}
+
+    def _until(self, moments: Sequence[float]) -> dict[str, list[float]]:
+        found = defaultdict[str, list[float]](list)
+        for each in self._breakages:
+            place = bisect_left(moments, each.ended)
+            if place < len(moments) and not self._overtaken(each.ended, moments[place]):
+                found[each.kind].append(round(moments[place] - each.ended, 2))
+        return dict(found)
+
+    def _overtaken(self, since: float, until: float) -> bool:
+        return any(each.outage and each.began < until and since < each.ended for each in self._breakages)
+
+
+def percentile(times: Sequence[float], share: float) -> float:
+    """The least of them that is not below this share of all."""
+    ordered = sorted(times)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

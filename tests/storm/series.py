@@ -1,0 +1,100 @@
+"""A series of storms from a file: each in a process of its own, none twice, and one table of all."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.storm.faults import FAULTS
+from tests.storm.plan import Mix
+
+Json = dict[str, Any]
+LONGEST_END = 900.0  # seconds that a storm has to start, to settle, and to be judged
+
+
+class BadSeries(Exception):
+    """The file does not say what it has to."""
+
+
+@dataclass(frozen=True)
+class Storm:
+    """One of the series; what it is known by in the results."""
+
+    mix: str
+    seed: int
+    seconds: float
+
+    def is_that_of(self, record: Json) -> bool:
+        return (record["mix"], record["seed"], record["seconds"]) == (self.mix, self.seed, self.seconds)
+
+    def __str__(self) -> str:
+        return f"{self.mix} {self.seed}, {self.seconds:g} s"
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a file has: the mixes by name, and the storms in their order."""
+
+    file: Path
+    mixes: dict[str, Mix]
+    storms: tuple[Storm, ...]
+
+    @classmethod
+    def read(cls, file: Path) -> "Series":
+        """Raises BadSeries with the words that are wrong."""
+        try:
+            written = tomllib.loads(file.read_text())
+            mixes = {name: Mix(name=name, **spec) for name, spec in written["mixes"].items()}
+            storms = [
+                Storm(each["mix"], seed, each["seconds"])
+                for each in written["storms"]
+                for seed in each["seeds"]
+            ]
+        except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as fault:
+            raise BadSeries(f"{file}: {type(fault).__name__} {fault}") from None
+        unknown = [kind for mix in mixes.values() for kind in mix.kinds if kind not in FAULTS]
+        unknown += [storm.mix for storm in storms if storm.mix not in mixes]
+        if unknown:
+            raise BadSeries(f"{file}: neither a fault nor a mix: {', '.join(unknown)}")
+        return cls(file, mixes, tuple(storms))
+
+    def mix(self, name: str) -> Mix:
+        """Raises BadSeries with those that there are."""
+        if name not in self.mixes:
+            raise BadSeries(f"{self.file}: no mix {name}, but {', '.join(self.mixes)}")
+        return self.mixes[name]
+
+    def left(self, records: Iterable[Json]) -> list[Storm]:
+        """What has not come to its end yet."""
+        done = [record for record in records if "failed" not in record]
+        return [storm for storm in self.storms if not any(map(storm.is_that_of, done))]
+
+
+def records_of(results: Path) -> list[Json]:
+    """One line for each storm that was run; the last of those that are about the same."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    known = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
+    return list(known.values())
+
+
+def run(storm: Storm, file: Path, more: Sequence[str]) -> Json:
+    """Its record; one with `failed` where there was no verdict."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.json"
+        asked = ["--campaign", file, "--mix", storm.mix, "--seed", storm.seed, "--seconds", storm.seconds]
+        command = [sys.executable, "-m", "tests.storm", *map(str, asked), "--record", str(record), *more]
+        failed = ""
+        try:
+            ended = subprocess.run(command, timeout=storm.seconds + LONGEST_END)
+            failed = f"it ended with {ended.returncode}, and said nothing"
+        except subprocess.TimeoutExpired:
+            failed = f"it did not end within {storm.seconds + LONGEST_END:g} s"
+        if record.exists():
+            found: Json = json.loads(record.read_text())
+            return found
+    return {**vars(storm), "failed": failed}

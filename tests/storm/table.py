@@ -1,0 +1,67 @@
+"""One table of many storms: what broke, what missed, what started and left, how soon all was well again."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tests.storm.recovery import ANSWERS, BINDS, percentile
+
+Json = dict[str, Any]
+COLUMNS = "{:28} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}"
+HEAD = ("fault", "done", "missed", "answers", "p99", "binds", "p99")
+
+
+def table_of(records: Sequence[Json]) -> str:
+    """`answers` and `binds` are the median seconds from the end of a fault until Muster did so again."""
+    judged = [record for record in records if "failed" not in record]
+    faults, missed = _sum(judged, "faults"), _sum(judged, "missed")
+    times = {what: _times(judged, what) for what in (ANSWERS, BINDS)}
+    lines = [COLUMNS.format(*HEAD)]
+    for kind in sorted(faults.keys() | missed.keys()):
+        recovered = [cell for what in times for cell in _cells(times[what].get(kind, []))]
+        lines.append(COLUMNS.format(kind, faults[kind], missed[kind], *recovered))
+    every = [
+        cell for what in times for cell in _cells([each for those in times[what].values() for each in those])
+    ]
+    lines.append(COLUMNS.format("all", faults.total(), missed.total(), *every))
+    lines += _told("gangs and pods", _sum(judged, "counts"))
+    lines += _told("evictions, by what they were for", _sum(judged, "evictions"))
+    calm = sum(record["calm"] for record in judged)
+    seconds = sum(record["seconds"] for record in judged)
+    wrong = list(_wrong(records))
+    lines += [f"{len(judged)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
+    return "\n".join([*lines, *wrong])
+
+
+def _sum(records: Iterable[Json], name: str) -> Counter[str]:
+    total = Counter[str]()
+    for record in records:
+        total.update(record[name])
+    return total
+
+
+def _times(records: Iterable[Json], what: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for kind, seconds in record["recoveries"].get(what, {}).items():
+            found.setdefault(kind, []).extend(seconds)
+    return found
+
+
+def _cells(times: Sequence[float]) -> tuple[str, str]:
+    if not times:
+        return "-", "-"
+    return f"{percentile(times, 0.5):.1f} s", f"{percentile(times, 0.99):.1f} s"
+
+
+def _told(title: str, counts: Counter[str]) -> list[str]:
+    told = [f"  {count:7} {name}" for name, count in sorted(counts.items())]
+    return [f"{title}:", *told] if told else []
+
+
+def _wrong(records: Iterable[Json]) -> Iterator[str]:
+    for record in records:
+        name = f"{record['mix']} {record['seed']}"
+        if "failed" in record:
+            yield f"{name}: {record['failed']}"
+        yield from (f"{name}: {violation}" for violation in record.get("violations", []))

@@ -1,0 +1,118 @@
+"""A campaign's file, its results, the recoveries and the table, all without a cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.storm.plan import ROUGH_KINDS, Mix, plan
+from tests.storm.recovery import ANSWERS, BINDS, Recovery, percentile
+from tests.storm.series import BadSeries, Series, Storm, records_of
+from tests.storm.table import table_of
+
+CAMPAIGNS = sorted((Path(__file__).parent / "campaigns").glob("*.toml"))
+RECORD = {
+    "mix": "usual",
+    "seed": 1,
+    "seconds": 60,
+    "calm": 50.0,
+    "faults": {"kill-muster": 2, "cut-view": 98},
+    "missed": {"delete-pod": 3},
+    "counts": {"started": 7},
+    "evictions": {"an undone start": 4},
+    "recoveries": {ANSWERS: {"kill-muster": [1.5, 2.5]}, BINDS: {}},
+    "violations": [],
+}
+
+
+@pytest.mark.parametrize("file", CAMPAIGNS, ids=lambda file: file.stem)
+def test_campaigns_can_be_read_and_have_no_storm_twice(file: Path) -> None:
+    series = Series.read(file)
+    assert len(set(series.storms)) == len(series.storms) > 0
+
+
+def test_ten_thousand_faults_are_planned() -> None:
+    series = Series.read(CAMPAIGNS[0].with_name("ten-thousand.toml"))
+    plans = (plan(storm.seed, storm.seconds, series.mix(storm.mix)) for storm in series.storms)
+    assert sum(step.wish is None for steps in plans for step in steps) > 10_000
+
+
+def test_a_mix_says_what_breaks_and_how_often() -> None:
+    mix = Mix(faults=0.1, kinds={"kill-muster": 1000, "freeze-muster": 0})
+    kinds = [step.kind for step in plan(1, 60, mix) if step.wish is None]
+    assert kinds.count("kill-muster") > len(kinds) / 4
+    assert "freeze-muster" not in kinds
+    assert len(kinds) > 300
+    calm = {step.kind for step in plan(1, 60, mix) if step.at > 30}
+    assert not calm & ROUGH_KINDS.keys(), "a weight changes nothing about when something may die"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[mixes.a]\nspeed = 3\n[[storms]]\n", "speed"),
+        ("[mixes.a]\n", "storms"),
+        ("storms", "TOMLDecodeError"),
+        ('storms = []\n[mixes.a.kinds]\n"kill-nobody" = 1', "kill-nobody"),
+        ('[mixes.a]\n[[storms]]\nmix = "b"\nseeds = [1]\nseconds = 1', "mix: b"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_its_words(tmp_path: Path, text: str, wrong: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(BadSeries, match=wrong):
+        Series.read(file)
+
+
+def test_what_has_been_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+    storms = tuple(Storm("usual", seed, 60) for seed in (1, 2, 3))
+    series = Series(tmp_path, {"usual": Mix()}, storms)
+    results = tmp_path / "results.jsonl"
+    assert series.left(records_of(results)) == list(storms)
+    lines = [RECORD, {"mix": "usual", "seed": 2, "seconds": 60, "failed": "killed"}]
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert series.left(records_of(results)) == [storms[1], storms[2]]
+    with results.open("a") as file:
+        file.write(json.dumps({**RECORD, "seed": 2}) + "\n")
+    assert series.left(records_of(results)) == [storms[2]]
+
+
+def test_the_table_tells_all_storms_as_one() -> None:
+    more = {**RECORD, "seed": 2, "violations": ["12 s: a node was over"]}
+    lines = table_of([RECORD, more, {"mix": "dense", "seed": 1, "seconds": 60, "failed": "killed"}])
+    words = [line.split() for line in lines.splitlines()]
+    assert ["kill-muster", "4", "0", "2.5", "s", "2.5", "s", "-", "-"] in words
+    assert ["delete-pod", "0", "6", "-", "-", "-", "-"] in words
+    assert ["all", "200", "6", "2.5", "s", "2.5", "s", "-", "-"] in words
+    assert ["8", "an", "undone", "start"] in words
+    assert "2 storms of 120 s (100 s of them calm), 2 violations" in lines
+    assert "usual 2: 12 s: a node was over" in lines
+    assert "dense 1: killed" in lines
+
+
+def test_a_recovery_lasts_from_the_first_mend_until_the_next_answer() -> None:
+    recovery = Recovery()
+    kill = recovery.begin("kill-muster", outage=True, at=10)
+    kill.end(at=14)
+    kill.end(at=15)
+    for at in (9, 13, 16, 17):
+        recovery.answered(at)
+    assert recovery.times([12, 18]) == {ANSWERS: {"kill-muster": [2]}, BINDS: {"kill-muster": [4]}}
+
+
+def test_what_another_outage_overtakes_is_no_recovery() -> None:
+    recovery = Recovery()
+    recovery.begin("cut-view", outage=False, at=10).end(at=10)
+    recovery.begin("kill-muster", outage=True, at=12).end(at=14)
+    recovery.answered(11)
+    recovery.answered(15)
+    assert recovery.times([15]) == {
+        ANSWERS: {"cut-view": [1], "kill-muster": [1]},
+        BINDS: {"kill-muster": [1]},
+    }
+
+
+def test_percentiles_are_times_that_occurred() -> None:
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile(list(range(200)), 0.99) == 198
+    assert percentile([7], 0.99) == 7
