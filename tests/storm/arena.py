@@ -24,6 +24,7 @@ from tests.storm.calm import Calm
 from tests.storm.view import View
 from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
 from tests.storm.wishes import QUEUES as STORM_QUEUES
+from tests.storm.witness import Witness
 
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
@@ -39,7 +40,14 @@ class Arena:
     """Everything that runs. What is done to it goes through `faults`."""
 
     def __init__(
-        self, stage: Stage, view: View, calm: Calm, restarts: list[float], *, through_muster: bool = False
+        self,
+        stage: Stage,
+        view: View,
+        witness: Witness,
+        calm: Calm,
+        restarts: list[float],
+        *,
+        through_muster: bool = False,
     ) -> None:
         """`view` is the campaign's own; `through_muster`: the scheduler reads through that of Muster."""
         self.stage = stage
@@ -47,6 +55,7 @@ class Arena:
         self.api: Client = stage.api
         self.namespace = stage.namespace
         self.view = view
+        self.witness = witness
         self.calm = calm
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
@@ -124,13 +133,14 @@ def arena(kubernetes: str, *, view: bool = False) -> Iterator[Arena]:
         with (
             Observer(watching, DEADLINE, sight=SIGHT, calm=calm, restarts=restarts) as observer,
             View(watching) as seen,
+            Witness(watching) as witness,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
                 _furnish(stage)
-                yield Arena(stage, seen, calm, restarts, through_muster=view)
+                yield Arena(stage, seen, witness, calm, restarts, through_muster=view)
 
 
 def _furnish(stage: Stage) -> None:

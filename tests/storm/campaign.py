@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from tests.storm.agenda import Agenda
-from tests.storm.arena import Arena
+from tests.storm.arena import DEADLINE, SIGHT, Arena
 from tests.storm.crowd import TROUBLE, Crowd
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
@@ -176,10 +176,14 @@ class Campaign:
     def _judge_all(self) -> None:
         for at, what in self._watcher.pulse.found:
             self._violate(at, "muster", what)
-        for at, gang, what in undone(self._arena.view.evictions, self._crowd.settled):
-            self._violate(at, gang, what)
-        for each in self._arena.stage.observer.found():
-            self._violate(each.at, each.key, each.what)
+        first = [*undone(self._arena.view.evictions, self._crowd.settled)]
+        first += [(each.at, each.key, each.what) for each in self._arena.stage.observer.found()]
+        witness = self._arena.witness.judged(DEADLINE, SIGHT, self._arena.calm)
+        second = [(each.at, each.about, f"the second judge: {each.what}") for each in witness.accusations]
+        for at, about, what in [*first, *second]:
+            self._violate(at, about, what)
+        self.outcome.judges_agree = bool(first) == bool(second)
+        self.outcome.evictions += witness.leaves
         self.outcome.counts += self._crowd.counts + self._arena.view.counts
         self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
 

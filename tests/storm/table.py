@@ -30,6 +30,7 @@ def table_of(records: Sequence[Json]) -> str:
     seconds = sum(record["seconds"] for record in judged)
     wrong = list(_wrong(records))
     lines += [f"{len(judged)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
+    lines += [f"the two judges agree on {sum(record['judges_agree'] for record in judged)} of them"]
     return "\n".join([*lines, *wrong])
 
 

@@ -22,6 +22,7 @@ RECORD = {
     "evictions": {"an undone start": 4},
     "recoveries": {ANSWERS: {"kill-muster": [1.5, 2.5]}, BINDS: {}},
     "violations": [],
+    "judges_agree": True,
 }
 
 

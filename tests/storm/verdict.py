@@ -27,6 +27,7 @@ class Outcome:
     evictions: Counter[str] = field(default_factory=Counter)  # by what they were paid for
     recoveries: Times = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    judges_agree: bool = True  # on whether a promise to gangs, nodes and queues was broken
 
     def violate(self, journal: Journal, at: float, key: str, what: str) -> None:
         """`key` is the object that it happened to: lines of the journal about it are told with it."""

@@ -1,0 +1,62 @@
+"""What the second judge keeps in mind: limits and what they were lately, gangs, and who left."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.storm.testimony import GroupFact, Load, PodFact
+
+
+@dataclass(frozen=True)
+class Accusation:
+    at: float
+    about: str
+    what: str
+
+
+@dataclass
+class Limit:
+    """An amount of a node or of a queue now, and what it was before: (until when, how much)."""
+
+    now: Load | None
+    of_node: bool  # which has nothing of what it does not name
+    before: list[tuple[float, Load | None]] = field(default_factory=list)
+
+    def becomes(self, amount: Load | None, at: float) -> None:
+        if amount != self.now:
+            self.before.append((at, self.now))
+            self.now = amount
+
+    def most(self, name: str, since: float) -> int | None:
+        """The largest since then; None: there was no limit to it at some time."""
+        seen = [self.now, *(amount for until, amount in self.before if until >= since)]
+        if any(amount is None or (name not in amount and not self.of_node) for amount in seen):
+            return None
+        return max(amount.get(name, 0) for amount in seen if amount is not None)
+
+
+@dataclass
+class Gang:
+    record: GroupFact | None = None
+    pods: dict[str, PodFact] = field(default_factory=dict)
+    was_whole: bool = False
+    attempt: float | None = None  # since when it holds nodes and has never stood whole
+    runs_since: float | None = None
+    stood: bool = False  # for a good while
+    accused: bool = False
+
+    def is_whole(self, members: Iterable[PodFact]) -> bool:
+        standing = list(members)
+        tasks = Counter(pod.task for pod in standing)
+        record = self.record
+        return (
+            record is not None
+            and len(standing) >= record.least
+            and all(tasks[task] >= least for task, least in record.tasks.items())
+        )
+
+
+@dataclass(frozen=True)
+class Leave:
+    pod: PodFact
+    when: float  # of the clock

@@ -1,0 +1,187 @@
+"""The second judge: what the watches of pods, nodes, PodGroups and Queues tell, and nothing else.
+
+It shares no line with the first ones and knows nothing of how Muster decides. Versions order what it hears;
+seconds are those of a clock that stands still during outages. What a scheduler cannot have seen or taken back
+within `sight` seconds is held against nobody.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from tests.storm.notes import Accusation, Gang, Leave, Limit
+from tests.storm.testimony import ONE, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, more
+
+GOOD_WHILE = 8.0  # seconds after which a gang has stood whole, and loses nobody without a reason
+PAID_WITHIN = 60.0  # seconds in which the room of who left is taken by another
+
+
+class SecondJudge:
+    """`hear` everything, then read `accusations` and `leaves`."""
+
+    def __init__(self, deadline: float, sight: float, clock: Callable[[float], float]) -> None:
+        self.accusations: list[Accusation] = []
+        self.leaves: Counter[str] = Counter()  # pods that were evicted, by what they were for
+        self._deadline, self._sight, self._clock = deadline, sight, clock
+        self._pods: dict[str, PodFact] = {}
+        self._came: dict[str, float] = {}  # when each pod came to its node
+        self._on: dict[str, set[str]] = defaultdict(set)
+        self._nodes: dict[str, Limit] = {}
+        self._queues: dict[str, QueueFact] = {}
+        self._ceilings: dict[str, Limit] = {}
+        self._gangs: dict[str, Gang] = defaultdict(Gang)
+        self._queue_of: dict[str, str] = {}  # of each group, also when its record is gone
+        self._unpaid: list[Leave] = []
+
+    def hear(self, facts: Iterable[Fact], until: float) -> None:
+        for fact in sorted(facts, key=lambda each: (each.version, each.at)):
+            match fact:
+                case PodFact():
+                    self._pod(fact)
+                case NodeFact():
+                    self._limit(self._nodes, fact, {} if fact.gone else fact.has)
+                case QueueFact():
+                    self._queues[fact.name] = fact
+                    self._limit(self._ceilings, fact, None if fact.gone else fact.most)
+                case GroupFact():
+                    self._group(fact)
+        for name, gang in list(self._gangs.items()):
+            self._weigh(name, gang, until)
+        self._pay(float("inf"))
+
+    def _limit(self, limits: dict[str, Limit], fact: Fact, amount: Load | None) -> None:
+        if fact.name in limits:
+            limits[fact.name].becomes(amount, self._clock(fact.at))
+        else:
+            limits[fact.name] = Limit(amount, of_node=isinstance(fact, NodeFact))
+
+    def _group(self, fact: GroupFact) -> None:
+        gang = self._gangs[fact.name]
+        gang.record = None if fact.gone else fact
+        self._queue_of[fact.name] = fact.queue
+        self._weigh(fact.name, gang, fact.at)
+        self._forget(fact.name)
+
+    def _pod(self, fact: PodFact) -> None:
+        before = self._pods.get(fact.uid)
+        if before and before.node and fact.node != before.node:
+            self._accuse(fact.at, fact.name, f"pod {fact.name} was bound twice: {before.node}, {fact.node}")
+        comes = bool(fact.node) and not (before and before.node)
+        if fact.gone and fact.evicted and fact.node and fact.ours:
+            self._leave(fact)
+        self._pods[fact.uid] = fact
+        (self._on[fact.node].add if fact.holds else self._on[fact.node].discard)(fact.uid)
+        if comes:
+            self._came[fact.uid] = self._clock(fact.at)
+            if fact.holds and fact.ours:
+                self._arrival(fact)
+        self._member(fact)
+        if fact.gone:
+            del self._pods[fact.uid]
+            self._came.pop(fact.uid, None)
+
+    def _member(self, fact: PodFact) -> None:
+        if not (fact.group and fact.ours):
+            return
+        gang = self._gangs[fact.group]
+        gang.pods[fact.uid] = fact
+        self._weigh(fact.group, gang, fact.at)
+        if fact.gone:
+            del gang.pods[fact.uid]
+            self._forget(fact.group)
+
+    # ---- who comes
+
+    def _arrival(self, fact: PodFact) -> None:
+        now = self._clock(fact.at)
+        self._pay(now, fact)
+        there = [self._pods[uid] for uid in self._on[fact.node]]
+        node = self._nodes.get(fact.node, Limit({}, of_node=True))
+        self._compare(fact, now, f"node {fact.node}", there, node)
+        for queue in self._line(self._queue(fact)):
+            if (ceiling := self._ceilings.get(queue)) is not None:
+                within = [pod for pod in self._pods.values() if self._is_of(pod, queue)]
+                self._compare(fact, now, f"queue {queue}", within, ceiling)
+        gang = self._gangs.get(fact.group)
+        if gang is not None and gang.attempt is not None and now - gang.attempt > self._deadline:
+            took = f"{now - gang.attempt:.0f} s after the start of its gang began"
+            self._accuse(fact.at, fact.name, f"pod {fact.name} was bound {took}")
+
+    def _compare(self, fact: PodFact, now: float, what: str, pods: Iterable[PodFact], limit: Limit) -> None:
+        """Only in what the newcomer asks for, and without strangers who came within sight."""
+        since = now - self._sight
+        held: Load = {}
+        for pod in pods:
+            if pod.holds and (pod.ours or self._came[pod.uid] < since):
+                held = more(held, pod.asks)
+        for name, asked in fact.asks.items():
+            most = limit.most(name, since)
+            if asked and most is not None and held[name] > most:
+                amounts = f"{held[name] / ONE:g} of {most / ONE:g} {name}"
+                self._accuse(fact.at, what.split()[1], f"{what} has {amounts} with {fact.name}")
+
+    def _queue(self, pod: PodFact) -> str:
+        return self._queue_of.get(pod.group) or pod.queue or "default"
+
+    def _line(self, queue: str) -> Iterator[str]:
+        """A queue and those above it."""
+        seen = set[str]()
+        while queue and queue not in seen:
+            seen.add(queue)
+            yield queue
+            queue = self._queues[queue].parent if queue in self._queues else ""
+
+    def _is_of(self, pod: PodFact, queue: str) -> bool:
+        return pod.ours and queue in self._line(self._queue(pod))
+
+    # ---- how a gang stands
+
+    def _weigh(self, name: str, gang: Gang, at: float) -> None:
+        """Called after each change of the gang, and at the end."""
+        now = self._clock(at)
+        runs = gang.is_whole(pod for pod in gang.pods.values() if pod.runs)
+        gang.stood |= gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE
+        gang.runs_since = (now if gang.runs_since is None else gang.runs_since) if runs else None
+        began, gang.attempt = gang.attempt, None
+        if gang.record is None or gang.was_whole:
+            return
+        if began is not None and now - began > self._deadline and not gang.accused:
+            gang.accused = True
+            self._accuse(at, name, f"gang {name} held nodes for {now - began:.0f} s without standing whole")
+        gang.was_whole = gang.is_whole(pod for pod in gang.pods.values() if pod.stands)
+        if not gang.was_whole and any(pod.holds for pod in gang.pods.values()):
+            gang.attempt = now if began is None else began
+
+    def _forget(self, name: str) -> None:
+        if name in self._gangs and self._gangs[name].record is None and not self._gangs[name].pods:
+            del self._gangs[name]
+
+    # ---- who leaves
+
+    def _leave(self, fact: PodFact) -> None:
+        gang = self._gangs[fact.group] if fact.group else Gang(was_whole=True, stood=True)
+        if not gang.was_whole:
+            self.leaves["a start that was undone"] += 1
+            return
+        now = self._clock(fact.at)
+        if not (gang.stood or (gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE)):
+            self.leaves[f"a gang that stood whole for less than {GOOD_WHILE:g} s"] += 1
+            return
+        queue = self._queues.get(self._queue(fact))
+        wants = any(pod.waits and pod.ours and pod.group != fact.group for pod in self._pods.values())
+        if queue is not None and queue.gives and wants:
+            self._unpaid.append(Leave(fact, now))
+        else:
+            self.leaves["nothing"] += 1
+            self._accuse(fact.at, fact.group or fact.name, f"pod {fact.name} was evicted, and nothing asked")
+
+    def _pay(self, now: float, comes: PodFact | None = None) -> None:
+        """Of those who left for others: the first who takes the room has been paid for."""
+        for leave in list(self._unpaid):
+            late = now - leave.when > PAID_WITHIN
+            taken = comes is not None and comes.node == leave.pod.node and comes.group != leave.pod.group
+            if taken or late:
+                self._unpaid.remove(leave)
+                self.leaves["room that nobody took" if late else "room that another took"] += 1
+
+    def _accuse(self, at: float, about: str, what: str) -> None:
+        self.accusations.append(Accusation(at, about, what))

@@ -1,0 +1,342 @@
+"""Each accusation of the second judge, in short histories: what it accuses, and what it lets pass."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storm.second_judge import GOOD_WHILE, PAID_WITHIN, SecondJudge
+from tests.storm.testimony import (
+    ONE,
+    Fact,
+    GroupFact,
+    NodeFact,
+    PodFact,
+    QueueFact,
+    amount,
+    pod_fact,
+    queue_fact,
+)
+
+DEADLINE, SIGHT = 30.0, 15.0
+END = 1000.0
+
+
+class History:
+    """Events in the order in which they are said here, each at its second."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.node(0, "n", cpu=4)
+
+    def node(self, at: float, name: str, *, gone: bool = False, **has: int) -> None:
+        amounts = {resource: count * ONE for resource, count in {"pods": 99, **has}.items()}
+        self.facts.append(NodeFact(self._next(), at, name, gone, amounts))
+
+    def group(self, at: float, least: int, *, gone: bool = False, queue: str = "q", **tasks: int) -> None:
+        self.facts.append(GroupFact(self._next(), at, "x/g", gone, least, tasks, queue))
+
+    def queue(self, at: float, name: str = "q", parent: str = "", most: int = 0, gives: bool = False) -> None:
+        ceiling = {"cpu": most * ONE} if most else None
+        self.facts.append(QueueFact(self._next(), at, name, False, parent, ceiling, gives))
+
+    def pod(self, at: float, name: str, node: str = "", *, cpu: int = 1, **said: Any) -> None:
+        fact = PodFact(
+            self._next(),
+            at,
+            f"x/{name}",
+            gone=False,
+            uid=name,
+            scheduler="muster",
+            group="x/g",
+            queue="",
+            task="",
+            node=node,
+            phase="Running" if node else "Pending",
+            asks={"cpu": cpu * ONE, "pods": ONE},
+            evicted=False,
+        )
+        self.facts.append(replace(fact, **said))
+
+    def judged(self, clock: Any = lambda at: at) -> SecondJudge:
+        judge = SecondJudge(DEADLINE, SIGHT, clock)
+        judge.hear(reversed(self.facts), END)
+        return judge
+
+    def accusations(self) -> list[str]:
+        return [each.what for each in self.judged().accusations]
+
+    def _next(self) -> int:
+        return len(self.facts)
+
+
+@pytest.fixture
+def told() -> History:
+    return History()
+
+
+# ---- never partial
+
+
+def test_a_gang_that_stands_in_time_is_not_accused(told: History) -> None:
+    told.group(0, 2)
+    told.pod(1, "a", "n")
+    told.pod(1 + DEADLINE, "b", "n")
+    assert told.accusations() == []
+
+
+def test_a_gang_that_never_stood_whole_holds_no_nodes(told: History) -> None:
+    told.group(0, 2)
+    told.pod(1, "a", "n")
+    assert told.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+
+
+def test_undone_in_time_it_may_begin_again(told: History) -> None:
+    told.group(0, 2)
+    for at in (0, 100, 200):
+        told.pod(at, f"a{at}", "n")
+        told.pod(at + DEADLINE, f"a{at}", "n", gone=True, evicted=True)
+    assert told.accusations() == []
+    assert told.judged().leaves == {"a start that was undone": 3}
+
+
+def test_a_gang_that_stood_whole_once_may_lose_members(told: History) -> None:
+    told.group(0, 2)
+    for name in "ab":
+        told.pod(1, name, "n")
+    told.pod(2, "a", "n", gone=True)
+    assert told.accusations() == []
+
+
+def test_each_of_its_roles_counts(told: History) -> None:
+    told.group(0, 2, lead=1)
+    for name in "ab":
+        told.pod(1, name, "n", task="work")
+    assert told.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+
+
+def test_nobody_knows_what_a_gang_without_a_record_needs(told: History) -> None:
+    told.group(0, 2)
+    told.pod(1, "a", "n")
+    told.group(5, 2, gone=True)
+    assert told.accusations() == []
+    told.group(500, 2)
+    assert told.accusations() == ["gang x/g held nodes for 500 s without standing whole"]
+
+
+def test_outages_do_not_count(told: History) -> None:
+    told.group(0, 2)
+    told.pod(1, "a", "n")
+    told.pod(900, "a", "n", gone=True)
+    assert told.accusations() == ["gang x/g held nodes for 899 s without standing whole"]
+    assert told.judged(clock=lambda at: at / 100).accusations == []
+
+
+def test_nobody_is_bound_when_the_time_is_over(told: History) -> None:
+    told.group(0, 3)
+    told.pod(1, "a", "n")
+    told.pod(50, "b", "n")
+    assert "pod x/b was bound 49 s after the start of its gang began" in told.accusations()
+
+
+# ---- never over
+
+
+def test_a_node_takes_what_it_has(told: History) -> None:
+    told.pod(1, "a", "n", cpu=4, group="")
+    assert told.accusations() == []
+    told.pod(2, "b", "n", cpu=1, group="")
+    assert told.accusations() == ["node n has 5 of 4 cpu with x/b"]
+
+
+@pytest.mark.parametrize("freed", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"gone": True}], ids=str)
+def test_what_is_over_holds_nothing(told: History, freed: Any) -> None:
+    told.pod(1, "a", "n", cpu=4, group="")
+    told.pod(2, "a", "n", cpu=4, group="", **freed)
+    told.pod(2, "b", "n", cpu=4, group="")
+    assert told.accusations() == []
+
+
+def test_a_resource_that_a_node_does_not_have_is_none(told: History) -> None:
+    told.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
+    assert told.accusations() == ["node n has 1 of 0 example.com/gpu with x/a"]
+
+
+def test_a_node_that_shrank_a_moment_ago_was_larger(told: History) -> None:
+    told.node(10, "n", cpu=1)
+    told.pod(10 + SIGHT, "a", "n", cpu=4, group="")
+    assert told.accusations() == []
+    told.pod(11 + SIGHT, "b", "n", cpu=1, group="")
+    assert told.accusations() == ["node n has 5 of 1 cpu with x/b"]
+
+
+def test_a_node_that_is_gone_takes_nobody(told: History) -> None:
+    told.node(10, "n", gone=True)
+    told.pod(11, "a", "n", group="")
+    assert told.accusations() == []
+    told.pod(30, "b", "n", group="")
+    assert set(told.accusations()) == {"node n has 2 of 0 cpu with x/b", "node n has 2 of 0 pods with x/b"}
+
+
+def test_strangers_are_not_accused_and_count_once_they_can_be_seen(told: History) -> None:
+    told.pod(1, "s", "n", cpu=9, group="", scheduler="elsewhere")
+    told.pod(SIGHT, "a", "n", group="")
+    assert told.accusations() == []
+    told.pod(2 + SIGHT, "b", "n", group="")
+    assert told.accusations() == ["node n has 11 of 4 cpu with x/b"]
+
+
+# ---- queues
+
+
+def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(told: History) -> None:
+    told.queue(0, most=2)
+    told.group(0, 1)
+    told.pod(1, "a", "n")
+    told.pod(1, "b", "n", group="", queue="q")
+    assert told.accusations() == []
+    told.pod(2, "c", "n")
+    assert told.accusations() == ["queue q has 3 of 2 cpu with x/c"]
+
+
+def test_that_of_a_parent_holds_for_all_below(told: History) -> None:
+    told.queue(0, "top", most=2)
+    told.queue(0, parent="top")
+    told.queue(0, "other", parent="top")
+    told.group(0, 1)
+    told.pod(1, "a", "n", cpu=2)
+    told.pod(2, "b", "n", group="", queue="other")
+    assert told.accusations() == ["queue top has 3 of 2 cpu with x/b"]
+
+
+def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(told: History) -> None:
+    told.queue(0)
+    told.group(0, 1)
+    told.queue(10, most=1)
+    told.pod(11, "a", "n", cpu=2)
+    assert told.accusations() == []
+    told.pod(11 + SIGHT, "b", "n", cpu=2)
+    assert told.accusations() == ["queue q has 4 of 1 cpu with x/b"]
+
+
+# ---- twice
+
+
+def test_a_pod_is_bound_once(told: History) -> None:
+    told.node(0, "m", cpu=4)
+    told.pod(1, "a", "n", group="")
+    told.pod(2, "a", "n", group="", phase="Running")
+    assert told.accusations() == []
+    told.pod(3, "a", "m", group="")
+    assert told.accusations() == ["pod x/a was bound twice: n, m"]
+
+
+# ---- leaves
+
+
+def evicted(told: History, *, gives: bool, stands: float, waits: bool = True) -> None:
+    """A gang of one that stood so long when it was evicted; `waits`: another pod did meanwhile."""
+    told.queue(0, gives=gives)
+    told.group(0, 1)
+    told.pod(1, "a", "n", cpu=4)
+    if waits:
+        told.pod(2, "other", group="", queue="r")
+    told.pod(1 + stands, "a", "n", cpu=4, gone=True, evicted=True)
+
+
+def test_who_stood_whole_and_gives_nothing_loses_nobody(told: History) -> None:
+    evicted(told, gives=False, stands=GOOD_WHILE + 1)
+    assert told.accusations() == ["pod x/a was evicted, and nothing asked"]
+
+
+def test_nobody_leaves_while_nobody_waits(told: History) -> None:
+    evicted(told, gives=True, stands=GOOD_WHILE + 1, waits=False)
+    assert told.accusations() == ["pod x/a was evicted, and nothing asked"]
+
+
+def test_a_leave_is_paid_by_who_takes_the_room(told: History) -> None:
+    evicted(told, gives=True, stands=GOOD_WHILE + 1)
+    told.pod(20, "other", "n", group="", queue="r")
+    assert told.accusations() == []
+    assert told.judged().leaves == {"room that another took": 1}
+
+
+def test_room_that_nobody_takes_is_told(told: History) -> None:
+    evicted(told, gives=True, stands=GOOD_WHILE + 1)
+    told.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
+    assert told.judged().leaves == {"room that nobody took": 1}
+
+
+def test_one_that_stood_for_a_moment_is_told_apart(told: History) -> None:
+    evicted(told, gives=False, stands=GOOD_WHILE - 1)
+    assert told.accusations() == []
+    assert told.judged().leaves == {"a gang that stood whole for less than 8 s": 1}
+
+
+def test_who_is_deleted_by_its_owner_is_not_counted(told: History) -> None:
+    told.group(0, 1)
+    told.pod(1, "a", "n")
+    told.pod(100, "a", "n", gone=True)
+    assert (told.accusations(), told.judged().leaves) == ([], {})
+
+
+# ---- how objects are read
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("3", 3), ("1500m", 1.5), ("64Mi", 2**26), ("2k", 2000), (4, 4), ("1e3", 1000), ("0.5Gi", 2**29)],
+)
+def test_amounts(text: str, number: float) -> None:
+    assert amount(text) == number * ONE
+
+
+def test_a_pod_is_read_whole() -> None:
+    body = {
+        "metadata": {
+            "namespace": "x",
+            "name": "a",
+            "uid": "u",
+            "annotations": {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": "lead"},
+        },
+        "spec": {
+            "schedulerName": "muster",
+            "nodeName": "n",
+            "containers": [{"resources": {"requests": {"cpu": "1"}}}, {"resources": {}}],
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    }
+    fact = pod_fact(body, False, 3, 1.0)
+    assert (fact.name, fact.group, fact.task, fact.node) == ("x/a", "x/g", "lead", "n")
+    assert (fact.asks, fact.evicted) == ({"cpu": ONE, "pods": ONE}, True)
+    assert (fact.ours, fact.runs, fact.waits) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "gives"),
+    [
+        ({}, True),
+        ({"reclaimable": False}, True),
+        ({"preemption": {"withinQueue": "Never"}}, True),
+        ({"reclaimable": False, "preemption": {"withinQueue": "Never"}}, False),
+    ],
+)
+def test_a_queue_says_whether_it_gives(spec: Any, gives: bool) -> None:
+    assert queue_fact({"metadata": {"name": "q"}, "spec": spec}, False, 1, 0).gives == gives
+
+
+def test_it_shares_nothing_with_the_first_judges_and_with_muster() -> None:
+    """But the client that follows the watches."""
+    here = Path(__file__).parent
+    for name in ("second_judge", "notes", "testimony", "witness"):
+        imported = re.findall(
+            r"^(?:from|import) ((?:tests|extender)\S*)", (here / f"{name}.py").read_text(), re.M
+        )
+        allowed = {f"tests.storm.{other}" for other in ("notes", "second_judge", "testimony")}
+        if name == "witness":
+            allowed |= {
+                f"tests.e2e.harness.{other}" for other in ("client", "follower", "resources", "waiting")
+            }
+        assert set(imported) <= allowed

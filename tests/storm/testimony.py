@@ -1,0 +1,146 @@
+"""What the second judge hears: one fact for each event of a watch, read by its own rules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+Json = dict[str, Any]
+Load = dict[str, int]  # in billionths: what a quantity can say exactly
+ONE = 10**9
+SCHEDULERS = ("muster", "volcano")
+NAMES_GROUP, NAMES_QUEUE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name"
+NAMES_TASK = "volcano.sh/task-spec"
+ENDED = ("Succeeded", "Failed")
+UNITS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`version` orders the facts of all kinds; `at` is when it was heard, by `time.monotonic`."""
+
+    version: int
+    at: float
+    name: str
+    gone: bool
+
+
+@dataclass(frozen=True)
+class PodFact(Fact):
+    uid: str
+    scheduler: str
+    group: str  # `namespace/name`, or empty
+    queue: str  # named by the pod itself
+    task: str
+    node: str
+    phase: str
+    asks: Load
+    evicted: bool  # whoever deletes a pod leaves no such condition
+
+    @property
+    def ours(self) -> bool:
+        return self.scheduler in SCHEDULERS
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.node) and not self.gone and self.phase not in ENDED
+
+    @property
+    def waits(self) -> bool:
+        return not self.node and not self.gone and self.phase not in ENDED
+
+    @property
+    def stands(self) -> bool:
+        return self.holds or (self.phase == "Succeeded" and not self.gone)
+
+    @property
+    def runs(self) -> bool:
+        return self.stands and self.phase in ("Running", "Succeeded")
+
+
+@dataclass(frozen=True)
+class NodeFact(Fact):
+    has: Load
+
+
+@dataclass(frozen=True)
+class GroupFact(Fact):
+    least: int
+    tasks: Mapping[str, int]
+    queue: str
+
+
+@dataclass(frozen=True)
+class QueueFact(Fact):
+    parent: str
+    most: Load | None
+    gives: bool  # its specification allows that what it holds is taken for others
+
+
+def amount(text: Any) -> int:
+    """A quantity of Kubernetes."""
+    written = str(text)
+    if written.endswith("i"):
+        return _billionths(written[:-2], 0) << 10 * ("KMGTPE".index(written[-2]) + 1)
+    if written[-1:] in UNITS:
+        return _billionths(written[:-1], UNITS[written[-1]])
+    return _billionths(written, 0)
+
+
+def _billionths(number: str, power: int) -> int:
+    return int(Decimal(number).scaleb(power + 9))
+
+
+def load(written: Json | None) -> Load:
+    return {name: amount(value) for name, value in (written or {}).items()}
+
+
+def more(one: Load, other: Load) -> Load:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+
+
+def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
+    """The pods of storms have containers only: neither sidecars nor an overhead."""
+    meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
+    notes = meta.get("annotations") or {}
+    asks: Load = {"pods": ONE}
+    for container in spec["containers"]:
+        asks = more(asks, load(container.get("resources", {}).get("requests")))
+    return PodFact(
+        version,
+        at,
+        f"{meta['namespace']}/{meta['name']}",
+        gone,
+        uid=meta["uid"],
+        scheduler=spec.get("schedulerName", ""),
+        group=f"{meta['namespace']}/{notes[NAMES_GROUP]}" if notes.get(NAMES_GROUP) else "",
+        queue=notes.get(NAMES_QUEUE, ""),
+        task=notes.get(NAMES_TASK, ""),
+        node=spec.get("nodeName", ""),
+        phase=status.get("phase", ""),
+        asks=asks,
+        evicted=any(
+            each["type"] == "DisruptionTarget" and each["status"] == "True"
+            for each in status.get("conditions") or ()
+        ),
+    )
+
+
+def node_fact(item: Json, gone: bool, version: int, at: float) -> NodeFact:
+    has = load(item.get("status", {}).get("allocatable"))
+    return NodeFact(version, at, item["metadata"]["name"], gone, has)
+
+
+def group_fact(item: Json, gone: bool, version: int, at: float) -> GroupFact:
+    meta, spec = item["metadata"], item.get("spec", {})
+    name = f"{meta['namespace']}/{meta['name']}"
+    tasks = spec.get("minTaskMember") or {}
+    return GroupFact(version, at, name, gone, spec.get("minMember", 1), tasks, spec.get("queue") or "default")
+
+
+def queue_fact(item: Json, gone: bool, version: int, at: float) -> QueueFact:
+    spec = item.get("spec", {})
+    most = load(spec["capability"]) if spec.get("capability") else None
+    within = spec.get("preemption", {}).get("withinQueue")
+    gives = spec.get("reclaimable", True) or within != "Never"
+    return QueueFact(version, at, item["metadata"]["name"], gone, spec.get("parent", ""), most, gives)
