@@ -14,6 +14,7 @@ from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.muster import PROGRAM
 from tests.e2e.harness.objects import namespace, node
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.process import Process
@@ -21,6 +22,7 @@ from tests.e2e.harness.resources import NAMESPACES, NODES, QUEUES
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.calm import Calm
+from tests.storm.clock import Clock
 from tests.storm.view import View
 from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
 from tests.storm.wishes import QUEUES as STORM_QUEUES
@@ -62,8 +64,13 @@ class Arena:
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
         self.muster_wire = stage.start_wire(self.proxy.server)
+        self.clock = Clock(stage.cluster.folder)
         self.muster = stage.start_muster(
-            *FLAGS, user=user, server=self.muster_wire.server, view=through_muster
+            *FLAGS,
+            user=user,
+            server=self.muster_wire.server,
+            view=through_muster,
+            program=self.clock.wrapped([str(PROGRAM)]),
         )
         self.through_muster = through_muster
         verbs_port = int(self.muster.address.rpartition(":")[2])

@@ -13,7 +13,7 @@ from tests.storm.crowd import TROUBLE, Crowd
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
-from tests.storm.plan import ROUGH_KINDS, Mix, Step, plan, rough
+from tests.storm.plan import ROUGH_KINDS, ROUGH_VIEW_KINDS, Mix, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
 from tests.storm.recovery import Breakage, Recovery
@@ -23,6 +23,7 @@ from tests.storm.verdict import Outcome
 PAUSE, TENDED = 0.05, 0.5
 EBB = 30.0  # seconds in which what runs may finish
 AWAY = (AssertionError, *TROUBLE)  # an assertion: a page of Muster's that does not answer
+OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys()
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
 
 
@@ -91,9 +92,7 @@ class Campaign:
             assert step.wish is not None
             self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
             self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name}-0 for {step.lasting:.1f} s")
-            if step.wish.fate and (
-                step.wish.fate not in ROUGH_KINDS or rough(time.monotonic() - self._began)
-            ):
+            if step.wish.fate and (step.wish.fate not in OUTAGES or rough(time.monotonic() - self._began)):
                 struck = replace(step, kind=step.wish.fate)
                 self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
 
@@ -112,7 +111,7 @@ class Campaign:
             return
         self.outcome.faults[step.kind] += 1
         self._journal.note(step.kind, broken.what)
-        breakage = self._recovery.begin(step.kind, outage=step.kind in ROUGH_KINDS)
+        breakage = self._recovery.begin(step.kind, outage=step.kind in OUTAGES)
         if broken.mend is None:
             return breakage.end()
         self._agenda.mend(step.lasting, broken.what, partial(_mend, breakage, broken.mend))

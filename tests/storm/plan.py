@@ -11,7 +11,7 @@ from random import Random
 from tests.storm.wishes import Wish, draw
 
 MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
-ROUGH_KINDS = {
+ROUGH_KINDS: dict[str, float] = {
     "kill-muster": 3,
     "stop-muster": 1,
     "freeze-muster": 2,
@@ -22,8 +22,11 @@ ROUGH_KINDS = {
     "muster-offline": 2,
     "scheduler-offline": 1,
     "api-down-for-muster": 2,
+    "api-hangs-for-muster": 1,
+    "token-expired": 1,
+    "memory-short": 1,
 }
-MILD_KINDS = {
+MILD_KINDS: dict[str, float] = {
     "delete-group": 7,
     "delete-group-and-remake": 3,
     "delete-pod": 8,
@@ -40,6 +43,7 @@ MILD_KINDS = {
     "fail-member": 5,
     "finish-member": 3,
     "kubelets-off": 2,
+    "clock-steps": 2,
     "cut-muster-watches": 5,
     "cut-scheduler-watches": 2,
     "cut-calls": 3,
@@ -49,9 +53,17 @@ MILD_KINDS = {
     "bindings-hang": 2,
     "writes-refused": 4,
     "writes-slow": 3,
+    "writes-lost": 3,
+    "writes-doubled": 3,
+    "reads-refused": 2,
+    "reads-slow": 2,
+    "watches-expired": 3,
     "evictions-refused": 3,
 }
-VIEW_KINDS = {"cut-view": 40}  # one every few seconds, where the scheduler reads through Muster
+VIEW_KINDS: dict[str, float] = {
+    "cut-view": 40
+}  # one every few seconds, where the scheduler reads through Muster
+ROUGH_VIEW_KINDS: dict[str, float] = {"disk-full": 1}
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,9 @@ class Mix:
 
     def weights(self, at: float) -> dict[str, float]:
         """Of every kind of fault that may come at this moment."""
-        usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {}), **(ROUGH_KINDS if rough(at) else {})}
+        usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {})}
+        if rough(at):
+            usual |= {**ROUGH_KINDS, **(ROUGH_VIEW_KINDS if self.view else {})}
         return {kind: self.kinds.get(kind, weight) for kind, weight in usual.items()}
 
 

@@ -1,11 +1,24 @@
 """The plan, the agenda, the clock that stands still, and the pulse: all without a cluster."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from tests.storm.agenda import Agenda
 from tests.storm.calm import Calm
+from tests.storm.clock import Clock
 from tests.storm.faults import FAULTS
-from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, VIEW_KINDS, Mix, plan
+from tests.storm.plan import (
+    MILD_KINDS,
+    MINUTE,
+    ROUGH,
+    ROUGH_KINDS,
+    ROUGH_VIEW_KINDS,
+    VIEW_KINDS,
+    Mix,
+    plan,
+)
 from tests.storm.pulse import Pulse
 from tests.storm.wishes import FATES
 
@@ -21,7 +34,8 @@ def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
 
 
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
-    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | VIEW_KINDS.keys()
+    with_view = VIEW_KINDS.keys() | ROUGH_VIEW_KINDS.keys()
+    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | with_view
     assert {step.kind for step in plan(1, 3600, Mix())} == {"arrive", *MILD_KINDS, *ROUGH_KINDS}
     assert {step.kind for step in plan(1, 3600, Mix(view=True))} == {"arrive", *FAULTS}
     assert FATES.keys() <= {"", *FAULTS}
@@ -110,3 +124,17 @@ def test_the_pulse_excuses_what_was_killed_and_forgives_what_comes_back() -> Non
     for at in range(100, 200):
         pulse.note(at, alive=False, excused=True)
     assert pulse.found == []
+
+
+def test_the_clock_of_one_process_steps(tmp_path: Path) -> None:
+    """The other clocks go on as they are; where there is no compiler, all do."""
+    clock = Clock(tmp_path)
+    asks = [
+        sys.executable,
+        "-c",
+        "import datetime as d, time; print(time.time(), d.datetime.now().timestamp())",
+    ]
+    for ahead in (0, 3600, -86400) if clock.can_step else (0,):
+        clock.step(ahead)
+        said = subprocess.run(clock.wrapped(asks), capture_output=True, text=True, check=True).stdout
+        assert all(abs(float(each) - time.time() - ahead) < 600 for each in said.split())

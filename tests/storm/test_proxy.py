@@ -4,8 +4,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
+import urllib3
 
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import Fault
@@ -16,9 +18,10 @@ class Server(BaseHTTPRequestHandler):
     """Says ok to every POST."""
 
     protocol_version = "HTTP/1.1"
+    came: ClassVar[list[bytes]] = []
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.came.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -29,6 +32,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def proxy() -> Iterator[FaultProxy]:
+    Server.came.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -52,3 +56,10 @@ def test_what_nobody_waits_for_is_dropped(proxy: FaultProxy, stays: bool, status
     wait_for(lambda: proxy.calls)
     assert [call.status for call in proxy.calls] == [status]
     caller.close()
+
+
+def test_what_comes_twice_is_answered_once(proxy: FaultProxy) -> None:
+    proxy.inject(Fault("POST", "/x", twice=True))
+    for body in ("one", "two"):
+        assert urllib3.request("POST", f"{proxy.server}/x", body=body, retries=False).status == 200
+    assert Server.came == [b"one", b"one", b"two"]

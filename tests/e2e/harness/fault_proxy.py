@@ -212,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 0
         if fault.status is not None:
             return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
+        if fault.twice:
+            self._forward(body, self.path).read()
         answer = self._forward(body, fault.instead(self.path))
         if _is_streamed(answer) and fault.answered:
             return self._stream(answer, fault.pieces)

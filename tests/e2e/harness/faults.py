@@ -29,6 +29,7 @@ class Fault:
     pieces: Callable[[Pieces], Pieces] = iter  # how what is streamed is passed on
     after: Callable[[], object] = lambda: None
     answered: bool = True
+    twice: bool = False  # passed on twice, and the second answer is the caller's
     while_awaited: bool = False  # dropped when its caller hangs up meanwhile, as an API server drops it
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)

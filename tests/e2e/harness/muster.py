@@ -40,7 +40,7 @@ class Muster:
         verbs, health, debug, *others = free_ports(4 if view else 3)
         self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
         self.view_port = others[0] if view else None
-        self._view_folder = cluster.folder / f"view-{verbs}"
+        self.view_folder = cluster.folder / f"view-{verbs}"
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
         found = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
@@ -61,7 +61,7 @@ class Muster:
     @property
     def view_kubeconfig(self) -> Path | None:
         """What Muster writes for its scheduler before it is live; None without a view."""
-        return None if self.view_port is None else self._view_folder / "kubeconfig"
+        return None if self.view_port is None else self.view_folder / "kubeconfig"
 
     def view_kubeconfig_through(self, port: int) -> Path:
         """The same by way of a wire that listens on this port."""
@@ -71,8 +71,8 @@ class Muster:
     def _view_options(self) -> list[str]:
         if self.view_port is None:
             return []
-        self._view_folder.mkdir(exist_ok=True)
-        return ["--view-listen", f"127.0.0.1:{self.view_port}", "--view-folder", str(self._view_folder)]
+        self.view_folder.mkdir(exist_ok=True)
+        return ["--view-listen", f"127.0.0.1:{self.view_port}", "--view-folder", str(self.view_folder)]
 
     def __enter__(self) -> "Muster":
         self.start()

@@ -39,6 +39,7 @@ class Process:
         self.command = list(command)
         self.log = log
         self._aside = _on_host(host) if host else ()
+        self.within: Sequence[str] = ()
         # What one start has compiled, the hundreds after it read.
         shared = {"NO_PROXY": "127.0.0.1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
         self._env = {**os.environ, **shared, **(env or {})}
@@ -49,12 +50,14 @@ class Process:
         assert self._child is not None, f"{self.name} was never started"
         return self._child.pid
 
-    def start(self) -> None:
+    def start(self, within: Sequence[str] = ()) -> None:
+        """`within`: a program that sets something up and is replaced by this one, this once."""
         assert not self.alive(), f"{self.name} runs already"
+        self.within = within
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [*self._aside, *leash, *self.command],
+                [*self._aside, *leash, *within, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,9 +1,15 @@
 """Everything that is broken on purpose: the table of all kinds."""
 
-from tests.storm.faults import on_objects, on_processes, on_wires
+from tests.storm.faults import on_machines, on_objects, on_processes, on_requests, on_wires
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim
-from tests.storm.faults.on_wires import Standstill
+from tests.storm.faults.on_requests import Standstill
 
 __all__ = ["FAULTS", "Broken", "Field", "Inflict", "NoVictim", "Standstill"]
 
-FAULTS: dict[str, Inflict] = {**on_objects.FAULTS, **on_processes.FAULTS, **on_wires.FAULTS}
+FAULTS: dict[str, Inflict] = {
+    **on_machines.FAULTS,
+    **on_objects.FAULTS,
+    **on_processes.FAULTS,
+    **on_requests.FAULTS,
+    **on_wires.FAULTS,
+}

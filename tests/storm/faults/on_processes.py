@@ -29,17 +29,17 @@ def _kill(part: str, field: Field) -> Broken:
     takes_down(field, part)
     field.arena.calm.begin(part)
     field.arena.processes()[part].kill()
-    return Broken(f"kill -9 of {part}", partial(_revive, field.arena, part))
+    return Broken(f"kill -9 of {part}", partial(revive, field.arena, part))
 
 
 def _stop(part: str, field: Field) -> Broken:
     takes_down(field, part)
     field.arena.calm.begin(part)
     field.arena.processes()[part].stop(LONGEST_STOP)
-    return Broken(f"{part} told to stop", partial(_revive, field.arena, part))
+    return Broken(f"{part} told to stop", partial(revive, field.arena, part))
 
 
-def _revive(arena: Arena, part: str) -> bool:
+def revive(arena: Arena, part: str) -> bool:
     process = arena.processes()[part]
     if part in arena.down and not process.alive():
         process.start()

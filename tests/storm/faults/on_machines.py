@@ -1,0 +1,76 @@
+"""What the machine under Muster gives: its clock steps, its memory is short, the disk of its view is full."""
+
+import resource
+from functools import partial
+from pathlib import Path
+
+from tests.storm.arena import Arena
+from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.faults.on_processes import revive
+
+STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
+# A tmpfs of one page, which is taken.
+FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full"; exec "$@"'
+
+
+def _clock_steps(field: Field) -> Broken:
+    """And back again: both are steps."""
+    clock = field.arena.clock
+    if not clock.can_step:
+        raise NoVictim
+    takes_down(field, "clock")
+    step = field.luck.choice(STEPS)
+    clock.step(step)
+    return Broken(f"the clock of Muster steps by {step:g} s", partial(_clock_back, field.arena))
+
+
+def _clock_back(arena: Arena) -> None:
+    arena.clock.step(0)
+    arena.give_back(["clock"])
+
+
+def _memory_short(field: Field) -> Broken:
+    """Whatever asks for more fails in the middle of what it does; ending is one way to deal with it."""
+    takes_down(field, "muster")
+    field.arena.calm.begin("muster")
+    pid = field.arena.muster.process.pid
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
+    return Broken("memory of Muster is short", partial(_memory_back, field.arena, pid))
+
+
+def _memory_back(arena: Arena, pid: int) -> bool:
+    if arena.muster.process.alive() and arena.muster.process.pid == pid:
+        resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return revive(arena, "muster")
+
+
+def _disk_full(field: Field) -> Broken:
+    """It is killed, and finds no room for the files of its view when it starts again."""
+    arena, folder = field.arena, field.arena.muster.view_folder
+    if not arena.through_muster:
+        raise NoVictim
+    takes_down(field, "muster")
+    arena.calm.begin("muster")
+    arena.muster.process.kill()
+    within = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
+    arena.muster.process.start(within=within)
+    return Broken("kill -9 of Muster, whose disk is full then", partial(_disk_back, arena))
+
+
+def _disk_back(arena: Arena) -> bool:
+    """When the one that finds no room has ended by itself, with its error, or serves nevertheless."""
+    process = arena.muster.process
+    if process.within and process.alive():
+        if not arena.muster.ready():
+            return False
+        process.kill()
+    return revive(arena, "muster")
+
+
+FAULTS: dict[str, Inflict] = {
+    "clock-steps": _clock_steps,
+    "memory-short": _memory_short,
+    "disk-full": _disk_full,
+}
