@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.e2e.harness import manifests
+from tests.e2e.harness import manifests, volcano_jobs
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
@@ -30,7 +30,13 @@ from tests.storm.witness import Witness
 
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
-FLAGS = ("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s", "--log-format=json")
+FLAGS = (
+    "--bind-deadline=8s",
+    "--start-backoff=1s",
+    "--start-backoff-max=5s",
+    "--volcano-jobs=on",
+    "--log-format=json",
+)
 GRACE = 4.0  # after an outage everything is read anew
 # In undisturbed seconds: a watch that was cut comes back within 5, and a binding that a wire holds up arrives
 # as much as 10 after it was sent, whatever has become of its node or has come there meanwhile.
@@ -134,7 +140,7 @@ def arena(kubernetes: str, *, view: bool = False) -> Iterator[Arena]:
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
     with ControlPlane(kubernetes=kubernetes, users=users, keep_logs=True) as cluster:
-        manifests.apply(cluster.admin, *manifests.INSTALLED)
+        manifests.apply(cluster.admin, *manifests.INSTALLED, *volcano_jobs.FILES)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         watching = Client(cluster.access(ADMIN))
         with (

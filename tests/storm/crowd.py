@@ -14,7 +14,7 @@ import urllib3
 
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, Resource
+from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from tests.e2e.harness.watch import ApiError
 from tests.storm.view import View, going, stands, unbound
 from tests.storm.wishes import Wanted, Wish
@@ -123,8 +123,8 @@ class Crowd:
             gang.to_create.pop(0)
 
     def _replacing(self, gang: Gang, pods: list[Json]) -> list[Call]:
-        """A Job's own controller does it for a job."""
-        if not gang.wish.replaced or gang.wish.kind == "job" or gang.due(time.monotonic()):
+        """A job's own controller does it for a job."""
+        if not gang.wish.replaced or gang.wish.is_job or gang.due(time.monotonic()):
             return []
         failed = [pod for pod in pods if pod["status"].get("phase") == "Failed"]
         alive = [pod for pod in pods if pod not in failed and not going(pod)]
@@ -138,7 +138,7 @@ class Crowd:
         if not running:
             self.counts["finished"] += 1
             return self._leave(gang)
-        phase = "Failed" if gang.wish.fails and gang.wish.kind != "job" else "Succeeded"
+        phase = "Failed" if gang.wish.fails and not gang.wish.is_job else "Succeeded"
         return [partial(self._kubelet.finish, self._namespace, [name], phase) for name in running]
 
     def _leave(self, gang: Gang) -> list[Call]:
@@ -149,8 +149,8 @@ class Crowd:
     def _clearing(self, gang: Gang, pods: list[Json]) -> list[Call]:
         """The Job before its pods, or it would make them anew; the group last."""
         name = gang.wish.name
-        if gang.wish.kind == "job":
-            _forgiving(self._delete(JOBS, name))
+        for resource in {"job": [JOBS], "volcano": [VOLCANO_JOBS]}.get(gang.wish.kind, []):
+            _forgiving(self._delete(resource, name))
         if pods:
             return [self._delete(PODS, pod["metadata"]["name"]) for pod in pods if not going(pod)]
         if gang.wish.kind == "pods" or self._gone(POD_GROUPS, name):

@@ -25,6 +25,7 @@ ROUGH_KINDS: dict[str, float] = {
     "api-hangs-for-muster": 1,
     "token-expired": 1,
     "memory-short": 1,
+    "kind-gone": 1,
 }
 MILD_KINDS: dict[str, float] = {
     "delete-group": 7,
@@ -44,6 +45,7 @@ MILD_KINDS: dict[str, float] = {
     "finish-member": 3,
     "kubelets-off": 2,
     "clock-steps": 2,
+    "tenant-misbehaves": 1,
     "cut-muster-watches": 5,
     "cut-scheduler-watches": 2,
     "cut-calls": 3,

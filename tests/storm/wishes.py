@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from tests.e2e.harness import objects
-from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, Resource
+from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 
 Json = dict[str, Any]
 Wanted = tuple[Resource, Json]
@@ -31,7 +31,8 @@ class Wish:
     """One gang, job or lone pod, with all that will become of it if nothing goes wrong."""
 
     name: str
-    kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "pods" that name no group
+    kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "volcano" for a Job of Volcano's,
+    # "pods" that name no group
     size: int
     min_member: int
     queue: str
@@ -55,9 +56,11 @@ class Wish:
 
     def bodies(self, namespace: str) -> list[Wanted]:
         """What its owner creates, in this order."""
-        group = [] if self.kind == "pods" else [(POD_GROUPS, self.group(namespace))]
+        group = [] if self.kind in ("pods", "volcano") else [(POD_GROUPS, self.group(namespace))]
         if self.kind == "job":
             return [*group, (JOBS, self._job(namespace))]
+        if self.kind == "volcano":
+            return [(VOLCANO_JOBS, self._volcano_job(namespace))]
         return [*group, *((PODS, self.pod(number, namespace)) for number in range(self.size))]
 
     def group(self, namespace: str) -> Json:
@@ -83,6 +86,29 @@ class Wish:
             "labels": {GANG: self.name, QUEUE: self.queue},
             "annotations": {REFUSED: "yes"} if number < self.refused else {},
             "limits": {"example.com/gpu": str(self.gpus)} if self.gpus else None,
+        }
+
+    @property
+    def is_job(self) -> bool:
+        """A controller makes its pods, and makes them anew."""
+        return self.kind in ("job", "volcano")
+
+    def _volcano_job(self, namespace: str) -> Json:
+        """Its PodGroup is made by Muster, and its pods once that may start."""
+        shown = self.pod(self.refused, namespace)
+        template = {"metadata": {"labels": shown["metadata"]["labels"]}}
+        task = {"replicas": self.size, "template": {**template, "spec": shown["spec"]}}
+        return {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": self.name, "namespace": namespace},
+            "spec": {
+                "schedulerName": "volcano",
+                "queue": self.queue,
+                "minAvailable": self.min_member,
+                "priorityClassName": self.priority,
+                "tasks": [{"name": "work", **task}],
+            },
         }
 
     def _job(self, namespace: str) -> Json:
@@ -124,7 +150,7 @@ FATES = {
 def draw(luck: Random, number: int) -> Wish:
     """Any gang that users have: most are small, few are large, some are odd."""
     size = _size(luck)
-    kind = luck.choices(("gang", "pods", "job"), (0.75, 0.15, 0.1))[0]
+    kind = luck.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
     roles = _roles(luck, size) if kind == "gang" and size >= 4 and luck.random() < 0.25 else {}
     least = sum(roles.values()) if roles else size
     return Wish(

@@ -1,12 +1,13 @@
 """Everything that is broken on purpose: the table of all kinds."""
 
-from tests.storm.faults import on_machines, on_objects, on_processes, on_requests, on_wires
+from tests.storm.faults import on_cluster, on_machines, on_objects, on_processes, on_requests, on_wires
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim
 from tests.storm.faults.on_requests import Standstill
 
 __all__ = ["FAULTS", "Broken", "Field", "Inflict", "NoVictim", "Standstill"]
 
 FAULTS: dict[str, Inflict] = {
+    **on_cluster.FAULTS,
     **on_machines.FAULTS,
     **on_objects.FAULTS,
     **on_processes.FAULTS,

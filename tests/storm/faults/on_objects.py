@@ -8,7 +8,7 @@ from typing import Any
 from extender.api.keys import DEFAULT_QUEUE
 from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import amounts, requests
-from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from tests.e2e.harness.watch import ApiError
 from tests.storm.arena import NODE_CPU, Arena, the_node, usual
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
@@ -47,8 +47,9 @@ def _delete_gang(field: Field) -> Broken:
     gang = field.gang()
     gang.leaving = True
     gang.to_create.clear()
-    with suppress(ApiError):
-        field.arena.api.delete(JOBS, gang.wish.name, field.arena.namespace)
+    for resource in (JOBS, VOLCANO_JOBS):
+        with suppress(ApiError):
+            field.arena.api.delete(resource, gang.wish.name, field.arena.namespace)
     return Broken(f"gang {gang.wish.name} taken back by its owner")
 
 

@@ -1,0 +1,157 @@
+"""What a tenant writes to harm others, all of which the API allows."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from extender.api.keys import LOCAL_QUEUE, QUEUE, QUEUE_UID, STOOD_WHOLE_NOTE
+from tests.e2e.harness import objects
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import POD_GROUPS, PODS, REPLICA_SETS, Resource
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+TIMES = int(os.environ.get("MUSTER_HOSTILE", "1"))
+LARGEST = 2**63 - 1
+MANY_NAMES = 4_000  # of resources in a pod, for which its 1.5 MB have room
+LONGEST = 250_000  # bytes of an object's annotations
+MALLORY = "mallory"
+
+
+class Tenant(NamedTuple):
+    client: Client
+    victim: Json  # a PodGroup of somebody else
+
+    def pods(self, name: str, count: int, **options: Any) -> int:
+        made = (objects.pod(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
+        return self.create(PODS, made)
+
+    def groups(self, name: str, count: int, **options: Any) -> int:
+        made = (objects.pod_group(f"{name}-{n}", namespace=MALLORY, **options) for n in range(count))
+        return self.create(POD_GROUPS, made)
+
+    def create(self, resource: Resource, bodies: Iterable[Json]) -> int:
+        """How many were taken: being refused is one way of costing others nothing."""
+        taken = 0
+        for body in bodies:
+            try:
+                self.client.create(resource, body)
+                taken += 1
+            except ApiError as fault:
+                if fault.status >= 500:
+                    raise
+        return taken
+
+
+# ---- what is written; each returns how many objects were taken
+
+
+def amounts_at_limits(tenant: Tenant) -> int:
+    requests = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST), "memory": "9E"}]
+    parts = [
+        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": r}}
+        for n, r in enumerate(requests)
+    ]
+    made = tenant.pods("huge", 40 * TIMES, containers=parts)
+    made += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
+    return made + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST}m")
+
+
+def long_names(tenant: Tenant) -> int:
+    long = "q" * LONGEST
+    made = tenant.pods("queue", 10 * TIMES, annotations={QUEUE: long})
+    made += tenant.pods("group", 10 * TIMES, group=long)
+    return made + tenant.groups("role", 10 * TIMES, min_member=1, minTaskMember={long: 1})
+
+
+def resource_names(tenant: Tenant) -> int:
+    """40,000 in the quick form."""
+    pods = range(10 * TIMES)
+    limits = ({f"x{pod}.example.com/r{n}": "1" for n in range(MANY_NAMES)} for pod in pods)
+    return sum(tenant.pods(f"wide{pod}", 1, limits=names) for pod, names in enumerate(limits))
+
+
+def absent_queues(tenant: Tenant) -> int:
+    """The first are refused, each after a look at the API server, in turn; LocalQueues may come after their
+    pods."""
+    looked_up, later = range(150 * TIMES), range(350 * TIMES)
+    made = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
+    return made + sum(tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in later)
+
+
+def owners_in_a_loop(tenant: Tenant) -> int:
+    made = 0
+    for number in range(20 * TIMES):
+        pair = [tenant.client.create(REPLICA_SETS, _replica_set(f"loop{number}-{end}")) for end in "ab"]
+        for one, other in (pair, pair[::-1]):
+            body = {"metadata": {"ownerReferences": _owned(other)}}
+            tenant.client.patch(REPLICA_SETS, one["metadata"]["name"], body, MALLORY)
+        made += 2 + tenant.create(PODS, [_with_owner(f"loop{number}", pair[0])])
+    return made
+
+
+def uids_of_others(tenant: Tenant) -> int:
+    """Owners that are somebody else's, records that name his UIDs, and names that come back at once."""
+    uid = tenant.victim["metadata"]["uid"]
+    noted = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
+    made = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=noted)
+    made += tenant.create(PODS, (_with_owner(f"owned{n}", tenant.victim) for n in range(20 * TIMES)))
+    for _ in range(20 * TIMES):
+        made += tenant.pods("again", 1, group="noted-0", cpu="1000")
+        tenant.client.delete(PODS, "again-0", MALLORY, 0)
+    return made
+
+
+def priorities(tenant: Tenant) -> int:
+    made = tenant.groups("system", 20, min_member=1, priorityClassName="system-node-critical")
+    made += tenant.groups("none", 20 * TIMES, min_member=1, priorityClassName="there-is-none")
+    made += tenant.pods("none", 20 * TIMES, group="none-0", cpu="1000")
+    return made + tenant.pods("system", 20, cpu="1000", priorityClassName="system-cluster-critical")
+
+
+def daemon_sets(tenant: Tenant) -> int:
+    """Their pods, as the controller makes them for nodes, here for those that are not there."""
+    name = "metadata.name"
+    for_node = [
+        {"matchFields": [{"key": name, "operator": "In", "values": [f"absent{n}"]}]} for n in range(100)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": for_node}}
+    made = 0
+    for number in range(100 * TIMES):
+        pod = objects.pod(f"daemon{number}", namespace=MALLORY, affinity={"nodeAffinity": required})
+        pod["metadata"]["ownerReferences"] = _owned(
+            {**tenant.victim, "apiVersion": "apps/v1", "kind": "DaemonSet"}
+        )
+        made += tenant.create(PODS, [pod])
+    return made
+
+
+def _replica_set(name: str) -> Json:
+    template = objects.pod("", namespace=MALLORY, labels={"app": name})
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    meta = {"name": name, "namespace": MALLORY}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec}
+
+
+def _owned(by: Json) -> list[Json]:
+    meta = by["metadata"]
+    named = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return [{**named, "controller": True}]
+
+
+def _with_owner(name: str, owner: Json) -> Json:
+    """Too large for all nodes."""
+    pod = objects.pod(name, namespace=MALLORY, cpu="1000")
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": _owned(owner)}}
+
+
+ATTACKS = (
+    amounts_at_limits,
+    long_names,
+    resource_names,
+    absent_queues,
+    owners_in_a_loop,
+    uids_of_others,
+    priorities,
+    daemon_sets,
+)
