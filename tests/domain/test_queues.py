@@ -199,3 +199,15 @@ def test_an_unparsable_queue_says_so() -> None:
 )
 def test_queues_come_below_their_parents(parents: dict[str, str], order: list[tuple[str, int]]) -> None:
     assert list(in_tree_order(parents)) == order
+
+
+def test_of_many_queues_a_round_looks_at_those_that_have_news_and_those_above_them() -> None:
+    world = World(nodes("n"), queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("c"))
+    world.add(gang("one", 1, queue="b"), gang("two", 1, queue="c")).settle()
+    views, before = world.ledger.snapshot().queues, world.decisions.queues
+    world.add(gang("new", 1, queue="a")).settle()
+    seen, now = world.ledger.snapshot().queues, world.decisions.queues
+    assert [name for name in seen if seen[name] is not views[name]] == ["a"]
+    assert {name for name in now if now[name].requested != before[name].requested} == {"a", "p"}
+    assert {name for name in now if now[name].counts != before[name].counts} == {"a", "p"}
+    assert now["b"] is before["b"]

@@ -43,6 +43,7 @@ class Usage:
         self.of: dict[str, Used] = {}  # by queue that groups name
         self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
         self.turned: set[str] = set()  # LocalQueues that were counted anew
+        self.turned_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()
 
     def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
@@ -50,12 +51,14 @@ class Usage:
         names = frozenset(offered)
         if names == self._offered:
             return
+        self.turned_queues.update(self.of)
         self._offered, self.of, self.of_local = names, {}, {}
         for view in views:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
         """Add a group, or remove it (-1)."""
+        self.turned_queues.add(view.queue)
         used = self.of.setdefault(view.queue, Used())
         allocated = self._offered_of(view.allocated)
         tally(used.allocated, allocated, times)
@@ -89,6 +92,8 @@ class GroupViews:
         self._claims = claims
         self.usage = Usage()
         self._views: dict[GroupKey, GroupView] = {}
+        self._queues: dict[str, QueueView] = {}
+        self._queues_at = -1  # the version of the tree as which they are
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
@@ -114,8 +119,20 @@ class GroupViews:
             self._registry.settle_defaults(group)
             group.view = self._views[key] = self._view(group)
             self.usage.count(group.view, 1)
-        names = {keys.DEFAULT_QUEUE, *self._registry.queues.records, *self.usage.of}
-        return touched, self._views, {name: self.queue_view(name) for name in sorted(names)}
+        self._refresh_queues()
+        return touched, self._views, self._queues
+
+    def _refresh_queues(self) -> None:
+        """Of a thousand queues, few hold something else than before."""
+        turned, self.usage.turned_queues = self.usage.turned_queues, set()
+        known, version = self._queues, self._registry.queues.version
+        if version != self._queues_at:
+            known, self._queues_at = {}, version
+        elif not turned:
+            return
+        names = sorted({keys.DEFAULT_QUEUE, *self._registry.queues.records, *self.usage.of})
+        left = {name: view for name, view in known.items() if name not in turned}
+        self._queues = {name: left.get(name) or self.queue_view(name) for name in names}
 
     def queue_view(self, name: str) -> QueueView:
         used = self.usage.of.get(name) or Used()

@@ -218,9 +218,11 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
     if total != before.total or demands.keys() != then.keys():
         return None
     changed = [name for name, now in demands.items() if now is not then[name] and now != then[name]]
-    if any(demands[name].parent != then[name].parent for name in changed):
-        return None
-    return changed if dimensions_of(total, demands.values()) == before.names else None
+    rows = ((demands[name], then[name]) for name in changed)
+    has_other_rows = any(
+        now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
+    )
+    return None if has_other_rows else changed
 
 
 class Siblings(msgspec.Struct, eq=False):
@@ -298,7 +300,7 @@ class Holdings:
         later = self.copy()
         later._division, later.own = division, own
         for queue, amounts in own.items():
-            if (before := self.own[queue]) != amounts:
+            if (before := self.own[queue]) is not amounts and before != amounts:
                 later.take(queue, before, -1)
                 later.take(queue, amounts)
         return later
@@ -314,11 +316,14 @@ class Holdings:
 
     def nodes_unlike(self, other: "Holdings") -> set[int]:
         """The nodes that hold something else than in the same tree before, or keep it for others."""
-        both = zip(self._held, other._held, self._filled, other._filled, strict=True)
+        sums = [(self._held, other._held)]
+        if self._filled is not self._held or other._filled is not other._held:
+            sums.append((self._filled, other._filled))
         return {
             node
-            for node, (held, then, filled, before) in enumerate(both)
-            if (held is not then and held != then) or (filled is not before and filled != before)
+            for now, before in sums
+            for node, (held, then) in enumerate(zip(now, before, strict=True))
+            if held is not then and held != then
         }
 
     def held(self, node: int) -> Resources:

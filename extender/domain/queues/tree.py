@@ -79,6 +79,7 @@ class Queues:
 
     def __init__(self) -> None:
         self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
+        self.version = 0  # grows with each change of them
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.names: dict[str, str] = {}  # by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
@@ -201,6 +202,7 @@ class Queues:
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
+        self.version += 1
         self._faults, self._flavors, self._protections = {}, {}, {}
         if any(record is not None and record.flavors for record in (before, now)):
             self._pools = None

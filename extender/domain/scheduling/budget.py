@@ -23,6 +23,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
+_UNLIMITED = RunningLimits()
 UNKNOWN = "?"  # no user has this name
 
 
@@ -234,7 +235,7 @@ class RunningCounts:
 
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         limits = {name: queue.record.limits for name, queue in snapshot.queues.items()}
-        self._limits = {name: limit for name, limit in limits.items() if limit != RunningLimits()}
+        self._limits = {name: limit for name, limit in limits.items() if limit != _UNLIMITED}
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
         self._reserved: dict[Scope, Counter[str]] = {}  # what is kept for some

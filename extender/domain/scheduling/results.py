@@ -3,13 +3,14 @@
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import in_flavor, of_flavor, on_all_nodes
+from extender.domain.model.resources import Resources, add, in_flavor, of_flavor, on_all_nodes, tally
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.states import wish
 from extender.domain.queues.tree import QueueView
@@ -42,25 +43,32 @@ _GOING_ON = {
     Phase.UNKNOWN: "unknown",
 }
 _ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
+_COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
 Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
 
 
-def recount(
-    counts: Mapping[Place, int],
+def moved(
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
     turned: Iterable[GroupKey],
     place_of: Callable[[GroupDecision], Place | None],
 ) -> Mapping[Place, int]:
-    """How many groups are in which place; one whose `place_of` is None is not counted. `counts` are those of
-    `before`, from which `now` differs in the groups of `turned`."""
-    recounted = Counter(counts)
+    """How many groups more are in which place, or fewer; one whose `place_of` is None is not counted. In the
+    groups of `turned`, `before` and `now` differ."""
+    more = Counter[Place]()
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
             if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
-                recounted[place] += sign
-    return +recounted
+                more[place] += sign
+    return {place: number for place, number in more.items() if number}
+
+
+def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[Place, int]:
+    if not more:
+        return counts
+    counted = {**counts, **{place: counts.get(place, 0) + number for place, number in more.items()}}
+    return {place: number for place, number in counted.items() if number}
 
 
 def in_queue(decision: GroupDecision) -> Place | None:
@@ -75,19 +83,6 @@ def in_local_queue(decision: GroupDecision) -> Place | None:
     life = decision.life
     column = WAITING if life.phase is Phase.PENDING else ADMITTED
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
-
-
-def columns_by_queue(
-    counts: Mapping[Place, int], queues: Iterable[str], ancestry: Callable[[str], Sequence[str]]
-) -> dict[str, dict[str, int]]:
-    """All columns of each of `queues`, with the groups of the queues below it. `ancestry`: a queue and those
-    above it."""
-    columns = {queue: dict.fromkeys((*_GOING_ON.values(), *_ENDED.values()), 0) for queue in queues}
-    for (queue, column), count in counts.items():
-        for above in ancestry(queue) if queue in columns else ():
-            if above in columns:
-                columns[above][column] += count
-    return columns
 
 
 # ---- The place of each waiting group in the line of its queue, as this round's order has it.
@@ -189,6 +184,7 @@ def _is_in_line(decision: GroupDecision) -> bool:
 # ---- The decisions.
 
 T = TypeVar("T")
+_UNKNOWN = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkeys(_COLUMNS, 0))
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
@@ -209,14 +205,16 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         now[key] = _same(known.get(key), completed)
     gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
-    groups: Mapping[GroupKey, GroupDecision] = now
-    if sleepers.then is not None:
-        left = {key: decision for key, decision in known.items() if key not in gone} if gone else known
-        groups = {**left, **changed} if changed else left
+    groups: Mapping[GroupKey, GroupDecision] = now if sleepers.then is None else known
+    if sleepers.then is not None and (changed or gone):
+        groups = left = {**known, **changed}
+        for key in gone:
+            left.pop(key, None)
     turned = [key for key in now if key in touched or key in changed]
     turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
-    counts = recount(before.counts, known, groups, turned, in_queue)
-    queues = _queues(sleepers, round_, counts, positions)  # which may look forward to a moment
+    more = moved(known, groups, turned, in_queue)
+    counts = recount(before.counts, more)
+    queues = _queues(sleepers, round_, counts, more, positions)  # which may look forward to a moment
     moments, wake_at = _moments(round_, sleepers, gone)
     return Decisions(
         version=snapshot.version,
@@ -226,7 +224,7 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         orphans=snapshot.orphans,
         evictions=round_.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, known, groups, turned, in_local_queue),
+        local_counts=recount(before.local_counts, moved(known, groups, turned, in_local_queue)),
         serial=before.serial + 1,
         turned=turned,
         memory=Notes(judged, sleepers.then, groups, positions.lines, moments),
@@ -266,36 +264,85 @@ def _same(before: T | None, now: T) -> T:
     return before if before is not None and (before is now or before == now) else now
 
 
+class _Earlier(NamedTuple):
+    """What an earlier round says of queues; nothing where this one cannot be compared with it."""
+
+    decisions: Mapping[str, QueueDecision] = {}
+    views: Mapping[str, QueueView] = {}
+    lines: Mapping[str, Sequence[GroupView]] = {}
+    unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
+
+    @classmethod
+    def of(cls, sleepers: Sleepers, round_: Round) -> "_Earlier":
+        if (notes := sleepers.notes) is None:
+            return cls()
+        shares, then, snapshot = round_.budget.shares, notes.judged.round_.budget.shares, round_.snapshot
+        began = shares.at_first.nodes_unlike(then.at_first)
+        unlike = shares.standing.nodes_unlike(then.standing)
+        is_alike = snapshot.past is notes.snapshot.past and snapshot.pools == notes.snapshot.pools
+        if began is None or unlike is None or not is_alike or shares.at_first.unmet != then.at_first.unmet:
+            return cls()
+        return cls(sleepers.before.queues, notes.snapshot.queues, notes.lines, began | unlike)
+
+
+class _Sums:
+    """Amounts of some queues, and of all above them."""
+
+    def __init__(self, ancestry: Callable[[str], Sequence[str]]) -> None:
+        self.of: dict[str, dict[str, int]] = {}
+        self._ancestry = ancestry
+
+    def add(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        for above in self._ancestry(queue):
+            add(self.of.setdefault(above, {}), amounts, times)
+
+
 def _queues(
-    sleepers: Sleepers, round_: Round, counts: Mapping[Place, int], positions: Positions
+    sleepers: Sleepers,
+    round_: Round,
+    counts: Mapping[Place, int],
+    more: Mapping[Place, int],
+    positions: Positions,
 ) -> Mapping[str, QueueDecision]:
+    """Of a thousand queues few are unlike those of the round before; the others are not looked at. `more`:
+    of the `counts`, than then."""
     snapshot, shares, before = round_.snapshot, round_.budget.shares, sleepers.before.queues
-    queues = snapshot.queues
-    reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
-    then, notes = sleepers.then, sleepers.notes
-    is_any_reserved = reserved or any(made.reservation for made in before.values())
-    if then is not None and then.grounds is not None and notes is not None and not is_any_reserved:
-        is_alike = queues == then.snapshot.queues and counts == sleepers.before.counts
-        is_alike = is_alike and positions.lines == notes.lines
-        taken = ((it.reclaimed, round_.reclaimed_by(name)) for name, it in before.items() if it.reclaimed)
-        is_alike = is_alike and all(then == now for then, now in taken)  # none is an hour ago by now
-        if is_alike and not any(shares.standing.queues_unlike(then.grounds.shares)):
-            return before
-    columns = columns_by_queue(counts, queues, shares.tree.ancestry)
-    requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
-    flavors = _Flavors(snapshot, shares)
-    decided: dict[str, QueueDecision] = {}
-    past = round_.snapshot.past
-    usages = past.of_queues() if past.parts else {}
+    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(sleepers, round_)
+    columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
+    for (name, column), number in (more if earlier.decisions else counts).items():
+        if name in queues:
+            columns.add(name, {column: number})
     for name, queue in queues.items():
-        node = shares.tree.node[name]
+        if queue is not (was := earlier.views.get(name)):
+            asked.add(name, queue.requested)
+            asked.add(name, was.requested if was is not None else {}, -1)
+    reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
+    lines, then = positions.lines, earlier.lines
+    unlike = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.unlike)}
+    unlike |= {name for name in lines.keys() | then.keys() if lines.get(name) is not then.get(name)}
+    for name, known in earlier.decisions.items():
+        is_any_reclaimed = known.reclaimed or name in round_.reclaimed  # of what is an hour ago by now, less
+        if known.reservation != reserved.get(name) or (
+            is_any_reclaimed and known.reclaimed != round_.reclaimed_by(name)
+        ):
+            unlike.add(name)
+    if not unlike:
+        return before
+    flavors = _Flavors(snapshot, shares)
+    decided = dict(earlier.decisions)
+    usages = snapshot.past.of_queues() if snapshot.past.parts else {}
+    for name in queues.keys() & unlike if decided else queues:
+        queue, node, known = queues[name], tree.node[name], decided.get(name, _UNKNOWN)
+        counted, requested = dict(known.counts), dict(known.requested)
+        add(counted, columns.of.get(name, {}))
+        tally(requested, asked.of.get(name, {}), 1)
         decision = QueueDecision(
             name=name,
             state=queue.state,
             weight=queue.record.weight,
-            parent=shares.tree.parent_of(name),
+            parent=tree.parent_of(name),
             allocated=on_all_nodes(shares.at_first.holdings.held(node)),
-            requested=requested[node],
+            requested=requested,
             deserved=on_all_nodes(shares.standing.deserved_at(node)),
             ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
             share=shares.of_node(node),
@@ -303,7 +350,7 @@ def _queues(
             unmet=shares.at_first.unmet.get(name, {}),
             usage=usages.get(name),
             flavors=flavors.of(queue, node),
-            counts=columns[name],
+            counts=counted,
             uid=queue.record.uid,
             wish=wish(queue.record),
             closed_above=queue.closed_above,
@@ -312,7 +359,7 @@ def _queues(
             missing_flavors=tuple(it.shared for it in queue.record.flavors if it.is_missing),
             reservation=reserved.get(name),
             reclaimed=round_.reclaimed_by(name),
-            waiting=len(positions.lines.get(name, ())),
+            waiting=len(lines.get(name, ())),
         )
         decided[name] = _same(before.get(name), decision)
     return decided
@@ -323,15 +370,17 @@ class _Flavors:
     much of."""
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
-        self._shares, self._pools = shares, snapshot.pools
-        views = snapshot.queues.items() if self._pools.all else ()
+        self._shares, self._pools, self._views = shares, snapshot.pools, snapshot.queues
+
+    @cached_property
+    def _held(self) -> Sequence[Resources]:
         own = {
             name: {
                 in_flavor(what, pool): n for pool, held in view.by_pool.items() for what, n in held.items()
             }
-            for name, view in views
+            for name, view in self._views.items()
         }
-        self._held = summed_up(shares.tree, own)
+        return summed_up(self._shares.tree, own)
 
     def of(self, queue: QueueView, node: int) -> Mapping[str, FlavorShare]:
         if not self._pools.all:

@@ -86,7 +86,7 @@ class Round:
         self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether room is being taken back for one more group
-        self._reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
+        self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
         # By group, or `NOBODY`, when time alone could next change what is decided.
         self.moments: dict[GroupKey, float] = {}
         self.judged = NOBODY  # the group that is judged now
@@ -109,15 +109,15 @@ class Round:
     def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
         """When a queue last took room within an hour: as is remembered, or as an earlier process wrote. What
         it takes in this round is put there, too."""
-        if queue not in self._reclaimed:
+        if queue not in self.reclaimed:
             found = dict(self.snapshot.queues[queue].record.reclaimed)
             for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
                 found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((it, last) for it, last in found.items() if self.snapshot.moment(last.at) > until)
             unused = ((it, last, filterfalse(self._is_used, last.unused)) for it, last in recent)
-            self._reclaimed[queue] = {it: replace(last, unused=tuple(left)) for it, last, left in unused}
-        return self._reclaimed[queue]
+            self.reclaimed[queue] = {it: replace(last, unused=tuple(left)) for it, last, left in unused}
+        return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:
         """Whether a group has made use of room that was taken for it: it has run for as long as was agreed,

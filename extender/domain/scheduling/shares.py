@@ -39,19 +39,24 @@ class Standing(NamedTuple):
     def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
         """As a round begins: the same, whether or not it is made from the one `before`."""
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
-        own = {name: queue.allocated for name, queue in queues.items()}
-        if snapshot.pools.all:
-            pooled = snapshot.nodes.pooled(snapshot.pools)
-            known: Mapping[str, QueueView] = {}
-            if before is not None and before.pooled is pooled and before.snapshot.limits == snapshot.limits:
-                known = before.snapshot.queues
-            for name, queue in queues.items():
-                if before is not None and known.get(name) == queue:
-                    demands[name], own[name] = before.as_specified.demands[name], before.holdings.own[name]
-                else:
-                    demands[name] = _with_flavors(demands[name], queue, pooled)
-                    own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+        pooled = _pooled(snapshot)
+        known: Mapping[str, QueueView] = {}
+        if (
+            before is not None
+            and _pooled(before.snapshot) is pooled
+            and before.snapshot.limits == snapshot.limits
+        ):
+            known = before.snapshot.queues
+        demands: dict[str, QueueDemand] = {}
+        own: dict[str, Resources] = {}
+        for name, queue in queues.items():
+            if before is not None and known.get(name) is queue:
+                demands[name], own[name] = before.as_specified.demands[name], before.holdings.own[name]
+                continue
+            demands[name], own[name] = _demand(queue, oversell), queue.allocated
+            if pooled is not None:
+                demands[name] = _with_flavors(demands[name], queue, pooled)
+                own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
         division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
         if unmet := as_specified.unmet():
             less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
@@ -65,11 +70,16 @@ class Standing(NamedTuple):
 
     def queues_unlike(self, before: "Standing") -> Iterable[str]:
         """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
-        tree, division = self.division.tree, self.division
-        if not division.is_comparable_with(before.division) or self.short() != before.short():
+        tree, unlike = self.division.tree, self.nodes_unlike(before)
+        if unlike is None:
             return tree.seat
-        unlike = division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
         return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
+
+    def nodes_unlike(self, before: "Standing") -> Set[int] | None:
+        """The nodes that do; None where they cannot be compared."""
+        if not self.division.is_comparable_with(before.division) or self.short() != before.short():
+            return None
+        return self.division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
 
     def short(self) -> Set[str]:
         """The resources of which queues are guaranteed more than there is."""
@@ -361,6 +371,10 @@ def total_of(snapshot: Snapshot) -> Resources:
         pooled = snapshot.nodes.pooled(snapshot.pools)
         total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
     return total
+
+
+def _pooled(snapshot: Snapshot) -> PoolRows | None:
+    return snapshot.nodes.pooled(snapshot.pools) if snapshot.pools.all else None
 
 
 def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:

@@ -8,6 +8,7 @@ end, so that the next watch can go on from there.
 import base64
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -52,16 +53,16 @@ def list_page(store: Store, request: Request) -> Json:
     """Raises StatusError 400."""
     kind, namespace, *_ = request.target
     query = request.query
-    version, after = 0, list[str]()  # the last object of the page before
+    version, after = 0, ("", "")  # the last object of the page before
     if token := query.get("continue"):
         try:
             found, last = json.loads(base64.urlsafe_b64decode(token))
-            version, after = int(found), list(last)
-        except ValueError as fault:
+            version, after = int(found), (last[0], last[1])
+        except (ValueError, LookupError, TypeError) as fault:
             raise bad_request("continue key is not valid") from fault
     test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     items, version = store.listing(kind, namespace, version)
-    meant = [item for item in items if test(item) and list(key_of(item)) > after]
+    meant = [*filter(test, items[bisect_right(items, after, key=key_of) :])]
     shown = meant[: int(query.get("limit") or 0) or None]
     metadata: Json = {"resourceVersion": str(version)}
     if left := len(meant) - len(shown):

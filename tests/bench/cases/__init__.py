@@ -10,6 +10,7 @@ from tests.bench.cases.evicting import evict_case
 from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
+from tests.bench.cases.growing import growth
 from tests.bench.cases.hostile import hostile
 from tests.bench.cases.queueing import queueing, waiting
 from tests.bench.cases.racing import algorithm, cpu, makespan
@@ -35,6 +36,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "count": count_case,
     "decide": decide_case,
     "estimates": estimate_case,
+    "growth": growth,
     "hostile": hostile,
     "dashboard": show_case,
     "sharing": sharing,

@@ -1,0 +1,112 @@
+"""What a pod costs Muster, and how large it is, as clusters grow: the whole process, beside a played API
+server and a played scheduler (tests/bench/played.py), so that one machine carries 15,000 nodes.
+
+While so many pods run, gangs of 20 come at an even pace, are bound, and go. `start`: from the start of the
+process until it has read everything and decided. `idle`: a second in which nothing happens. A ratio is to
+the first row of the same run.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from tests.bench.meters import cpu_microseconds, megabytes, peak_megabytes
+from tests.bench.played import MEMBERS, PlayedCluster, PlayedScheduler, members_of
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.waiting import wait_for
+
+_PACE = 0.2  # seconds between two gangs
+_GANGS, _WARM_UP = 100, 10
+_STAY = 10  # gangs that are there at the same time
+_IDLE = 5.0  # seconds
+_CALM = 0.25  # of a core: less, and nothing is left to be done
+_PATIENCE = 300.0  # seconds
+
+
+class Step(NamedTuple):
+    nodes: int
+    bound: int
+    queues: int
+
+
+STEPS = (Step(100, 1000, 10), Step(1000, 10_000, 100), Step(5000, 50_000, 300), Step(15_000, 150_000, 1000))
+
+
+def growth(bench: Bench) -> Iterator[Row]:
+    first: dict[str, float] = {}
+    for step in STEPS if bench.sizes.pods >= 10_000 else STEPS[:2]:
+        with TemporaryDirectory(prefix="muster-growth-") as folder:
+            measured = _measured(step, Path(folder))
+        first = first or measured
+        ratio = measured["ms a pod"] / first["ms a pod"]
+        yield {**step._asdict(), **measured, "ratio": ratio}
+
+
+def _measured(step: Step, folder: Path) -> dict[str, float]:
+    show(f"{step.nodes} nodes, {step.bound} pods, {step.queues} queues")
+    with PlayedCluster(folder, *step) as cluster:
+        muster = cluster.muster()
+        try:
+            started = time.monotonic()
+            muster.start(wait=False)
+            wait_for(muster.ready, _PATIENCE, "ready")
+            ready = time.monotonic() - started
+            wait_for(lambda: _idle(muster, 1.0) < _CALM, _PATIENCE, "calm")
+            start = cpu_microseconds(muster.process.pid) / 1e6
+            idle = _idle(muster, _IDLE)
+            with PlayedScheduler(muster, cluster.service.store.version) as scheduler:
+                _play(cluster, scheduler, range(_WARM_UP))
+                before = _reading(muster)
+                _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
+                after = _reading(muster)
+            return {
+                "ms a pod": (after.cpu - before.cpu) / 1000 / (_GANGS * MEMBERS),
+                "rounds a gang": (after.rounds - before.rounds) / _GANGS,
+                "idle ms a second": 1000 * idle,
+                "MB": megabytes(muster.process.pid),
+                "peak MB": peak_megabytes(muster.process.pid),
+                "ready s": ready,
+                "start cpu s": start,
+            }
+        finally:
+            muster.kill()
+
+
+def _play(cluster: PlayedCluster, scheduler: PlayedScheduler, numbers: range) -> None:
+    """Until all of them are bound; of those before, as many have gone as have come."""
+    due = time.monotonic()
+    for number in numbers:
+        cluster.add_gang(number)
+        if (gone := number - _STAY) >= 0:
+            _wait_bound(scheduler, gone)
+            cluster.drop_gang(gone)
+        due += _PACE
+        time.sleep(max(due - time.monotonic(), 0.0))
+    for number in numbers[-_STAY:]:
+        _wait_bound(scheduler, number)
+
+
+def _wait_bound(scheduler: PlayedScheduler, number: int) -> None:
+    members = set(members_of(number))
+    wait_for(lambda: members <= scheduler.bound or scheduler.refused, _PATIENCE, f"gang {number} bound")
+    assert not scheduler.refused, scheduler.refused[:3]
+
+
+class _Reading(NamedTuple):
+    cpu: float  # microseconds
+    rounds: float
+
+
+def _reading(muster: Muster) -> _Reading:
+    return _Reading(cpu_microseconds(muster.process.pid), muster.metric("muster_decisions_total"))
+
+
+def _idle(muster: Muster, seconds: float) -> float:
+    """The part of a core that it takes meanwhile."""
+    before = cpu_microseconds(muster.process.pid)
+    time.sleep(seconds)
+    return (cpu_microseconds(muster.process.pid) - before) / 1e6 / seconds

@@ -1,0 +1,183 @@
+"""A cluster of any size in this process, full of running pods, and a scheduler that reads it through Muster's
+view and binds whatever it is shown: both as cheap as can be, since only Muster is measured.
+
+Objects that are there before are put into the embedded API server's store as they are; what comes later is
+created, bound and deleted as by anybody else.
+"""
+
+import asyncio
+import json
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, ResourceKind
+from tests.e2e.harness import objects
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.embedded import EmbeddedControlPlane
+from tests.e2e.harness.muster import Muster
+
+Json = dict[str, Any]
+SPACE = "bench"
+MEMBERS = 20
+_CREATED = "2026-01-01T00:00:00Z"
+_CHILDREN = 20  # queues below one parent
+_STANDS = {
+    "phase": "Running",
+    "running": MEMBERS,
+    "conditions": [
+        {"type": type_, "status": "True", "lastTransitionTime": _CREATED}
+        for type_ in ("Scheduled", "StoodWhole")
+    ],
+}
+
+
+class PlayedCluster(EmbeddedControlPlane):
+    """`bound` pods run in groups of 20, whose queues are below parents. What is deleted is gone at once."""
+
+    def __init__(self, folder: Path, nodes: int, bound: int, queues: int) -> None:
+        super().__init__(folder)
+        self._queues = queues
+        self._put(NAMESPACES, objects.namespace(SPACE))
+        for name in (f"n{number:05}" for number in range(nodes)):
+            self._put(NODES, objects.node(name, cpu="64", memory="256Gi"))
+        parents = max(queues // _CHILDREN, 1)
+        for name in (f"p{number}" for number in range(parents)):
+            self._put(QUEUES, objects.queue(name))
+        for number in range(queues):
+            self._put(QUEUES, objects.queue(f"q{number}", parent=f"p{number % parents}"))
+        member = objects.pod("", namespace=SPACE, cpu="100m")
+        for number in range(bound // MEMBERS):
+            name = f"old-{number:05}"
+            self._put(POD_GROUPS, {**self._group(name, number), "status": _STANDS})
+            for each in range(MEMBERS):
+                notes = {objects.GROUP_NAME: name}
+                meta = {"name": f"{name}-{each:02}", "namespace": SPACE, "annotations": notes}
+                spec = {**member["spec"], "nodeName": f"n{(number * MEMBERS + each) % nodes:05}"}
+                self._put(PODS, {**member, "metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+    def add_gang(self, number: int) -> None:
+        name = f"new-{number:05}"
+        self.service.create(POD_GROUPS, SPACE, self._group(name, number))
+        for member in members_of(number):
+            made = objects.pod(member, namespace=SPACE, group=name, cpu="100m")
+            self.service.create(PODS, SPACE, made)
+
+    def drop_gang(self, number: int) -> None:
+        for member in members_of(number):
+            self.service.delete(PODS, SPACE, member, {"gracePeriodSeconds": 0})
+        self.service.delete(POD_GROUPS, SPACE, f"new-{number:05}", {})
+
+    def _group(self, name: str, number: int) -> Json:
+        queue = f"q{number % self._queues}"
+        return objects.pod_group(name, namespace=SPACE, min_member=MEMBERS, queue=queue)
+
+    def _put(self, kind: ResourceKind, obj: Json) -> None:
+        meta = obj["metadata"]
+        meta |= {"uid": f"uid-{kind.plural}-{meta['name']}", "creationTimestamp": _CREATED}
+        self.service.store.put(kind, obj)
+
+    def muster(self, *arguments: str) -> Muster:
+        """Not yet started; its scheduler reads through it."""
+        cluster: Any = self
+        return Muster(cluster, self.kubeconfig(ADMIN), arguments=arguments, view=True)
+
+
+def members_of(gang: int) -> list[str]:
+    return [f"new-{gang:05}-{each:02}" for each in range(MEMBERS)]
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""
+
+
+class _Status(msgspec.Struct):
+    nominatedNodeName: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class PlayedScheduler:
+    """`with PlayedScheduler(muster, version) as scheduler: ...`: from that version on it binds each pod that
+    it is shown to the node that is nominated, by a call on a connection of its own."""
+
+    def __init__(self, muster: Muster, version: int) -> None:
+        assert muster.view_kubeconfig is not None
+        cluster = json.loads(muster.view_kubeconfig.read_text())["clusters"][0]["cluster"]
+        query = f"watch=1&allowWatchBookmarks=true&resourceVersion={version}"
+        self._url, self._proxy = f"{cluster['server']}/api/v1/pods?{query}", cluster["proxy-url"]
+        self._bind = f"http://{muster.address}/v1/bind"
+        self.bound: set[str] = set()
+        self.refused: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="played-scheduler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            self._loop.call_soon_threadsafe(task.cancel)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._schedule())
+
+    async def _schedule(self) -> None:
+        calls = aiohttp.TCPConnector(limit=0, force_close=True)
+        patient = aiohttp.ClientTimeout(total=None)
+        async with (
+            aiohttp.ClientSession(timeout=patient) as watching,
+            aiohttp.ClientSession(timeout=patient, connector=calls) as calling,
+            watching.get(self._url, proxy=self._proxy) as events,
+        ):
+            tasks = set[asyncio.Task[None]]()
+            async for line in events.content:
+                if (pod := _to_bind(line)) is not None:
+                    task = asyncio.create_task(self._call(calling, pod))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+    async def _call(self, calling: aiohttp.ClientSession, pod: _Pod) -> None:
+        meta = pod.metadata
+        args = {"PodName": meta.name, "PodNamespace": SPACE, "PodUID": meta.uid}
+        body = msgspec.json.encode({**args, "Node": pod.status.nominatedNodeName})
+        async with calling.post(self._bind, data=body) as answer:
+            error = (await answer.json(content_type=None))["Error"]
+        if error:
+            self.refused.append(error)
+        else:
+            self.bound.add(meta.name)
+
+
+def _to_bind(line: bytes) -> _Pod | None:
+    event = msgspec.json.decode(line, type=_Event)
+    if event.type != "ADDED":
+        return None
+    pod = msgspec.json.decode(event.object, type=_Pod)
+    return pod if pod.status.nominatedNodeName and not pod.spec.nodeName else None
