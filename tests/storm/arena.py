@@ -5,7 +5,7 @@ Muster ──wire──► fault proxy ──► API server ◄──wire── 
 With the view, the scheduler's wire leads to Muster instead of the API server.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +25,9 @@ from tests.storm.calm import Calm
 from tests.storm.clock import Clock
 from tests.storm.view import View
 from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
-from tests.storm.wishes import QUEUES as STORM_QUEUES
 from tests.storm.witness import Witness
 
+Json = dict[str, Any]
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
 FLAGS = (
@@ -54,6 +54,7 @@ class Arena:
         witness: Witness,
         calm: Calm,
         restarts: list[float],
+        queues: Mapping[str, Json],
         *,
         through_muster: bool = False,
     ) -> None:
@@ -65,6 +66,7 @@ class Arena:
         self.view = view
         self.witness = witness
         self.calm = calm
+        self.queues = queues
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
         user = next(iter(manifests.service_accounts()), ADMIN)
@@ -118,13 +120,12 @@ class Arena:
                 self.api.create(NODES, made)
             self.api.patch(NODES, name, {"spec": {"unschedulable": None, "taints": None}})
             self.api.patch(NODES, name, {"status": {"allocatable": status["allocatable"]}}, sub="status")
-        for name in STORM_QUEUES:
-            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **usual(name)}})
+        for name in self.queues:
+            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **self.usual(name)}})
 
-
-def usual(queue: str) -> dict[str, Any]:
-    """The specification that this queue has while nothing is done to it."""
-    return {"capability": None, **STORM_QUEUES[queue]}
+    def usual(self, queue: str) -> Json:
+        """The specification that this queue has while nothing is done to it."""
+        return {"capability": None, **self.queues[queue]}
 
 
 def the_node(number: int) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def the_node(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def arena(kubernetes: str, *, view: bool = False) -> Iterator[Arena]:
+def arena(kubernetes: str, queues: Mapping[str, Json], *, view: bool = False) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
@@ -152,13 +153,13 @@ def arena(kubernetes: str, *, view: bool = False) -> Iterator[Arena]:
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
-                _furnish(stage)
-                yield Arena(stage, seen, witness, calm, restarts, through_muster=view)
+                _furnish(stage, queues)
+                yield Arena(stage, seen, witness, calm, restarts, queues, through_muster=view)
 
 
-def _furnish(stage: Stage) -> None:
+def _furnish(stage: Stage, queues: Mapping[str, Json]) -> None:
     stage.api.create_many(NODES, map(the_node, range(NODE_COUNT)))
-    for name, spec in STORM_QUEUES.items():
+    for name, spec in queues.items():
         stage.queue(name, **spec)
     for name, value in PRIORITIES.items():
         stage.priority(name, value)

@@ -47,6 +47,18 @@ class Picture:
         )
         return next((group for name, group in keyed if name == key), None)
 
+    def reserved(self) -> set[str]:
+        """Nodes that queues say are kept for a group of theirs."""
+        kept = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
+        return {node for each in kept for node in each.get("nodes") or ()}
+
+    def line(self, name: str) -> list[str]:
+        """A queue and those above it."""
+        line = [name]
+        while (parent := self.queue(line[-1])["spec"].get("parent", "")) and parent not in line:
+            line.append(parent)
+        return line
+
     def members(self) -> dict[str, list[Json]]:
         """By the name of the group that the pods name."""
         found = defaultdict[str, list[Json]](list)
@@ -74,7 +86,7 @@ def complaints(picture: Picture) -> list[str]:
 
 def idle_room(picture: Picture) -> Iterator[str]:
     """Each waiter for itself: of several that fit one at least is wrong to wait."""
-    space = rooms(picture.nodes, picture.pods)
+    space = [room for room in rooms(picture.nodes, picture.pods) if room.node not in picture.reserved()]
     all_waiters = list(waiters(picture))
     claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, picture, space)}
     for waiter in all_waiters:
@@ -133,14 +145,20 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
     queue = picture.queue(waiter.queue)
     if queue.get("status", {}).get("state", "Open") != "Open":
         return False
-    held, ceiling = _held_with(waiter, picture), amounts(queue["spec"].get("capability"))
-    return all(held[name] <= most for name, most in ceiling.items())
+    for above in picture.line(waiter.queue):
+        held, ceiling = (
+            _held_with(waiter, picture, above),
+            amounts(picture.queue(above)["spec"].get("capability")),
+        )
+        if any(held[name] > most for name, most in ceiling.items()):
+            return False
+    return True
 
 
 def _within_share(waiter: Waiter, picture: Picture) -> bool:
     """By what the queue says that it deserves; one that says nothing is not known to borrow."""
     deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
-    held = _held_with(waiter, picture)
+    held = _held_with(waiter, picture, waiter.queue)
     return not deserved or all(held[name] <= deserved[name] for name in deserved)
 
 
@@ -151,11 +169,12 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
     return place(waiter.pods, space) is None and place(waiter.pods, rooms(picture.nodes, [])) is not None
 
 
-def _held_with(waiter: Waiter, picture: Picture) -> Amounts:
-    """What its queue would hold with it."""
+def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
+    """What this queue, its own or one above it, would hold with it."""
     held = Amounts()
     for pod in picture.ours():
-        if holds(pod) and pod["metadata"].get("labels", {}).get(QUEUE) == waiter.queue:
+        named = pod["metadata"].get("labels", {}).get(QUEUE)
+        if holds(pod) and named is not None and queue in picture.line(named):
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)

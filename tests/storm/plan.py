@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.storm.wishes import Wish, draw
+from tests.storm.wishes import QUEUES, TREE, Json, Wish, draw
 
 MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
 ROUGH_KINDS: dict[str, float] = {
@@ -76,7 +76,12 @@ class Mix:
     arrivals: float = 0.9  # seconds between two, on average
     faults: float = 1.2
     view: bool = False  # the scheduler reads through Muster
+    tree: bool = False  # of queues that take room from each other
     kinds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def queues(self) -> dict[str, Json]:
+        return TREE if self.tree else QUEUES
 
     def weights(self, at: float) -> dict[str, float]:
         """Of every kind of fault that may come at this moment."""
@@ -116,7 +121,7 @@ def _ungated(wish: Wish | None) -> Wish | None:
 def _arrivals(luck: Random, seconds: float, mix: Mix) -> list[Step]:
     steps, at = list[Step](), 0.0
     while at < seconds:
-        steps.append(Step(at, "arrive", _seed(luck), luck.uniform(2, 10), draw(luck, len(steps))))
+        steps.append(Step(at, "arrive", _seed(luck), luck.uniform(2, 10), draw(luck, len(steps), mix.queues)))
         at += luck.expovariate(1 / mix.arrivals)
     return steps
 

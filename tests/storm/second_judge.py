@@ -163,13 +163,12 @@ class SecondJudge:
             self.leaves["a start that was undone"] += 1
             return
         now = self._clock(fact.at)
-        if not (gang.stood or (gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE)):
-            self.leaves[f"a gang that stood whole for less than {GOOD_WHILE:g} s"] += 1
-            return
         queue = self._queues.get(self._queue(fact))
         wants = any(pod.waits and pod.ours and pod.group != fact.group for pod in self._pods.values())
         if queue is not None and queue.gives and wants:
             self._unpaid.append(Leave(fact, now))
+        elif not (gang.stood or (gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE)):
+            self.leaves[f"a gang that stood whole for less than {GOOD_WHILE:g} s"] += 1
         else:
             self.leaves["nothing"] += 1
             self._accuse(fact.at, fact.group or fact.name, f"pod {fact.name} was evicted, and nothing asked")

@@ -100,6 +100,20 @@ def test_a_queue_at_its_ceiling_or_not_open_excuses() -> None:
     assert len(judged(*members, group=group(2), queue=queue(capability={"cpu": "2"}))) == 1
 
 
+def test_the_ceiling_of_a_parent_excuses_too() -> None:
+    waits = [pod("a", cpu="2"), pod("b", "n0", queue="other", cpu="2", group="")]
+    queues = [queue(parent="top"), {**queue(capability={"cpu": "3"}), "metadata": {"name": "top"}}]
+    queues.append({**queue(parent="top"), "metadata": {"name": "other"}})
+    assert complaints(Picture([node()], waits, [group(1)], queues)) == []
+    assert complaints(Picture([node()], waits[:1], [group(1)], queues)) != []
+
+
+def test_nodes_that_are_reserved_have_no_room() -> None:
+    kept = {**queue(), "status": {"state": "Open", "reservation": {"nodes": ["n0"]}}}
+    assert judged(pod("a"), group=group(1), queue=kept) == []
+    assert judged(pod("a"), group=group(1), nodes=[node(), node("n1")], queue=kept) != []
+
+
 def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
     """The other is within its share, and lacks room only because of what runs."""
     large = {**objects.pod_group("large", namespace="x", min_member=2, queue="poor")}

@@ -1,5 +1,6 @@
 """Random gangs: what is asked for, before any of it is on a cluster."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,6 +19,16 @@ QUEUES: dict[str, Json] = {
     "large": {"weight": 3, **_MILD},
     "capped": {"weight": 2, "capability": {"cpu": "40"}, **_MILD},
     "important": {"weight": 1, "priority": 5, **_MILD},
+}
+# Here they do: a leave has to be paid by who takes the room. The first who waits long keeps room free.
+TREE: dict[str, Json] = {
+    "default": {"weight": 1},
+    "science": {"weight": 3},
+    "physics": {"weight": 1, "parent": "science", "reserveAfter": "15s"},
+    "biology": {"weight": 2, "parent": "science"},
+    "service": {"weight": 2, "capability": {"cpu": "70"}},
+    "shop": {"weight": 1, "parent": "service", "deserved": {"cpu": "30"}},
+    "mail": {"weight": 1, "parent": "service", "priority": 5, "reclaimable": False},
 }
 PRIORITIES = {"storm-low": 10, "storm-high": 1000}
 ZONES = ("a", "b", "c")
@@ -147,7 +158,12 @@ FATES = {
 }
 
 
-def draw(luck: Random, number: int) -> Wish:
+def leaves(queues: Mapping[str, Json]) -> list[str]:
+    """Those that gangs name."""
+    return [name for name in queues if all(spec.get("parent") != name for spec in queues.values())]
+
+
+def draw(luck: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
     """Any gang that users have: most are small, few are large, some are odd."""
     size = _size(luck)
     kind = luck.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
@@ -158,7 +174,7 @@ def draw(luck: Random, number: int) -> Wish:
         kind=kind,
         size=min(size, 4) if kind == "pods" else size,
         min_member=1 if kind == "pods" else least if roles else _least(luck, size),
-        queue=luck.choice(tuple(QUEUES)),
+        queue=luck.choice(leaves(queues)),
         cpu=luck.choice(CPUS),
         runtime=luck.uniform(8, 40),
         patience=luck.uniform(60, 150),

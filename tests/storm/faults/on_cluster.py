@@ -16,7 +16,6 @@ from tests.e2e.harness.resources import CRDS, POD_GROUPS, PODS, QUEUES, REPLICA_
 from tests.storm.arena import Arena
 from tests.storm.crowd import Crowd
 from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
-from tests.storm.wishes import QUEUES as STORM_QUEUES
 
 ATTACKS = (amounts_at_limits, long_names, owners_in_a_loop, priorities, uids_of_others)
 FILES = ("podgroups", "queues", "local-queues", "resource-flavors", "commands")
@@ -39,7 +38,7 @@ def _kind_back(arena: Arena, crowd: Crowd, file: str) -> bool:
     if found is not None and "deletionTimestamp" in found["metadata"]:
         return False
     manifests.apply(arena.api, f"crds/{file}.yaml")
-    for name, spec in STORM_QUEUES.items() if file == "queues" else ():
+    for name, spec in arena.queues.items() if file == "queues" else ():
         if arena.api.find(QUEUES, name) is None:
             arena.api.create(QUEUES, objects.queue(name, **spec))
     for gang in crowd.gangs.values() if file == "podgroups" else ():

@@ -10,10 +10,9 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import amounts, requests
 from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from tests.e2e.harness.watch import ApiError
-from tests.storm.arena import NODE_CPU, Arena, the_node, usual
+from tests.storm.arena import NODE_CPU, Arena, the_node
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
 from tests.storm.view import holds
-from tests.storm.wishes import QUEUES as STORM_QUEUES
 
 Json = dict[str, Any]
 ELSEWHERE = "elsewhere"  # the name of another scheduler
@@ -113,15 +112,15 @@ def _lose_gpus(field: Field) -> Broken:
 # ---- queues
 
 
-def _change_queue(what: str, change: Json, back: Callable[[str], Json], field: Field) -> Broken:
-    name = field.one([each for each in STORM_QUEUES if each not in {DEFAULT_QUEUE, *field.arena.down}])
+def _change_queue(what: str, change: Json, field: Field) -> Broken:
+    name = field.one([each for each in field.arena.queues if each not in {DEFAULT_QUEUE, *field.arena.down}])
     takes_down(field, name)
     field.arena.api.patch(QUEUES, name, {"spec": change})
-    return Broken(f"queue {name} {what}", partial(_restore_queue, field.arena, name, back(name)))
+    return Broken(f"queue {name} {what}", partial(_restore_queue, field.arena, name))
 
 
-def _restore_queue(arena: Arena, name: str, back: Json) -> None:
-    arena.api.patch(QUEUES, name, {"spec": back})
+def _restore_queue(arena: Arena, name: str) -> None:
+    arena.api.patch(QUEUES, name, {"spec": {"state": "Open", **arena.usual(name)}})
     arena.give_back([name])
 
 
@@ -195,9 +194,9 @@ FAULTS: dict[str, Inflict] = {
         _change_node, "shrunk to 2 cpu", _allocatable("cpu", "2"), _allocatable("cpu", NODE_CPU), "status"
     ),
     "lose-gpus": _lose_gpus,
-    "close-queue": partial(_change_queue, "closed", {"state": "Closed"}, lambda _: {"state": "Open"}),
-    "cap-queue": partial(_change_queue, "capped to 10 cpu", {"capability": {"cpu": "10"}}, usual),
-    "reweigh-queue": partial(_change_queue, "of weight 9", {"weight": 9}, usual),
+    "close-queue": partial(_change_queue, "closed", {"state": "Closed"}),
+    "cap-queue": partial(_change_queue, "capped to 10 cpu", {"capability": {"cpu": "10"}}),
+    "reweigh-queue": partial(_change_queue, "of weight 9", {"weight": 9}),
     "foreign-pods": _foreign_pods,
     "kubelets-off": _kubelets_off,
 }
