@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.storm.recovery import ANSWERS, BINDS, percentile
+from tests.storm.series import VIRTUAL
 
 Json = dict[str, Any]
 COLUMNS = "{:28} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}"
@@ -13,7 +14,8 @@ HEAD = ("fault", "done", "missed", "answers", "p99", "binds", "p99")
 
 def table_of(records: Sequence[Json]) -> str:
     """`answers` and `binds` are the median seconds from the end of a fault until Muster did so again."""
-    judged = [record for record in records if "failed" not in record]
+    judged = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
+    days = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
     faults, missed = _sum(judged, "faults"), _sum(judged, "missed")
     times = {what: _times(judged, what) for what in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
@@ -30,6 +32,10 @@ def table_of(records: Sequence[Json]) -> str:
     seconds = sum(record["seconds"] for record in judged)
     wrong = list(_wrong(records))
     lines += [f"{len(judged)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
+    if days:
+        hours = sum(day["seconds"] for day in days) / 3600
+        told = ", ".join(f"{count} {name}" for name, count in sorted(_sum(days, "counts").items()))
+        lines += [f"{hours:g} h of virtual time: {_sum(days, 'faults').total()} faults, {told}"]
     lines += [f"the two judges agree on {sum(record['judges_agree'] for record in judged)} of them"]
     return "\n".join([*lines, *wrong])
 

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from tests.storm.day import Day
 from tests.storm.plan import ROUGH_KINDS, Mix, plan
 from tests.storm.recovery import ANSWERS, BINDS, Recovery, percentile
-from tests.storm.series import BadSeries, Series, Storm, records_of
+from tests.storm.series import VIRTUAL, BadSeries, Series, Storm, records_of, run
 from tests.storm.table import table_of
 
 CAMPAIGNS = sorted((Path(__file__).parent / "campaigns").glob("*.toml"))
@@ -34,7 +36,8 @@ def test_campaigns_can_be_read_and_have_no_storm_twice(file: Path) -> None:
 
 def test_ten_thousand_faults_are_planned() -> None:
     series = Series.read(CAMPAIGNS[0].with_name("ten-thousand.toml"))
-    plans = (plan(storm.seed, storm.seconds, series.mix(storm.mix)) for storm in series.storms)
+    real = [storm for storm in series.storms if storm.mix != VIRTUAL]
+    plans = (plan(storm.seed, storm.seconds, series.mix(storm.mix)) for storm in real)
     assert sum(step.wish is None for steps in plans for step in steps) > 10_000
 
 
@@ -76,6 +79,24 @@ def test_what_has_been_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -
     with results.open("a") as file:
         file.write(json.dumps({**RECORD, "seed": 2}) + "\n")
     assert series.left(records_of(results)) == [storms[2]]
+
+
+def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
+    storm = Storm(VIRTUAL, 5, 1800)
+    record = run(storm, tmp_path, ())
+    assert storm.is_that_of(record)
+    assert record["violations"] == []
+    assert min(record["counts"][each] for each in ("bound", "finished", "moments")) > 0
+    assert "0.5 h of virtual time" in table_of([RECORD, record])
+
+
+def test_a_start_above_a_ceiling_is_told() -> None:
+    day = Day(5, 1800)
+    for name, queue in day._inspector.queues.items():  # what Muster does not know of
+        limited = replace(queue.spec, capability={"cpu": "1"})
+        day._inspector.queues[name] = replace(queue, spec=limited)
+    (violation,) = day.run()["violations"]
+    assert "of 1000 cpu" in violation
 
 
 def test_the_table_tells_all_storms_as_one() -> None:

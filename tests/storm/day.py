@@ -1,0 +1,181 @@
+"""Hours of virtual time: gangs of storms in a tree of queues, and what befalls nodes and queues meanwhile.
+
+Muster's own decisions on its own ledger. There is no API server and no scheduler: what is planned is taken at
+once. After every moment no node is over, no gang stands in pieces, and nobody was started above a ceiling.
+"""
+
+from collections import Counter
+from functools import partial
+from itertools import count
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.objects.cluster import Node, Taint
+from extender.api.objects.queues import Queue
+from extender.domain.model.records import PodRecord
+from extender.domain.model.resources import CPU, offered
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Simulation
+from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.workload import VirtualWorkload
+from tests.e2e.harness import objects
+from tests.sim_virtual.bench import Watchman
+from tests.storm.recovery import Times
+from tests.storm.verdict import Json
+from tests.storm.wishes import TREE, draw
+
+NODES, GANGS, FAULTS = 24, 90.0, 120.0  # seconds between two, on average
+LONGER = 60  # times what gangs of a storm run
+LASTING = (60.0, 1800.0)
+CAP = "20"
+PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
+
+
+class Inspector(Watchman):
+    """Whether a queue, or one above it, has more than its capability when a pod of its starts."""
+
+    def __init__(self, given: VirtualWorkload) -> None:
+        super().__init__(given)
+        self.queues = {queue.metadata.name: queue for queue in given.queues}
+        self.counts: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+        self._came: set[str] = set()
+        self._queue_of = {each.key: each.group.spec.queue for each in given.groups}
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        super().bound(pod, now)
+        self.counts["bound"] += 1
+        for name in self._line(pod):
+            self._held[name] += pod.shape.requests.get(CPU, 0)
+            self._came.add(name)
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        super().ended(pod, now)
+        self.counts["finished"] += 1
+        self._gone(pod)
+
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
+        super().reclaimed(pod, now)
+        self.counts["evicted"] += 1
+        self._gone(pod)
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        """Of one moment, who starts is told before who went for him."""
+        super().settled(decisions, now)
+        self.counts["moments"] += 1
+        for name in self._came:
+            held, most = self._held[name], offered(self.queues[name].spec.capability or {}).get(CPU)
+            assert most is None or held <= most, f"queue {name} has {held} of {most} cpu at {now}"
+        self._came.clear()
+
+    def _gone(self, pod: PodRecord) -> None:
+        for name in self._line(pod):
+            self._held[name] -= pod.shape.requests.get(CPU, 0)
+
+    def _line(self, pod: PodRecord) -> list[str]:
+        line = [self._queue_of[pod.group]]
+        while parent := self.queues[line[-1]].spec.parent:
+            line.append(parent)
+        return line
+
+
+class Day:
+    """`Day(seed, seconds).run()` is a record as a storm leaves one."""
+
+    def __init__(self, seed: int, seconds: float) -> None:
+        self._seed, self._seconds, self._luck = seed, seconds, Random(f"{seed} day")
+        self._queues = {name: self._queue(name) for name in TREE}
+        cluster, rows = made_nodes(NODES, "6", "64Gi"), self._rows()
+        queues = tuple(self._queues.values())
+        given = cluster + replace(from_rows(rows, queues, {}), queues=queues)
+        self._inspector = Inspector(given)
+        self._simulation = Simulation(given, Limits(), frozenset({"muster"}), self._inspector)
+        self._inspector.cluster = self._simulation.cluster
+        self._nodes = given.nodes
+        self.faults: Counter[str] = Counter()
+        self._plan_faults()
+
+    def run(self) -> Json:
+        violations = list[str]()
+        try:
+            self._simulation.run()
+        except AssertionError as wrong:
+            violations.append(str(wrong))
+        return {
+            "faults": self.faults,
+            "missed": {},
+            "counts": self._inspector.counts,
+            "evictions": {},
+            "recoveries": Times(),
+            "violations": violations,
+            "judges_agree": True,
+            "calm": self._seconds,
+        }
+
+    def _queue(self, name: str) -> Queue:
+        return msgspec.convert(objects.queue(name, **TREE[name]), Queue)
+
+    def _rows(self) -> list[Row]:
+        rows, at = list[Row](), 0.0
+        for number in count():
+            at += self._luck.expovariate(1 / GANGS)
+            if at > self._seconds:
+                return rows
+            wish = draw(self._luck, number, TREE)
+            rows.append(
+                Row(
+                    *(at, wish.name, wish.size, wish.min_member, wish.runtime * LONGER, {CPU: wish.cpu}),
+                    queue=wish.queue,
+                    priority=PRIORITIES[wish.priority],
+                )
+            )
+        raise AssertionError
+
+    # ---- what befalls nodes and queues
+
+    def _plan_faults(self) -> None:
+        at = self._luck.expovariate(1 / FAULTS)
+        while at < self._seconds:
+            kind = self._luck.choice(
+                ("cordon-node", "taint-node", "cap-queue", "close-queue", "reweigh-queue")
+            )
+            ends = at + self._luck.uniform(*LASTING)
+            if kind.endswith("node"):
+                self._strike_node(kind, at, ends, self._luck.choice(self._nodes))
+            else:
+                self._strike_queue(
+                    kind, at, ends, self._luck.choice([name for name in TREE if name != "default"])
+                )
+            self.faults[kind] += 1
+            at += self._luck.expovariate(1 / FAULTS)
+
+    def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
+        """The end of one is the end of all on the same node."""
+        taint = [Taint("storm", "yes", "NoSchedule")]
+        spec = (
+            replace(node.spec, unschedulable=True)
+            if kind == "cordon-node"
+            else replace(node.spec, taints=taint)
+        )
+        tell = self._simulation.cluster.ledger.intake.set_node
+        self._simulation._plan(at, partial(tell, replace(node, spec=spec)))
+        self._simulation._plan(ends, partial(tell, node))
+
+    def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
+        changes: dict[str, Json] = {
+            "cap-queue": {"capability": {"cpu": CAP}},
+            "close-queue": {"state": "Closed"},
+            "reweigh-queue": {"weight": 9},
+        }
+        queue = self._queues[name]
+        changed = replace(queue, spec=replace(queue.spec, **changes[kind]))
+        self._simulation._plan(at, partial(self._set_queue, changed))
+        self._simulation._plan(ends, partial(self._set_queue, queue))
+
+    def _set_queue(self, queue: Queue) -> None:
+        self._inspector.queues[queue.metadata.name] = queue
+        self._simulation.cluster.ledger.intake.set_queue(queue)
