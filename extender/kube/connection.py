@@ -24,7 +24,8 @@ from extender.kube.errors import Ambiguous, Refused, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
-_LONGEST_LINE = 65_536
+_LONGEST_HEAD = 65_536  # bytes
+_AT_ONCE = 65_536  # bytes: of TLS, one record comes at a time
 _CONSTANT_HEADERS = f"User-Agent: kube-muster/{__version__}\r\nAccept: application/json"
 
 QueryParams = Mapping[str, str | int]
@@ -35,11 +36,12 @@ class NotHttp(ConnectionError):
 
 
 class HttpWire:
-    """A connected socket and the reader of its answers. Every failure in here is an OSError."""
+    """A connected socket, and what has come of its answers. Every failure in here is an OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._reader = sock.makefile("rb")
+        self._come = b""  # the last piece; what was read of it ends at `_at`
+        self._at = 0
         self.idle_since = 0.0
 
     def send(self, request: bytes, timeout: float) -> None:
@@ -51,22 +53,38 @@ class HttpWire:
         """Whether there is nothing to read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        return not poll.poll(0)
+        return self._at == len(self._come) and not poll.poll(0)
 
-    def line(self) -> bytes:
-        line = self._reader.readline(_LONGEST_LINE)
-        if not line.endswith(b"\n"):
-            raise NotHttp("the connection was cut")
-        return line.rstrip()
+    def until(self, end: bytes) -> bytes:
+        """What comes before `end`, which is read, too."""
+        while (found := self._come.find(end, self._at)) < 0:
+            if len(self._come) - self._at > _LONGEST_HEAD:
+                raise NotHttp("a head that does not end")
+            self._come, self._at = self._come[self._at :] + self._receive(), 0
+        begun, self._at = self._at, found + len(end)
+        return self._come[begun:found]
 
     def exactly(self, length: int) -> bytes:
-        data = self._reader.read(length)
-        if len(data) < length:
-            raise NotHttp("the connection was cut")
-        return data
+        begun, self._at = self._at, min(self._at + length, len(self._come))
+        pieces = [self._come[begun : self._at]]
+        missing = length - len(pieces[0])
+        while missing:
+            self._come = self._receive()
+            self._at = min(missing, len(self._come))
+            pieces.append(self._come[: self._at])
+            missing -= self._at
+        return b"".join(pieces)
 
     def rest(self) -> bytes:
-        return self._reader.read()
+        pieces = [self._come[self._at :]]
+        while piece := self._sock.recv(_AT_ONCE):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _receive(self) -> bytes:
+        if piece := self._sock.recv(_AT_ONCE):
+            return piece
+        raise NotHttp("the connection was cut")
 
     def cut(self) -> None:
         """End the connection while another thread reads, which still closes it: its read returns at once."""
@@ -74,8 +92,6 @@ class HttpWire:
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._reader.close()
         self._sock.close()
 
 
@@ -198,14 +214,13 @@ class Stream:
         self._wire = wire
         self._has_ended = False
         self._is_complete = False  # whether the body was read to its end
-        version, _, rest = wire.line().partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+        first, *lines = wire.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise NotHttp("the answer is not HTTP/1.1")
         self.status = int(rest[:3])
-        self.headers: dict[str, str] = {}
-        while line := wire.line():
-            name, _, value = line.decode("latin-1").partition(":")
-            self.headers[name.lower()] = value.strip()
+        parted = (line.partition(":") for line in lines)
+        self.headers = {name.lower(): value.strip() for name, _, value in parted}
         self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         self._framed = self._chunked or "content-length" in self.headers
 
@@ -242,10 +257,10 @@ class Stream:
         wire = self._wire
         try:
             if self._chunked:
-                while size := _number(wire.line().partition(b";")[0].decode("latin-1"), base=16):
+                while size := _number(wire.until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
                     yield wire.exactly(size)
-                    wire.line()
-                while wire.line():
+                    wire.until(b"\r\n")
+                while wire.until(b"\r\n"):
                     pass  # trailers
             elif self._framed:
                 yield wire.exactly(_number(self.headers["content-length"], base=10))
