@@ -108,7 +108,8 @@ class Cycle:
         self.last_run = clock()
 
     def poke(self) -> None:
-        self._changed.set()
+        if not self._changed.is_set():  # which takes no lock
+            self._changed.set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="decide", daemon=True).start()

@@ -66,18 +66,16 @@ class Signal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._given = asyncio.Event()
+        self._given = self._loop.create_future()
 
     def give(self) -> None:
-        """From any thread; never blocks."""
+        """From any thread, once; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
-            self._loop.call_soon_threadsafe(self._given.set)
+            self._loop.call_soon_threadsafe(self._given.set_result, None)
 
     async def wait(self, seconds: float) -> None:
         """Until it is given, but not longer than so many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._given.wait()
+        await asyncio.wait((self._given,), timeout=max(seconds, 0.0))
 
 
 class Hold:
@@ -151,6 +149,7 @@ class Barrier:
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
+        metrics.held_binds.set_function(lambda: len(self._holds))
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until it is posted or given up; returns the error, empty when the pod is bound. To
@@ -165,7 +164,6 @@ class Barrier:
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
             before, self._holds[pod.uid] = self._holds.get(pod.uid), hold
-            metrics.held_binds.set(len(self._holds))
         if before is not None:
             before.give_up(SUPERSEDED)
         try:
@@ -180,7 +178,6 @@ class Barrier:
             with self._lock:
                 if self._holds.get(pod.uid) is hold:
                     del self._holds[pod.uid]
-                metrics.held_binds.set(len(self._holds))
 
     def advance(self, group: GroupKey) -> None:
         """Post the calls of a group if it is whole now and none of its callers has hung up."""

@@ -25,6 +25,7 @@ log = logger(__name__)
 _LONGEST_REQUEST = 10.0  # seconds, as below
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
 _AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read again
 
 
@@ -68,7 +69,7 @@ class Binder:
         except Exception:
             log.exception("a binding could not be posted", pod=hold.pod.key)
             error = POSTING_FAILED
-        metrics.bindings.labels("failed" if error else "bound").inc()
+        (_FAILED if error else _BOUND).inc()
         if error:
             log.warning("a binding failed", pod=hold.pod.key, group=hold.pod.group, error=error)
         try:

@@ -24,8 +24,10 @@ class LocalQueueLabel(NamedTuple):
 def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
     """Muster's own label, else Kueue's, else None; one without a value names nothing."""
     labels = meta.labels or {}
-    named = (LocalQueueLabel(labels.get(key, ""), key) for key in (LOCAL_QUEUE, KUEUE_QUEUE))
-    return next((label for label in named if label.name), None)
+    for key in (LOCAL_QUEUE, KUEUE_QUEUE):
+        if name := labels.get(key):
+            return LocalQueueLabel(name, key)
+    return None
 
 
 # ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone; with
