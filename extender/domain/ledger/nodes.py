@@ -62,18 +62,18 @@ class ResourceColumns:
         for matrix in (self.allocatable, self.room, self.free):
             matrix[row] = 0
 
-    def offer(self, before: Iterable[str], now: Iterable[str]) -> list[str] | None:
-        """A node offered `before`, and offers `now`. Returns new columns, still zero; None: all stay."""
+    def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
+        """A node offered `before`, and offers `now`. Whether other columns are there now, new ones zero."""
         now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
         self._offering.update(now)
         self._offering.subtract(before)
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
-            return None
+            return False
         self._offering = +self._offering
         kept = [name for name in self.names if name in self._offering]
         new = [name for name in self._offering if name not in self._column]
         self.rebuild(len(self.room), (*kept, *new))
-        return new
+        return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
         """Set what a node offers of a resource, and what claims take; names without a column are ignored."""
@@ -117,7 +117,8 @@ class NodeCapacity:
     sums as well: claims on them count as soon as the node appears."""
 
     def __init__(self) -> None:
-        self.columns = ResourceColumns()
+        self._columns = ResourceColumns()
+        self._stale: set[int] = set()  # rows that are not yet as their nodes and sums
         self.epochs: dict[str, int] = {}  # by node: another number each time it changes or a bound pod leaves
         self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # by node
@@ -142,11 +143,11 @@ class NodeCapacity:
             if not self._vacant:
                 self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
                 self._nodes += [None] * len(self._vacant)
-                self.columns.rebuild(len(self._nodes), self.columns.names)
+                self._columns.rebuild(len(self._nodes), self._columns.names)
             row = self._row[node.name] = self._vacant.pop()
         self._nodes[row] = node
         self._offer(before, node)
-        self._write(row, self.columns.names)
+        self._stale.add(row)
         self._changed(row, node.name)
         return True
 
@@ -156,10 +157,20 @@ class NodeCapacity:
             return
         before, self._nodes[row] = self._nodes[row], None
         self._vacant.append(row)
-        self.columns.clear(row)
+        self._stale.discard(row)
+        self._columns.clear(row)
         self._offer(before, None)
         self._changed(row, name)
         self.epochs.pop(name, None)
+
+    @property
+    def columns(self) -> ResourceColumns:
+        """A row is written when somebody looks: claims of a gang come one after the other to the same nodes,
+        and move there."""
+        for row in self._stale:
+            self._write(row)
+        self._stale.clear()
+        return self._columns
 
     def table(self) -> NodeTable:
         if self._changed_rows:
@@ -274,26 +285,23 @@ class NodeCapacity:
         if not sums:
             del self._sums[node]
         if (row := self._row.get(node)) is not None:
-            self._write(row, amounts)
+            self._stale.add(row)
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
         """A node's resources may have changed, and with them the columns: new ones are filled for all."""
-        new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
-        if new is None:
-            return
-        self._asked.clear()
-        for row in self._row.values() if new else ():
-            self._write(row, new)
+        if self._columns.offer(before.allocatable if before else (), now.allocatable if now else ()):
+            self._asked.clear()
+            self._stale.update(self._row.values())
 
-    def _write(self, row: int, names: Iterable[str]) -> None:
-        """Update a row from its node and its sums, in the columns of `names`."""
+    def _write(self, row: int) -> None:
+        """Update a row from its node and its sums."""
         node = self._nodes[row]
         assert node is not None
         sums = self._sums.get(node.name, _NOTHING)
-        for name in names:
+        for name in self._columns.names:
             offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
             planned = sums.planned.get(name, 0) + sums.kept.get(name, 0)
-            self.columns.write(row, name, offers, pinned, planned)
+            self._columns.write(row, name, offers, pinned, planned)
 
     def _changed(self, row: int, name: str) -> None:
         self._changed_rows.add(row)
