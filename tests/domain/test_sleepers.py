@@ -116,6 +116,20 @@ def test_whatever_starts_nobody_at_rest_takes_part() -> None:
     ]
 
 
+def test_whatever_starts_what_has_started_takes_part_once_more_when_it_counts_as_having_stood_whole() -> None:
+    world = World(node("n", cpu="64"), queue("q"), gang("g", 2, queue="q", cpu="1"))
+    world.settle().scheduler_takes("g-0", "g-1").settle()
+    for name in ("one", "two"):
+        world.add(gang(name, 1, queue="q", cpu="1"))
+        assert key("g") not in judged(world)
+        world.settle()
+    world.advance(LIMITS.whole_grace).add(gang("three", 1, queue="q", cpu="1"))
+    assert judged(world) >= {key("g"), key("three")}
+    assert is_as_from_nothing(world)
+    assert not world.stood_whole("g")
+    assert world.settle().stood_whole("g")
+
+
 def test_numbers_follow_a_chain_of_events() -> None:
     """The totals that one hands on are those that the next starts from."""
     world = full_cluster()

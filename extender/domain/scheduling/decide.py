@@ -10,7 +10,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Judged, notes_of
-from extender.domain.scheduling.obstacles import at_rest, no_group, obstacle, ready, undone, waits
+from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, undone, waits
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
@@ -116,7 +116,7 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
     for group in round_.groups.values():
         with Guard(round_, group):
             decision = victims.evicted_whole(round_, group) if are_any_evicted else None
-            decision = decision or at_rest(group) or _cannot_be_judged(round_, group)
+            decision = decision or settled(round_, group) or _cannot_be_judged(round_, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:

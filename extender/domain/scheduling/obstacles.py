@@ -21,7 +21,7 @@ from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
-from extender.domain.snapshot.wholeness import missing, partly_placed_since
+from extender.domain.snapshot.wholeness import missing, partly_placed_since, whole_at
 
 TOO_LATE = "the group did not stand whole within its deadline"
 
@@ -31,11 +31,21 @@ def at_rest(group: GroupView) -> GroupDecision | None:
     """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
     None: it has to be judged."""
     state = state_of(group)
-    if state not in (State.ENDED, State.ENDING, State.RESTING):
+    if state not in (State.ENDED, State.ENDING, State.RESTING, State.SETTLING):
         return None
     verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
     life = life_of(group, Verdict.RUNNING)
     return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
+
+
+def settled(round_: Round, group: GroupView) -> GroupDecision | None:
+    """The same; and from its moment on, that it has stood whole."""
+    decision = at_rest(group)
+    if decision is None or state_of(group) is not State.SETTLING:
+        return decision
+    moment = whole_at(group, round_.limits.whole_grace)
+    is_whole = moment is not None and round_.is_due(moment)
+    return replace(decision, stood_whole=True) if is_whole else decision
 
 
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:

@@ -115,13 +115,14 @@ class Sleepers:
         return len(self.awake) > before
 
     def _wake_all(self, memory: Memory) -> None:
-        """But for those at rest, on which nothing around them has a bearing."""
+        """But for those at rest, on which nothing around them has a bearing, only time."""
         self.are_all_awake = True
         if memory.not_at_rest is None:
             self.then, self.awake = None, self.snapshot.groups
         else:
             self.then = memory.of_those_at_rest(self.snapshot)
-            self.awake = self._there(memory.not_at_rest | self.snapshot.touched)
+            due = () if self.notes is None else moments(self, self.notes)
+            self.awake = self._there(memory.not_at_rest.union(self.snapshot.touched, due))
 
     def _there(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupView]:
         groups = self.snapshot.groups

@@ -137,6 +137,7 @@ class State(Enum):
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
     RESTING = auto()  # it stands whole, and no member waits to join it
+    SETTLING = auto()  # the same, but for too short a time to count as having stood whole
     EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
     STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
     REPLACING = auto()  # it stood whole and lost members
@@ -144,7 +145,7 @@ class State(Enum):
     WAITING = auto()  # all members that it lacks still have to be judged
 
 
-_RUNS = (State.RESTING, State.STANDING, State.REPLACING)
+_RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
 def runs(group: GroupView) -> bool:
@@ -158,8 +159,11 @@ def state_of(group: GroupView) -> State:
         return State.ENDED
     if is_ending(group):
         return State.ENDING
-    if group.stands and group.stood_whole and not (group.waiting or group.pinned):
-        return State.RESTING
+    if group.stands and not (group.waiting or group.pinned):
+        if group.stood_whole:
+            return State.RESTING
+        if group.placed and group.exists:
+            return State.SETTLING
     if not (group.min_member or group.placed or group.pinned or group.waiting or group.leaving):
         return State.EMPTY
     if group.stands or group.stands_as_before:
