@@ -14,7 +14,8 @@ Over TLS a page cannot get past the certificate.
 
 import asyncio
 import select
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,13 +57,22 @@ class Caller:
 
 
 class CallerConnection(RequestHandler):
-    """A member of `connections` from its creation until it is lost."""
+    """A member of `connections` from its creation until it is lost. `again` takes the socket when a request
+    of `whole` bytes, which are all that came, is answered: the next one may need less than this."""
 
-    __slots__ = ("_connections", "_content", "_limits", "_refuse", "_refused", "_wire", "answered", "caller",
-                 "deadline", "opening", "origin", "secure", "size", "state")  # fmt: skip
+    __slots__ = ("_again", "_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_whole",
+                 "_wire", "answered", "caller", "deadline", "opening", "origin", "secure", "size",
+                 "state")  # fmt: skip
 
     def __init__(
-        self, server: web.Server, connections: Connections, secure: bool, refuse: Refuse, origin: str
+        self,
+        server: web.Server,
+        connections: Connections,
+        secure: bool,
+        refuse: Refuse,
+        origin: str,
+        again: Callable[[socket.socket], object] | None = None,
+        whole: int = 0,
     ) -> None:
         self._limits = connections.limits
         options: dict[str, Any] = {
@@ -78,6 +88,7 @@ class CallerConnection(RequestHandler):
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections, self.origin = connections, origin
         self._refuse = refuse
+        self._again, self._whole, self._arrived = again, whole, 0
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None
         self.opening: asyncio.Task[None] | None = None  # until it is connected
@@ -135,8 +146,18 @@ class CallerConnection(RequestHandler):
         self.answered += 1
         if request.content.is_eof():
             self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request
+            if self._again and response.keep_alive and self._arrived == self._whole:
+                self._loop.call_soon(self._give_back, self._again)
         else:
             self._wait("discard")
+
+    def _give_back(self, again: Callable[[socket.socket], object]) -> None:
+        wire = self._wire
+        if wire and self.state == "idle" and not wire.is_closing() and not wire.get_write_buffer_size():
+            sock = wire.get_extra_info("socket").dup()  # the transport closes its own
+            wire.abort()
+            self._connections.remove(self)
+            again(sock)
 
     def end(self) -> None:
         if self._wire:
@@ -165,6 +186,7 @@ class CallerConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Neither a body is counted here, which is counted as it is read, nor what is discarded."""
+        self._arrived += len(data)
         if self.state == "idle":
             self._enter("head")
         if self.state in ("head", "served", "answer") and self.size > self._limits.head:
@@ -274,9 +296,14 @@ def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
 def as_bytes(fault: HTTPException) -> bytes:
     """The same as a whole answer, the last of its connection."""
     body, status, headers = as_json(fault)
-    headers |= {"Content-Length": str(len(body)), "Connection": "close"}
-    lines = (f"HTTP/1.1 {status} {fault.name}", *(f"{name}: {value}" for name, value in headers.items()))
-    return "\r\n".join((*lines, "", "")).encode() + body
+    return written(status, fault.name, {**headers, "Connection": "close"}.items(), body)
+
+
+def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """A whole answer."""
+    fields = (*headers, ("Content-Length", str(len(body))))
+    lines = (f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "")
+    return "\r\n".join(lines).encode(errors="surrogateescape") + body
 
 
 def refuse_pages(origin: str | None, host: str) -> None:

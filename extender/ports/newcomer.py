@@ -10,8 +10,9 @@ or a task. What arrives stays with the kernel, which wakes us only for more than
      └──────── short, and as Go's client writes it ───────┘
 
 The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
-nearly each comes on a connection of its own. So a port may answer such a request from here, without all that
-aiohttp makes for a connection; other requests are aiohttp's to read, and to refuse.
+nearly each comes on a connection of its own. Of its Events through the view, a quarter does. So a port may
+answer what is short from here, without all that aiohttp makes for a connection and for a request. What else
+comes is aiohttp's to read, and to refuse; when it is answered, the connection is a newcomer again.
 """
 
 import asyncio
@@ -27,31 +28,36 @@ from extender.ports.connections import NEVER, Connections
 _MOST = 4096  # bytes of a caller that has not asked yet: more is worth reading
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
 _RECORD, _HANDSHAKE = 5, 0x16  # of TLS: the length of a record's head, and its first byte
-# What Go's net/http writes for a POST, in this order. A head that has anything else is left to aiohttp.
+# What Go's net/http writes for a request with a body, in this order; some headers it has, others it may have.
+# A head that has anything else is left to aiohttp.
 _PLAIN = re.compile(
-    rb"POST (/[!-~]*) HTTP/1\.1\r\nHost: ([!-~]+)\r\nUser-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})"
-    rb"(?:\r\nContent-Type: [ -~]*)?(?:\r\nAccept-Encoding: [ -~]*)?\r\n\r\n"
+    rb"(POST|PUT|PATCH) ([!-~]+) HTTP/1\.1\r\nHost: ([!-~]+)\r\n"
+    rb"(User-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})\r\n"
+    rb"(?:Accept: [ -~]*\r\n)?(?:Content-Type: [ -~]*\r\n)?)(?:Accept-Encoding: [ -~]*\r\n)?\r\n"
 )
 
 
 class ShortRequest(NamedTuple):
-    """A whole POST."""
+    """A whole one."""
 
+    method: str
     target: str
     host: str
+    fields: bytes  # User-Agent, Content-Length, Accept and Content-Type, as they came
     body: bytes
 
 
-# The answer as it is written, and whether it is the connection's last. Must not raise.
-ShortAnswer = Callable[[ShortRequest, Caller], Awaitable[tuple[bytes, bool]]]
+# The answer as it is written, empty if there is none, and whether it is the last one. Must not raise.
+ShortAnswer = Callable[[Caller], Awaitable[tuple[bytes, bool]]]
+FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads it
 
 
 class Newcomer:
     """A member of `connections` until it is dropped, or `begin` is called with its socket, which no longer is
-    its own then. `answer`: for short requests; None if aiohttp reads them, too. It is cancelled when the
-    caller hangs up."""
+    its own then, and the bytes of the request if it is there as a whole, and nothing else is. `find`: for
+    short requests; None if aiohttp reads them, too. Their answers are cancelled when the caller hangs up."""
 
-    __slots__ = ("_answer", "_begin", "_caller", "_connections", "_loop", "_secure", "_seen", "_sock",
+    __slots__ = ("_begin", "_caller", "_connections", "_find", "_loop", "_secure", "_seen", "_sock",
                  "_task", "_unsent", "_was_last", "answered", "deadline", "origin", "size",
                  "state")  # fmt: skip
 
@@ -60,15 +66,15 @@ class Newcomer:
         sock: socket.socket,
         connections: Connections,
         secure: bool,
-        begin: Callable[[socket.socket], object],
+        begin: Callable[[socket.socket, int], object],
         origin: str = "",
-        answer: ShortAnswer | None = None,
+        find: FindAnswer | None = None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._connections, self.origin = connections, origin
         self._secure = secure
-        self._begin, self._answer = begin, answer
+        self._begin, self._find = begin, find
         self._caller = Caller(sock.fileno())
         self._seen = 0  # how many bytes were there at the last look
         self._task: asyncio.Task[None] | None = None  # while it is served
@@ -108,8 +114,8 @@ class Newcomer:
                 return self._wait_for_more_than(len(there))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._answer and not self._secure and (asked := _PLAIN.match(there)) and self._has_all(asked):
-            self._serve(asked)
+        elif self._find and not self._secure and (asked := _PLAIN.match(there)) and self._serves(asked):
+            return
         elif len(there) not in (_MOST, self._seen) and (missing := self._missing(there)):
             self._wait_for_more_than(len(there))
             if missing != self.state:
@@ -118,7 +124,7 @@ class Newcomer:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._begin(self._sock)
+            self._begin(self._sock, _whole(there))
 
     def _wait_for_more_than(self, there: int) -> None:
         if there != self._seen:
@@ -140,22 +146,25 @@ class Newcomer:
 
     # ---- short requests
 
-    def _has_all(self, asked: re.Match[bytes]) -> bool:
-        """Whether its body is there, and none that is refused."""
-        return int(asked[3]) <= min(len(asked.string) - asked.end(), self._connections.limits.body)
-
-    def _serve(self, asked: re.Match[bytes]) -> None:
-        end = asked.end() + int(asked[3])
+    def _serves(self, asked: re.Match[bytes]) -> bool:
+        """Not if its body is not there, or may not be so long, or the answer is not for us to give."""
+        end = asked.end() + (length := int(asked[5]))
+        if len(asked.string) < end or length > self._connections.limits.body:
+            return False
+        method, target, host = asked[1].decode(), asked[2].decode(), asked[3].decode()
+        assert self._find is not None
+        answer = self._find(ShortRequest(method, target, host, asked[4], asked.string[asked.end() : end]))
+        if answer is None:
+            return False
         self._sock.recv(end)
         self._wait_for_more_than(0)
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
-        request = ShortRequest(asked[1].decode(), asked[2].decode(), asked.string[asked.end() : end])
-        self._task = self._loop.create_task(self._respond(request))
+        self._task = self._loop.create_task(self._respond(answer))
+        return True
 
-    async def _respond(self, request: ShortRequest) -> None:
-        assert self._answer is not None
-        self._unsent, self._was_last = await self._answer(request, self._caller)
+    async def _respond(self, answer: ShortAnswer) -> None:
+        self._unsent, self._was_last = await answer(self._caller)
         self._task = None
         self.answered += 1
         self._send()
@@ -187,3 +196,9 @@ class Newcomer:
         if self._seen:
             self._wait_for_more_than(0)
             self._look()
+
+
+def _whole(there: bytes) -> int:
+    head, end, body = there.partition(b"\r\n\r\n")
+    length = _LENGTH.search(head + b"\r\n")
+    return len(there) if end and len(body) == int(length[1] if length else 0) else 0

@@ -28,7 +28,7 @@ from extender.ports.connection import (
     refuse_pages,
 )
 from extender.ports.connections import ConnectionLimits, Connections
-from extender.ports.newcomer import Newcomer, ShortRequest
+from extender.ports.newcomer import Newcomer, ShortAnswer, ShortRequest
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
@@ -47,11 +47,9 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 # Reads the body from the connection and answers; calls `serve` of the connection in between, or `stream` at
 # the beginning. Raises HTTPException. Cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
-# The same for what is short: gets method, target and body, and returns JSON.
-Short = Callable[[str, str, bytes, Caller], Awaitable[bytes]]
-_JSON = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nServer: muster\r\n%bContent-Length: %d\r\n\r\n%b"
-)
+# The same for what is short: how it is answered, and None if `Answer` does that. The answer is a whole one as
+# it is written; without one, the connection ends.
+Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
 class Pulse:
@@ -133,15 +131,25 @@ class ServedPort:
             if (self._secure and context is None) or not self.connections.admit(origin):
                 sock.close()
                 continue
-            begin, short = partial(self._begin_with, context, origin), self._short and self._answer_short
-            Newcomer(sock, self.connections, bool(context), begin, origin, short)
+            self._let_in(context, origin, 0, sock)
 
     def _accept_again(self) -> None:
         if not self._stopping:
             self._loop.add_reader(self._listener, self._accept)
 
-    def _begin_with(self, context: ssl.SSLContext | None, origin: str, sock: socket.socket) -> None:
-        made = CallerConnection(self._server, self.connections, bool(context), self._refuse, origin)
+    def _let_in(
+        self, context: ssl.SSLContext | None, origin: str, answered: int, sock: socket.socket
+    ) -> None:
+        begin, find = partial(self._begin_with, context, origin), self._short and self._find_short
+        Newcomer(sock, self.connections, bool(context), begin, origin, find).answered = answered
+
+    def _begin_with(
+        self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, whole: int
+    ) -> None:
+        again = partial(self._let_in, None, origin, 1) if self._short and whole and not context else None
+        made = CallerConnection(
+            self._server, self.connections, bool(context), self._refuse, origin, again, whole
+        )
         # Of TLS: when we close, the caller has so long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
 
@@ -206,17 +214,24 @@ class ServedPort:
             connection.end()
         return response
 
-    async def _answer_short(self, request: ShortRequest, caller: Caller) -> tuple[bytes, bool]:
-        """The same for a caller who has no connection of aiohttp's, which ends with a fault."""
+    def _find_short(self, request: ShortRequest) -> ShortAnswer | None:
         assert self._short is not None
+        answer = self._short(request)
+        return partial(self._answer_short, request, answer) if answer else None
+
+    async def _answer_short(
+        self, request: ShortRequest, answer: Callable[[Caller], Awaitable[bytes]], caller: Caller
+    ) -> tuple[bytes, bool]:
+        """As `_respond`, for a caller who has no connection of aiohttp's, which ends with a fault."""
         try:
             if not self._open_to_pages:
                 refuse_pages(None, request.host if self._local else "")
-            body = await self._short("POST", request.target, request.body, caller)
+            answered = await answer(caller)
         except HTTPException as fault:
             return as_bytes(fault), True
         except Exception:
             log.exception("an answer failed", path=request.target)
             return as_bytes(InternalServerError(FAILED)), True
-        closing = b"Connection: close\r\n" if self._stopping else b""
-        return _JSON % (closing, len(body), body), self._stopping
+        if self._stopping:
+            answered = answered.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        return answered, self._stopping or not answered

@@ -11,8 +11,9 @@ from extender.domain.view.codec import BrokenPods, ListedPod, PodCodec, PodListW
 from extender.domain.view.pod_stream import PodList, WaitingPod, WaitingPods
 from extender.kube.decoding import FIRST_PAGE, next_page
 from extender.telemetry import metrics
+from extender.view.headers import for_client
 from extender.view.target import MalformedTarget, ViewTarget
-from extender.view.upstream import CutOff, Upstream, UpstreamGone, for_client
+from extender.view.upstream import CutOff, Upstream, UpstreamGone
 
 
 class PodLists:

@@ -18,11 +18,12 @@ from extender.domain.view.codec import BrokenPods, PassOn, PodCodec, Show, TakeA
 from extender.domain.view.pod_stream import PodStream, WaitingPods
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
+from extender.view.headers import for_client
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from extender.view.pod_lists import PodLists
 from extender.view.target import ViewTarget
-from extender.view.upstream import CutOff, Upstream, for_client, hand_over, pass_on, pieces
+from extender.view.upstream import CutOff, Upstream, hand_over, pass_on, pieces
 
 log = logger(__name__)
 

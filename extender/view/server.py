@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from threading import Thread
 from typing import NamedTuple
@@ -26,15 +26,34 @@ from werkzeug.exceptions import HTTPException
 from extender.api.setting_kinds import Address
 from extender.domain.model.appearance import Appearances
 from extender.kube.endpoint import ApiEndpoint
-from extender.ports.connection import CallerConnection
+from extender.ports.connection import Caller, CallerConnection
 from extender.ports.connections import NEVER, ConnectionLimits, Patience
+from extender.ports.newcomer import ShortRequest
 from extender.ports.port import ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view import target as targets
 from extender.view import upstream as forwarding
-from extender.view.target import MalformedTarget, ViewTarget, is_allowed, read_resource, read_target, refusal
-from extender.view.upstream import LARGEST, CutOff, TooManyEvents, Unanswered, Upload, Upstream, UpstreamGone
+from extender.view.target import (
+    MalformedTarget,
+    RequestClass,
+    ViewTarget,
+    in_bytes,
+    is_allowed,
+    read_resource,
+    read_target,
+    refusal,
+)
+from extender.view.upstream import (
+    LARGEST,
+    BadBody,
+    CutOff,
+    TooManyEvents,
+    Unanswered,
+    Upload,
+    Upstream,
+    UpstreamGone,
+)
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
@@ -91,49 +110,53 @@ class Relay:
         try:
             response, outcome = await self._answer(request)
             return response
-        except (CutOff, Unanswered) as fault:
-            outcome = "cut"
-            log.info("an answer of the API server was cut off", method=request.method, error=str(fault))
-            return _hang_up(request)
-        except ConnectionError:
-            return _hang_up(request)
-        except Exception:
-            outcome = "failed"
-            log.exception("a request to the view failed", method=request.method)
-            if request.writer.output_size:
-                return _hang_up(request)
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "Muster failed to answer; its log says why")
+        except Exception as fault:
+            outcome, told = _fault(request.method, fault)
+            return told if told and not request.writer.output_size else _hang_up(request)
+        finally:
+            _requests_of(outcome).inc()
+
+    def short(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
+        """How an Event passes: there is one for each pod. All others are answered by `__call__`."""
+        with suppress(MalformedTarget):
+            target = read_target(request.method, request.target, self._secret)
+            if not target or target.request_class is not RequestClass.TELLING:
+                return None
+            if is_allowed(target.method, target.path):
+                return partial(self._tell, target, request)
+        return None
+
+    async def _tell(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+        outcome = "left"
+        try:
+            answer = await self._upstream.tell(target, request)
+            outcome = "passed"
+            return answer
+        except Exception as fault:
+            outcome, told = _fault(request.method, fault)
+            return in_bytes(told) if told else b""
         finally:
             _requests_of(outcome).inc()
 
     async def _answer(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
-        try:
-            if request.method == "CONNECT":
-                return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
-            target = read_target(request.method, request.raw_path, self._secret)
-            if target is None:
-                return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
-            if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
-                resource = read_resource(target.path)
-                kind = target.method, resource.name if resource else target.path  # each is logged once
-                if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
-                    self._logged.add(kind)
-                    log.warning("refused a request to the view", method=target.method, path=target.path)
-                asked = f"the scheduler's view refuses {target.method} {target.path}"
-                answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
-                return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
-            if not target.watches:
-                return await self._pass(request, target), "passed"
-            with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
-                return await self._pass(request, target), "passed"
-        except MalformedTarget as fault:
-            return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
-        except forwarding.BadBody as fault:
-            return _last(refusal(fault.status, str(fault))), "refused"
-        except UpstreamGone as fault:
-            return targets.gone(str(fault)), "gone"
-        except TooManyEvents as fault:
-            return targets.shed(fault.again), "shed"
+        if request.method == "CONNECT":
+            return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
+        target = read_target(request.method, request.raw_path, self._secret)
+        if target is None:
+            return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
+        if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
+            resource = read_resource(target.path)
+            kind = target.method, resource.name if resource else target.path  # each is logged once
+            if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
+                self._logged.add(kind)
+                log.warning("refused a request to the view", method=target.method, path=target.path)
+            asked = f"the scheduler's view refuses {target.method} {target.path}"
+            answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
+            return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
+        if not target.watches:
+            return await self._pass(request, target), "passed"
+        with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
+            return await self._pass(request, target), "passed"
 
     async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         handler = None
@@ -145,6 +168,28 @@ class Relay:
         if handler is None:
             return await forwarding.pass_on(self._upstream, request, target)
         return await handler(request, target)
+
+
+def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
+    """The outcome of a request that failed, and what the client is told. None: its connection ends."""
+    match fault:
+        case MalformedTarget():
+            return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
+        case BadBody():
+            return "refused", _last(refusal(fault.status, str(fault)))
+        case UpstreamGone():
+            return "gone", targets.gone(str(fault))
+        case TooManyEvents():
+            return "shed", targets.shed(fault.again)
+        case CutOff() | Unanswered():
+            log.info("an answer of the API server was cut off", method=method, error=str(fault))
+            return "cut", None
+        case ConnectionError():
+            return "left", None
+        case _:
+            log.exception("a request to the view failed", method=method)
+            told = "Muster failed to answer; its log says why"
+            return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, told)
 
 
 def _last(response: web.Response) -> web.Response:
@@ -303,7 +348,13 @@ class ViewServer:
             return await relay(request)
 
         self._port = port = ServedPort(
-            "view", self._listener, self._limits, answer, refuse=_malformed, open_to_pages=True
+            "view",
+            self._listener,
+            self._limits,
+            answer,
+            refuse=_malformed,
+            open_to_pages=True,
+            short=relay.short,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:

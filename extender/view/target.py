@@ -10,12 +10,15 @@ server refuses what its role does not have. Secrets are refused here, since Must
 import hmac
 import re
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import msgspec
 from aiohttp import hdrs, web
+
+from extender.ports.connection import written
 
 # No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
@@ -86,6 +89,11 @@ class ViewTarget(NamedTuple):
     path: str  # such as /api/v1/pods
     query: str  # as it was sent, without the question mark
 
+    @property
+    def url(self) -> str:
+        """Below the API server's."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
     def parameter(self, name: str) -> str | None:
         """A parameter of the query, the first if there are several."""
         if name not in self.query:
@@ -135,6 +143,7 @@ class AskedResource(NamedTuple):
     object: str  # empty: all, of a namespace or everywhere
 
 
+@lru_cache(256)  # Events of one namespace have the same one
 def read_resource(path: str) -> AskedResource | None:
     """None for a path that is no resource: discovery, health, version."""
     root, *rest = path.strip("/").split("/")
@@ -173,6 +182,12 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
     if code is HTTPStatus.TOO_MANY_REQUESTS:
         headers[hdrs.RETRY_AFTER] = "1"  # seconds
     return web.Response(status=code, headers=headers, body=msgspec.json.encode(status))
+
+
+def in_bytes(answer: web.Response) -> bytes:
+    """A refusal as it is written."""
+    assert isinstance(answer.body, bytes)
+    return written(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
 def gone(why: str) -> web.Response:

@@ -1,8 +1,9 @@
-"""Requests to the API server on behalf of the scheduler, by aiohttp, and requests passed on as they are.
+"""Requests to the API server on behalf of the scheduler, and requests passed on as they are.
 
 A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
 class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
-would cost the scheduler its Lease. Small bodies are read whole, larger ones pass in pieces.
+would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp: small bodies are read
+whole, larger ones pass in pieces.
 """
 
 import asyncio
@@ -11,19 +12,22 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import hdrs, web
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
+from extender.ports.newcomer import ShortRequest
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
+from extender.view.headers import for_client, for_upstream
+from extender.view.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, LinePool, Reply, Unsent
 from extender.view.target import RequestClass, ViewTarget
 
 log = logger(__name__)
@@ -35,40 +39,19 @@ _PATIENCE = 30.0  # seconds for the next piece of a body
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
-    RequestClass.TELLING: 24,
+    RequestClass.TELLING: 4,  # those that are not short
     RequestClass.SCHEDULING: 24,
 }
+_LINES = 24  # for short Events
 _MOST_TELLING = 128  # Events on their way at once, half of what the port takes
 _HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
 _LONGEST_HEADER = 64 * 1024  # bytes
-_OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 1.0  # seconds between two looks at the credentials
-_DIAL = 5.0  # seconds
-_TURN = 30.0  # seconds to wait for a connection of the pool
-_ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-
-# The headers that are not passed on; all others go through as they came, repeated ones too.
-_OF_ONE_HOP = frozenset(
-    [
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
-)
-# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
-# and would only cost time on loopback.
-_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
-_CLAIMS = ("impersonate-", "x-remote-")
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError, Unsent)
 
 Body = bytes | AsyncIterable[bytes]
+Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
@@ -94,6 +77,7 @@ class Upstream:
         self._route = _route(endpoint)
         self._gone = False  # whether the last dial failed
         self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
+        self._lines = LinePool(endpoint, _LINES)
         self._under_way = Counter[RequestClass]()
         self._told = -math.inf  # when an Event was answered
         self._refreshing = asyncio.create_task(self._stay_current())
@@ -104,6 +88,7 @@ class Upstream:
             await self._refreshing
         for session in self._sessions.values():
             await session.close()
+        self._lines.drop_idle()
 
     @asynccontextmanager
     async def open(
@@ -115,27 +100,61 @@ class Upstream:
         UpstreamGone, Unanswered and TooManyEvents; reading the body raises aiohttp.ClientError.
         """
         asked = target.request_class
+
+        async def send() -> aiohttp.ClientResponse:
+            sent = for_upstream(headers, self._endpoint.current)
+            if not body:  # a body that is announced would be waited for, or be read from the next request
+                sent.popall(hdrs.CONTENT_LENGTH, None)
+            return await self._sessions[asked].request(
+                target.method,
+                URL(f"{self._endpoint.url}{target.url}", encoded=True),
+                headers=sent,
+                data=body or None,
+                allow_redirects=False,
+                **self._route,
+            )
+
+        with self._counted(asked):
+            async with await self._ask(target, send, again=isinstance(body, bytes)) as answer:
+                if asked is RequestClass.TELLING:
+                    self._told = time.monotonic()
+                yield answer
+
+    async def tell(self, target: ViewTarget, request: ShortRequest) -> bytes:
+        """The answer to an Event, as it is written to the client. Raises what `open` raises."""
+
+        async def send() -> Reply:
+            endpoint, authorization = self._endpoint, self._endpoint.current
+            head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
+            if authorization:
+                head += f"Authorization: {authorization}\r\n"
+            return await self._lines.ask(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
+
+        with self._counted(RequestClass.TELLING):
+            reply = await self._ask(target, send, again=True)
+            self._told = time.monotonic()
+            return reply.answer
+
+    @contextmanager
+    def _counted(self, asked: RequestClass) -> Iterator[None]:
         if asked is RequestClass.TELLING and self._under_way[asked] == _MOST_TELLING:
             raise TooManyEvents(again=time.monotonic() - self._told < _HANGS)
         self._under_way[asked] += 1
         try:
-            async with await self._ask(self._sessions[asked], target, headers, body) as answer:
-                if asked is RequestClass.TELLING:
-                    self._told = time.monotonic()
-                yield answer
+            yield
         finally:
             self._under_way[asked] -= 1
 
-    async def _ask(
-        self, session: aiohttp.ClientSession, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body
-    ) -> aiohttp.ClientResponse:
+    async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]], again: bool) -> Answer:
+        """`again`: it can be sent twice, which happens if the credentials were too old."""
         shown = self._endpoint.current
         try:
-            answer = await self._send(session, target, headers, body)
-            if answer.status == 401 and await self._renew(shown) and isinstance(body, bytes):
-                answer.close()
-                answer = await self._send(session, target, headers, body)
-        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+            answer = await send()
+            if answer.status == 401 and await self._renew(shown) and again:
+                if isinstance(answer, aiohttp.ClientResponse):
+                    answer.close()
+                answer = await send()
+        except (aiohttp.ClientError, OSError, TimeoutError, Unsent) as fault:
             raise self.failure(target, fault) from fault
         if self._gone:
             log.info("the view reaches the API server again")
@@ -143,22 +162,6 @@ class Upstream:
         if answer.status != 401:
             self._endpoint.accepted()
         return answer
-
-    async def _send(
-        self, session: aiohttp.ClientSession, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body
-    ) -> aiohttp.ClientResponse:
-        sent = for_upstream(headers, self._endpoint.current)
-        if not body:  # a body that the client announced would be waited for, or be read from the next request
-            sent.popall(hdrs.CONTENT_LENGTH, None)
-        query = f"?{target.query}" if target.query else ""
-        return await session.request(
-            target.method,
-            URL(f"{self._endpoint.url}{target.path}{query}", encoded=True),
-            headers=sent,
-            data=body or None,
-            allow_redirects=False,
-            **self._route,
-        )
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
@@ -176,6 +179,7 @@ class Upstream:
         """Certificates and tokens rotate. Returns whether there is another token now."""
         renewed = await asyncio.to_thread(self._endpoint.renew, refused)
         self._route_anew()
+        self._lines.drop_idle()
         return renewed
 
     def _route_anew(self) -> None:
@@ -186,12 +190,13 @@ class Upstream:
         """The look at a token may run a program, for which nobody waits here."""
         while True:
             await asyncio.sleep(_REFRESH)
+            self._lines.look()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
 def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:
-    timeout = aiohttp.ClientTimeout(None, _TURN, None if asked is RequestClass.WATCHING else _ANSWER, _DIAL)
-    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_OLDEST_IDLE, socket_factory=_dialled)
+    timeout = aiohttp.ClientTimeout(None, TURN, None if asked is RequestClass.WATCHING else ANSWER, DIAL)
+    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_dialled)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -218,32 +223,6 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
     if tls := endpoint.tls():
         route |= {"ssl": tls, "server_hostname": endpoint.server_name}
     return route
-
-
-def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
-    """The headers of a request, with the credentials that Muster has."""
-    dropped = _OF_THE_CLIENT | _named_by(sent)
-    passed = CIMultiDict[str]()
-    for name, value in sent.items():
-        if (lower := name.lower()) not in dropped and not lower.startswith(_CLAIMS):
-            passed.add(name, value)
-    if authorization:
-        passed[hdrs.AUTHORIZATION] = authorization
-    return passed
-
-
-def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """The headers of an answer."""
-    dropped = _OF_ONE_HOP | _named_by(answered)
-    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
-    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
-    return passed
-
-
-def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
-    """What the header Connection declares to be of one hop."""
-    named = headers.getall(hdrs.CONNECTION, ())
-    return frozenset(name.strip().lower() for line in named for name in line.split(","))
 
 
 class BadBody(Exception):

@@ -37,8 +37,9 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import FAILED, Caller, CallerConnection
+from extender.ports.connection import FAILED, Caller, CallerConnection, written
 from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
+from extender.ports.newcomer import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import about, logger
@@ -174,9 +175,15 @@ class LoopWorker(Worker):
             whole = await app(request.method, request.raw_path, body, connection.caller)
             return web.Response(body=whole, headers=_JSON)
 
+        async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
+            body = await app(request.method, request.target, request.body, caller)
+            return written(200, "OK", _JSON.items(), body)
+
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
-        port = self.serves(listener=listener, answer=answer, short=app)
+        port = self.serves(
+            listener=listener, answer=answer, short=lambda request: partial(answer_short, request)
+        )
         if self.alive:
             await self._stop_requested.wait()
         await port.stop(self.cfg.graceful_timeout)

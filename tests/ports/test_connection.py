@@ -5,6 +5,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -14,8 +15,9 @@ from prometheus_client import REGISTRY
 from werkzeug.exceptions import NotFound
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import Caller, CallerConnection
+from extender.ports.connection import Caller, CallerConnection, written
 from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Patience
+from extender.ports.newcomer import ShortRequest
 from extender.ports.port import ServedPort
 from extender.web.listen import listen
 from extender.web.side import SideServer
@@ -25,6 +27,8 @@ PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2
 LARGEST = 1000
 LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, patience=PATIENCE)
 LONG_ANSWER = b"x" * 10_000_000
+FIELDS = rb"(?:\r\n[^\r\n]+)"
+ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
 Script = Callable[["Stage"], Awaitable[None]]
 
 
@@ -45,7 +49,7 @@ class Stage:
         self.address = listener.getsockname()
         self._loop = loop
         self._writers: list[asyncio.StreamWriter] = []
-        self.held = self.gone = 0
+        self.held = self.gone = self.short = 0
         self.answers: list[web.Response] = []
         self._port = ServedPort("stage", listener, limits, self._answer, short=self._short)
 
@@ -55,8 +59,12 @@ class Stage:
         self.answers.append(web.Response(body=LONG_ANSWER if asked.path == "/long" else body))
         return self.answers[-1]
 
-    async def _short(self, method: str, target: str, body: bytes, _: Caller) -> bytes:
-        assert (method, self._port.connections.busy) == ("POST", True)
+    def _short(self, asked: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
+        return partial(self._answer_short, asked.target, asked.body)
+
+    async def _answer_short(self, target: str, body: bytes, _: Caller) -> bytes:
+        assert self._port.connections.busy
+        self.short += 1
         if target == "/held":
             self.held += 1
             try:
@@ -67,7 +75,7 @@ class Stage:
             raise NotFound("a fault")
         if target == "/failure":
             raise ValueError
-        return LONG_ANSWER if target == "/long" else body
+        return written(200, "OK", (), LONG_ANSWER if target == "/long" else body)
 
     async def say(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """On a new connection; returns when all of it has arrived."""
@@ -153,6 +161,17 @@ def exchanged(echo: SideServer, *pieces: bytes) -> bytes:
         return caller.makefile("rb").read()
 
 
+def answers(got: bytes) -> list[bytes]:
+    """Their bodies; all have status 200, and nothing else came."""
+    found = []
+    while head := ANSWER_HEAD.match(got):
+        end = head.end() + int(head[1])
+        found.append(got[head.end() : end])
+        got = got[end:]
+    assert got == b""
+    return found
+
+
 def dropped(reason: str) -> float:
     labels = {"port": "stage", "reason": reason}
     return REGISTRY.get_sample_value("muster_connections_dropped_total", labels) or 0.0
@@ -167,12 +186,7 @@ def test_requests_are_told_apart_however_they_are_cut(
     for size in [*cuts, len(sent)]:
         pieces.append(sent[:size])
         sent = sent[size:]
-    got, answered = exchanged(echo, *pieces), []
-    while head := re.match(rb"HTTP/1.1 200 OK\r\n.*?Content-Length: ([0-9]+)\r\n.*?\r\n\r\n", got, re.DOTALL):
-        end = head.end() + int(head[1])
-        answered.append(got[head.end() : end])
-        got = got[end:]
-    assert (answered, got) == ([*bodies, b""], b"")
+    assert answers(exchanged(echo, *pieces)) == [*bodies, b""]
 
 
 @given(st.binary(max_size=300))
@@ -342,22 +356,40 @@ def test_a_connection_that_is_idle_does_not_hold_its_last_answer() -> None:
 # ---- short requests, as Go's client writes them
 
 
-@given(st.lists(st.binary(max_size=30), min_size=1, max_size=4), st.lists(st.integers(1, 60), max_size=30))
-def test_short_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+@given(
+    st.lists(st.tuples(st.booleans(), st.binary(max_size=30)), min_size=1, max_size=4),
+    st.lists(st.integers(1, 60), max_size=30),
+)
+def test_short_requests_and_others_are_told_apart_however_they_are_cut(
+    asked: list[tuple[bool, bytes]], cuts: list[int]
+) -> None:
     async def say_in_pieces(stage: Stage) -> None:
-        sent = b"".join(map(short, bodies)) + request(b"", b"Connection: close")
+        sent = b"".join(short(body) if is_short else request(body) for is_short, body in asked)
+        sent += request(b"", b"Connection: close")
         reader, writer = await stage.say(b"")
         for size in [*cuts, len(sent)]:
             writer.write(sent[:size])
             sent = sent[size:]
             await asyncio.sleep(0)
-        got = await reader.read()
-        assert [*statuses(got, without_body=False)] == [200] * (len(bodies) + 1)
-        for body in bodies:
-            _, end, got = got.partition(b"\r\nContent-Length: %d\r\n\r\n" % len(body))
-            assert (end != b"", got[: len(body)]) == (True, body)
+        assert answers(await reader.read()) == [*(body for _, body in asked), b""]
 
     played(say_in_pieces)
+
+
+def test_a_connection_with_nothing_to_do_takes_short_requests_again() -> None:
+    """As any of Go's transport may be the next one's."""
+
+    async def ask_in_turn(stage: Stage) -> None:
+        reader, writer = await stage.meet(is_first=False)
+        for _ in range(3):
+            before = stage.short
+            await stage.say_more(writer, short(b"short"))
+            assert (await reader.readuntil(b"short"))[-5:] == b"short"
+            assert stage.short == before + 1
+            await stage.say_more(writer, request(b"other"))
+            assert (await reader.readuntil(b"other"))[-5:] == b"other"
+
+    played(ask_in_turn)
 
 
 @pytest.mark.parametrize(

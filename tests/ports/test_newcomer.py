@@ -25,7 +25,7 @@ class Met:
             self.sock, _ = listener.accept()
         self._all = Connections("test", limits)
         self._begun: list[socket.socket] = []
-        self.newcomer = Newcomer(self.sock, self._all, secure, self._begun.append)
+        self.newcomer = Newcomer(self.sock, self._all, secure, lambda sock, _: self._begun.append(sock))
         self.sent = 0
 
     async def say(self, piece: bytes) -> str:

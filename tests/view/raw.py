@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from tests.view import ANSWER_TIME
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -73,6 +74,15 @@ class RawServer:
         for connection in self._accepted:
             connection.close()
         self._listener.close()
+
+
+def event(path: str, body: bytes = b"{}") -> bytes:
+    """A POST as the scheduler writes it."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: kube-apiserver.muster\r\nUser-Agent: kube-scheduler/v1.37.2\r\n"
+        f"Content-Length: {len(body)}\r\nAccept: {PROTOBUF}, */*\r\nContent-Type: {PROTOBUF}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def dial(port: int) -> RawConnection:

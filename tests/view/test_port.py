@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from http.client import HTTPConnection
+from http.client import HTTPResponse
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -20,7 +20,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.flood import flood
 from tests.kube.server import Lines, Reply, Server
 from tests.view.conftest import SECRET, Front, Start
-from tests.view.raw import CHUNKED, RawServer, dial
+from tests.view.raw import CHUNKED, RawConnection, RawServer, dial, event
 
 NODES = f"/{SECRET}/api/v1/nodes"
 EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
@@ -31,14 +31,8 @@ POOL, EVENTS_OF_POOL = 32, 24
 
 def post(front: Front, count: int) -> list[int]:
     """So many Events over a connection of their own."""
-    with closing(HTTPConnection("127.0.0.1", front.port, timeout=60)) as client:
-        statuses = []
-        for _ in range(count):
-            client.request("POST", EVENTS, b'{"kind":"Event"}')
-            answer = client.getresponse()
-            answer.read()
-            statuses.append(answer.status)
-        return statuses
+    with closing(dial(front.port)) as client:
+        return [_told(client)[0] for _ in range(count)]
 
 
 def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) -> None:
@@ -85,22 +79,22 @@ def test_events_that_wait_keep_nothing_else_waiting(
     before = shed._value.get()
     with ExitStack() as stack:
         for _ in range(LIMITS.connections // 2 + 1):
-            client = stack.enter_context(closing(dial(front.port)))
-            client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+            stack.enter_context(closing(dial(front.port))).send(event(EVENTS))
         wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
         wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
-        further = stack.enter_context(closing(HTTPConnection("127.0.0.1", front.port, timeout=60)))
+        further = stack.enter_context(closing(dial(front.port)))
         assert _told(further) == (429, again)
         server.script.extend([Reply()] * 2)
         for path in (LEASE, NODES):
-            further.request("GET", path)
-            assert further.getresponse().read() == b"{}"
+            further.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            further.read_until(b"{}")
 
 
-def _told(client: HTTPConnection) -> tuple[int, str | None]:
-    """What is said of one more Event."""
-    client.request("POST", EVENTS, b"{}")
-    answer = client.getresponse()
+def _told(client: RawConnection) -> tuple[int, str | None]:
+    """What is said of one more Event: the status, and when to come again."""
+    client.send(event(EVENTS))
+    answer = HTTPResponse(client.sock)
+    answer.begin()
     answer.read()
     return answer.status, answer.headers["Retry-After"]
 
@@ -198,7 +192,7 @@ def test_an_idle_connection_is_closed_before_the_api_server_would(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a request might cross with its end."""
-    monkeypatch.setattr("extender.view.upstream._OLDEST_IDLE", 0.05)
+    monkeypatch.setattr("extender.view.upstream.OLDEST_IDLE", 0.05)
     client = start(raw.url).client()
     client.request("GET", NODES)
     upstream = raw.accept()

@@ -1,0 +1,208 @@
+"""Connections to the API server for what is short: the Event that the scheduler posts for each pod.
+
+A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
+each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
+what a pod cost the view. aiohttp's parser reads only what Go's server would not answer to a short one.
+
+    dial ──► idle ◄──► asked       ends with a fault, at its deadline, or with the request that gave up
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from contextlib import suppress
+from http.client import HTTPException
+from typing import NamedTuple
+
+from aiohttp import hdrs
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpResponseParser
+
+from extender.kube.endpoint import ApiEndpoint
+from extender.ports.connection import written
+from extender.ports.connections import NEVER
+from extender.telemetry import metrics
+from extender.view.headers import for_client
+
+DIAL = 5.0  # seconds
+TURN = 30.0  # seconds to wait for a connection
+ANSWER = 90.0  # seconds of silence; the API server gives up after 60
+OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
+_PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
+_LONGEST = 1024 * 1024  # bytes of an answer
+# In the head of an answer, in small letters.
+_STATUS = re.compile(rb"http/1\.1 ([2-5][0-9]{2}) ")
+_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
+_SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade|[ \t])")
+
+
+class Unsent(Exception):
+    """The API server has not got the request to its end, and will not."""
+
+
+class Reply(NamedTuple):
+    status: int
+    answer: bytes  # as it is written to the client
+    last: bool  # whether the API server closes after it
+
+
+def read_answer(came: bytes, ended: bool) -> Reply | None:
+    """None: there is more to come. Raises ConnectionError for what is no answer, or too long."""
+    if len(came) > _LONGEST:
+        raise ConnectionError(f"an answer has more than {_LONGEST} bytes")
+    end = came.find(b"\r\n\r\n") + 4
+    head = came[:end].lower()
+    status, length = _STATUS.match(head), _LENGTH.search(head)
+    plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
+    if status and length and plain:
+        end += int(length[1])
+        return Reply(int(status[1]), came[:end], len(came) > end) if len(came) >= end else None
+    return _parsed(came, ended) if end >= 4 else None
+
+
+def _parsed(came: bytes, ended: bool) -> Reply | None:
+    """For any form: in chunks, after 100 Continue, until the connection ends."""
+    loop = asyncio.get_running_loop()
+    parser = HttpResponseParser(
+        BaseProtocol(loop), loop, _LONGEST, read_until_eof=True, auto_decompress=False
+    )
+    try:
+        messages, _, _ = parser.feed_data(came)
+        if ended:
+            parser.feed_eof()
+    except HttpProcessingError as fault:
+        raise ConnectionError(f"malformed answer: {fault.message}") from fault
+    message, body = messages[-1]
+    if message.code < 200 or not body.is_eof():
+        return None
+    headers = for_client(message.headers)
+    headers.popall(hdrs.CONTENT_LENGTH, None)
+    answer = written(message.code, message.reason, headers.items(), body.read_nowait())
+    return Reply(message.code, answer, message.should_close)
+
+
+class Line:
+    """One connection, which asks one thing at a time. It closes itself when it is of no more use."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._came = b""
+        self._asked: asyncio.Future[Reply] | None = None
+        self.deadline = NEVER
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    async def ask(self, request: bytes) -> Reply:
+        """Raises Unsent, and OSError where what may have been done has no answer."""
+        try:
+            sent = self._sock.send(request)
+            if sent < len(request):  # for so little, the kernel has room while the peer lives
+                raise OSError("the API server does not read")
+        except OSError as fault:
+            self.close()
+            raise Unsent(str(fault)) from fault
+        self._asked = self._loop.create_future()
+        self.deadline = self._loop.time() + ANSWER
+        try:
+            reply = await self._asked
+        except BaseException:
+            self.close()
+            raise
+        self._asked, self._came = None, b""
+        self.deadline = self._loop.time() + OLDEST_IDLE
+        if reply.last:
+            self.close()
+        return reply
+
+    def close(self, fault: OSError | None = None) -> None:
+        """`fault`: for whoever waits for an answer."""
+        if self.open:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+        if fault and self._asked and not self._asked.done():
+            self._asked.set_exception(fault)
+
+    @property
+    def open(self) -> bool:
+        return self._sock.fileno() >= 0
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(_PIECE)
+            if not self._asked:  # it has ended, or says what nobody asked for
+                return self.close()
+            self._came += data
+            reply = read_answer(self._came, ended=not data)
+            if not reply and not data:
+                raise ConnectionError("the API server closed the connection")
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except OSError as fault:
+            return self.close(fault)
+        if reply and not self._asked.done():
+            self._asked.set_result(reply)
+
+
+class LinePool:
+    """A few connections, for as many requests as come. `look` is to be called about every second."""
+
+    def __init__(self, endpoint: ApiEndpoint, most: int) -> None:
+        self._endpoint = endpoint
+        self._room = asyncio.Semaphore(most)
+        self._all: list[Line] = []  # and some that are closed since the last look
+        self._idle: list[Line] = []  # the one used last at the end, so that those too many grow old
+
+    async def ask(self, request: bytes) -> Reply:
+        """Raises as `Line.ask`; never sends a second time what may have been done."""
+        try:
+            async with asyncio.timeout(TURN if self._room.locked() else None):
+                await self._room.acquire()
+        except TimeoutError as fault:
+            raise Unsent("all connections are in use") from fault
+        try:
+            while self._idle:
+                with suppress(Unsent):  # it has died meanwhile
+                    return await self._ask(self._idle.pop(), request)
+            return await self._ask(await self._dial(), request)
+        finally:
+            self._room.release()
+
+    def look(self) -> None:
+        """End those past their deadline."""
+        now = asyncio.get_running_loop().time()
+        for line in self._all:
+            if line.deadline < now:
+                line.close(TimeoutError(f"no answer within {ANSWER:.0f} s"))
+        self._all = [line for line in self._all if line.open]
+        self._idle = [line for line in self._idle if line.open]
+
+    def drop_idle(self) -> None:
+        """They may show an old client certificate."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _ask(self, line: Line, request: bytes) -> Reply:
+        reply = await line.ask(request)
+        if line.open:
+            self._idle.append(line)
+        return reply
+
+    async def _dial(self) -> Line:
+        dialling = asyncio.get_running_loop().run_in_executor(None, self._endpoint.dial, DIAL)
+        metrics.view_dials.inc()
+        try:
+            sock = await asyncio.shield(dialling)
+        except (OSError, HTTPException) as fault:  # the latter of a proxy
+            raise Unsent(str(fault) or type(fault).__name__) from fault
+        except asyncio.CancelledError:
+            dialling.add_done_callback(_let_go)
+            raise
+        self._all.append(line := Line(sock))
+        return line
+
+
+def _let_go(dialled: "asyncio.Future[socket.socket]") -> None:
+    if not dialled.cancelled() and not dialled.exception():
+        dialled.result().close()
