@@ -228,4 +228,4 @@ class QueueWaits:
         if since is None or decision is None:
             return
         if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):
-            metrics.queue_waited.labels(decision.queue).observe(self._clock() - since)
+            metrics.of_queue(metrics.queue_waited, decision.queue).observe(self._clock() - since)

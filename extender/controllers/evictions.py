@@ -119,7 +119,7 @@ class EvictionsController(RecordingController[Uid]):
             raise
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
-            metrics.queue_evictions.labels(decision.queue, cause).inc()
+            metrics.of_queue(metrics.queue_evictions, decision.queue, cause).inc()
         self._queue.move(pod.uid, _AGAIN)
         if cause in _REASONS:
             self._tell(pod, cause, why)

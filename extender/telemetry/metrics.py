@@ -9,6 +9,7 @@ from operator import attrgetter
 from platform import python_version
 from threading import Event
 from time import perf_counter
+from typing import Any, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
@@ -119,8 +120,8 @@ view_dials = Counter("muster_view_dials_total", "Connections opened to the API s
 
 
 _MILLI = 1000  # decisions count millicores
-_SHOWN_OF_QUEUES = (queue_deserved, queue_allocated, queue_share, queue_groups)
-_COUNTED_OF_QUEUES: tuple[MetricWrapperBase, ...] = (queue_waited, queue_evictions)
+Metric = TypeVar("Metric", Counter, Histogram)
+Part = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its numbers
 
 
 # ---- recording
@@ -184,38 +185,47 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
         groups.labels(verdict, reason).set(count)
 
 
+_counted_of_queues: dict[Part, None] = {}
+_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # by name
+
+
+def of_queue(metric: Metric, queue: str, *labels: str) -> Metric:
+    """What a metric counts of a queue, until that is not shown any more."""
+    _counted_of_queues[metric, (queue, *labels)] = None
+    return metric.labels(queue, *labels)
+
+
 def show_queues(queues: Iterable[QueueDecision]) -> None:
-    """Show these queues, in cores, bytes and devices. What was shown or counted of others is removed."""
-    shown: dict[Gauge, set[tuple[str, ...]]] = {metric: set() for metric in _SHOWN_OF_QUEUES}
+    """Show these queues, in cores, bytes and devices, and remove what was shown or counted of others. Only
+    what differs from the last call is written: a thousand queues have twenty thousand numbers."""
+    now = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
+    for name, queue in now.items():
+        known, before = _shown_of_queues.get(name, (None, {}))
+        if queue is known:
+            continue
+        parts = {(metric, (name, *labels)): value for metric, labels, value in _numbers_of(queue)}
+        for (metric, labels), value in parts.items():
+            if before.get((metric, labels)) != value:
+                metric.labels(*labels).set(value)
+        _remove(before.keys() - parts.keys())
+        _shown_of_queues[name] = queue, parts
+    for name in _shown_of_queues.keys() - now.keys():
+        _remove(_shown_of_queues.pop(name)[1])
+    gone = [part for part in list(_counted_of_queues) if part[1][0] not in now]
+    _remove(gone)
+    for part in gone:
+        _counted_of_queues.pop(part, None)
 
-    def put(metric: Gauge, value: float, *labels: str) -> None:
-        metric.labels(*labels).set(value)
-        shown[metric].add(labels)
 
-    queues = sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]
-    for queue in queues:
-        put(queue_share, queue.share, queue.name)
-        for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
-            for resource, amount in amounts.items():
-                put(gauge, amount / _MILLI if resource == CPU else amount, queue.name, resource)
-        for column, count in queue.counts.items():
-            put(queue_groups, count, queue.name, column)
-    for metric, kept in shown.items():
-        _remove(metric, _labels_of(metric) - kept)
-    names = {queue.name for queue in queues}
-    for counted in _COUNTED_OF_QUEUES:
-        _remove(counted, {labels for labels in _labels_of(counted) if labels[0] not in names})
+def _numbers_of(queue: QueueDecision) -> Iterator[tuple[Gauge, tuple[str, ...], float]]:
+    yield queue_share, (), queue.share
+    for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
+        for resource, amount in amounts.items():
+            yield gauge, (resource,), amount / _MILLI if resource == CPU else amount
+    for column, count in queue.counts.items():
+        yield queue_groups, (column,), count
 
 
-def _remove(metric: MetricWrapperBase, gone: Iterable[tuple[str, ...]]) -> None:
-    for labels in gone:
+def _remove(parts: Iterable[tuple[MetricWrapperBase, tuple[str, ...]]]) -> None:
+    for metric, labels in parts:
         metric.remove(*labels)
-
-
-def _labels_of(metric: MetricWrapperBase) -> set[tuple[str, ...]]:
-    """Without the bound that each bucket of a histogram has besides."""
-    return {
-        tuple(value for name, value in sample.labels.items() if name != "le")
-        for family in metric.collect()
-        for sample in family.samples
-    }

@@ -26,14 +26,6 @@ SPACE = "bench"
 MEMBERS = 20
 _CREATED = "2026-01-01T00:00:00Z"
 _CHILDREN = 20  # queues below one parent
-_STANDS = {
-    "phase": "Running",
-    "running": MEMBERS,
-    "conditions": [
-        {"type": type_, "status": "True", "lastTransitionTime": _CREATED}
-        for type_ in ("Scheduled", "StoodWhole")
-    ],
-}
 
 
 class PlayedCluster(EmbeddedControlPlane):
@@ -53,7 +45,7 @@ class PlayedCluster(EmbeddedControlPlane):
         member = objects.pod("", namespace=SPACE, cpu="100m")
         for number in range(bound // MEMBERS):
             name = f"old-{number:05}"
-            self._put(POD_GROUPS, {**self._group(name, number), "status": _STANDS})
+            self._put(POD_GROUPS, self._standing(name, number))
             for each in range(MEMBERS):
                 notes = {objects.GROUP_NAME: name}
                 meta = {"name": f"{name}-{each:02}", "namespace": SPACE, "annotations": notes}
@@ -80,15 +72,39 @@ class PlayedCluster(EmbeddedControlPlane):
         queue = f"q{number % self._queues}"
         return objects.pod_group(name, namespace=SPACE, min_member=MEMBERS, queue=queue)
 
+    def _standing(self, name: str, number: int) -> Json:
+        """As an earlier Muster has left it, so that nothing of it is written again."""
+        group = self._group(name, number)
+        uids = f"uid-queues-{group['spec']['queue']}/{_uid(POD_GROUPS, name)}"
+        group["metadata"]["annotations"]["kube-muster.io/queue-uid"] = uids
+        whole = f"all members that it needs ran at the same time: {MEMBERS}/{_uid(POD_GROUPS, name)}"
+        told = (("Scheduled", "Running", ""), ("StoodWhole", "AllMembersStarted", whole))
+        conditions = [
+            {
+                "type": type_,
+                "status": "True",
+                "reason": reason,
+                "message": text,
+                "lastTransitionTime": _CREATED,
+            }
+            for type_, reason, text in told
+        ]
+        counts = {"running": MEMBERS, "succeeded": 0, "failed": 0}
+        return {**group, "status": {"phase": "Running", **counts, "conditions": conditions}}
+
     def _put(self, kind: ResourceKind, obj: Json) -> None:
         meta = obj["metadata"]
-        meta |= {"uid": f"uid-{kind.plural}-{meta['name']}", "creationTimestamp": _CREATED}
+        meta |= {"uid": _uid(kind, meta["name"]), "creationTimestamp": _CREATED}
         self.service.store.put(kind, obj)
 
     def muster(self, *arguments: str) -> Muster:
         """Not yet started; its scheduler reads through it."""
         cluster: Any = self
         return Muster(cluster, self.kubeconfig(ADMIN), arguments=arguments, view=True)
+
+
+def _uid(kind: ResourceKind, name: str) -> str:
+    return f"uid-{kind.plural}-{name}"
 
 
 def members_of(gang: int) -> list[str]:

@@ -68,7 +68,10 @@ def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[P
     if not more:
         return counts
     counted = {**counts, **{place: counts.get(place, 0) + number for place, number in more.items()}}
-    return {place: number for place, number in counted.items() if number}
+    for place in more:
+        if not counted[place]:
+            del counted[place]
+    return counted
 
 
 def in_queue(decision: GroupDecision) -> Place | None:

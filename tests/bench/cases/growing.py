@@ -23,7 +23,7 @@ _PACE = 0.2  # seconds between two gangs
 _GANGS, _WARM_UP = 100, 10
 _STAY = 10  # gangs that are there at the same time
 _IDLE = 5.0  # seconds
-_CALM = 0.25  # of a core: less, and nothing is left to be done
+_CALM = 3.0  # seconds
 _PATIENCE = 300.0  # seconds
 
 
@@ -55,18 +55,18 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             muster.start(wait=False)
             wait_for(muster.ready, _PATIENCE, "ready")
             ready = time.monotonic() - started
-            wait_for(lambda: _idle(muster, 1.0) < _CALM, _PATIENCE, "calm")
+            wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm")
             start = cpu_microseconds(muster.process.pid) / 1e6
-            idle = _idle(muster, _IDLE)
             with PlayedScheduler(muster, cluster.service.store.version) as scheduler:
                 _play(cluster, scheduler, range(_WARM_UP))
                 before = _reading(muster)
                 _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
                 after = _reading(muster)
+            wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": (after.cpu - before.cpu) / 1000 / (_GANGS * MEMBERS),
                 "rounds a gang": (after.rounds - before.rounds) / _GANGS,
-                "idle ms a second": 1000 * idle,
+                "idle ms a second": 1000 * _idle(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
                 "ready s": ready,
@@ -103,6 +103,13 @@ class _Reading(NamedTuple):
 
 def _reading(muster: Muster) -> _Reading:
     return _Reading(cpu_microseconds(muster.process.pid), muster.metric("muster_decisions_total"))
+
+
+def _is_calm(cluster: PlayedCluster) -> bool:
+    """Whether nothing is written any more."""
+    version = cluster.service.store.version
+    time.sleep(_CALM)
+    return cluster.service.store.version == version
 
 
 def _idle(muster: Muster, seconds: float) -> float:
