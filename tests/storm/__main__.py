@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     progress = Progress(asked.seconds)
-    with arena(asked.kubernetes, mix.queues, view=mix.view) as made:
+    with arena(asked.kubernetes, mix) as made:
         outcome = Campaign(made, asked.seed, asked.seconds, mix, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)

@@ -5,7 +5,8 @@ Muster ──wire──► fault proxy ──► API server ◄──wire── 
 With the view, the scheduler's wire leads to Muster instead of the API server.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,29 +15,25 @@ from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.muster import PROGRAM
+from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import namespace, node
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NAMESPACES, NODES, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.calm import Calm
 from tests.storm.clock import Clock
+from tests.storm.plan import Mix
+from tests.storm.sidecar import Sidecar
 from tests.storm.view import View
 from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
 from tests.storm.witness import Witness
 
 Json = dict[str, Any]
 NAMESPACE = "storm"
+HOSTS = ("first", "second")
 NODE_COUNT, NODE_CPU = 24, "6"
-FLAGS = (
-    "--bind-deadline=8s",
-    "--start-backoff=1s",
-    "--start-backoff-max=5s",
-    "--volcano-jobs=on",
-    "--log-format=json",
-)
 GRACE = 4.0  # after an outage everything is read anew
 # In undisturbed seconds: a watch that was cut comes back within 5, and a binding that a wire holds up arrives
 # as much as 10 after it was sent, whatever has become of its node or has come there meanwhile.
@@ -54,11 +51,9 @@ class Arena:
         witness: Witness,
         calm: Calm,
         restarts: list[float],
-        queues: Mapping[str, Json],
-        *,
-        through_muster: bool = False,
+        mix: Mix,
     ) -> None:
-        """`view` is the campaign's own; `through_muster`: the scheduler reads through that of Muster."""
+        """`view` is the campaign's own."""
         self.stage = stage
         self.cluster = stage.cluster
         self.api: Client = stage.api
@@ -66,44 +61,65 @@ class Arena:
         self.view = view
         self.witness = witness
         self.calm = calm
-        self.queues = queues
+        self.queues = mix.queues
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
+        self.changes = 0  # of the leader
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
         self.muster_wire = stage.start_wire(self.proxy.server)
         self.clock = Clock(stage.cluster.folder)
-        self.muster = stage.start_muster(
-            *FLAGS,
-            user=user,
-            server=self.muster_wire.server,
-            view=through_muster,
-            program=self.clock.wrapped([str(PROGRAM)]),
-        )
-        self.through_muster = through_muster
-        verbs_port = int(self.muster.address.rpartition(":")[2])
-        self.verbs_wire = stage.started.enter_context(TcpProxy(verbs_port))
-        self.scheduler_wire = stage.start_wire(f":{self.muster.view_port}" if through_muster else None)
-        self.scheduler = stage.start_sidecar(
-            self.muster, muster=f"127.0.0.1:{self.verbs_wire.port}", user=user, **self._reached()
-        )
+        self.through_muster = mix.view
+        names = HOSTS if mix.replicas else ("",)
+        self.sidecars = [
+            Sidecar.start(stage, user, self.muster_wire.server, self.clock, name, mix.view, name == HOSTS[1])
+            for name in names
+        ]
+        self.leading = self.sidecars[0]  # as it was last seen
 
-    def _reached(self) -> dict[str, Any]:
-        """How the scheduler gets to what it reads, over its wire."""
-        if not self.through_muster:
-            return {"server": self.scheduler_wire.server}
-        return {"kubeconfig": self.muster.view_kubeconfig_through(self.scheduler_wire.port)}
+    @property
+    def muster(self) -> Muster:
+        return self.leading.muster
+
+    @property
+    def scheduler(self) -> KubeScheduler:
+        return self.leading.scheduler
+
+    def look(self) -> None:
+        """Who leads now."""
+        leads = next((each for each in self.sidecars if each.leads()), self.leading)
+        if leads is not self.leading:
+            self.leading = leads
+            self.changes += 1
+            self.restarts.append(time.monotonic())  # like one that has just started
+
+    def part(self, name: str) -> str:
+        """What `muster`, `scheduler` or `apiserver` is called that a fault meets now."""
+        return name if name == "apiserver" else self.leading.part(name)
 
     def processes(self) -> dict[str, Process]:
         """Those that are killed, by the names that they have in `down`."""
         return {
-            "muster": self.muster.process,
-            "scheduler": self.scheduler.process,
+            **{each.part("muster"): each.muster.process for each in self.sidecars},
+            **{each.part("scheduler"): each.scheduler.process for each in self.sidecars},
             "apiserver": self.cluster.apiserver,
         }
 
+    def is_ready(self, part: str) -> bool:
+        """Of two schedulers one is never ready: it waits for its Lease."""
+        ready: dict[str, Callable[[], bool]] = {
+            **{each.part("muster"): each.muster.ready for each in self.sidecars},
+            **{each.part("scheduler"): self._scheduled for each in self.sidecars},
+            "apiserver": self.cluster._ready,
+        }
+        return ready[part]()
+
+    def _scheduled(self) -> bool:
+        self.look()
+        return self.leading.leads() and self.scheduler._ready()
+
     def ready(self) -> bool:
-        return self.muster.ready() and not self.down
+        return self._scheduled() and self.muster.ready() and not self.down
 
     def give_back(self, parts: Iterable[str]) -> None:
         """These are in order again, or were never broken."""
@@ -136,7 +152,7 @@ def the_node(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def arena(kubernetes: str, queues: Mapping[str, Json], *, view: bool = False) -> Iterator[Arena]:
+def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
@@ -153,8 +169,8 @@ def arena(kubernetes: str, queues: Mapping[str, Json], *, view: bool = False) ->
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
-                _furnish(stage, queues)
-                yield Arena(stage, seen, witness, calm, restarts, queues, through_muster=view)
+                _furnish(stage, mix.queues)
+                yield Arena(stage, seen, witness, calm, restarts, mix)
 
 
 def _furnish(stage: Stage, queues: Mapping[str, Json]) -> None:

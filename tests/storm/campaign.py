@@ -13,7 +13,7 @@ from tests.storm.crowd import TROUBLE, Crowd
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
-from tests.storm.plan import ROUGH_KINDS, ROUGH_VIEW_KINDS, Mix, Step, plan, rough
+from tests.storm.plan import OUTAGES, Mix, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
 from tests.storm.recovery import Breakage, Recovery
@@ -23,10 +23,12 @@ from tests.storm.verdict import Outcome
 PAUSE, TENDED = 0.05, 0.5
 # kube-scheduler ends itself where it lists a pod that replaced one of the same name on another node: as the
 # pods of a Volcano Job do while its watch is cut twice within a second. No fault of Muster's.
-NAME_AGAIN = "Pod updated on a different node than previously added to"
+GIVES_UP = {
+    "Pod updated on a different node than previously added to": "schedulers that gave up: a name came again",
+    "Leaderelection lost": "schedulers that lost their Lease",
+}
 EBB = 30.0  # seconds in which what runs may finish
 AWAY = (AssertionError, *TROUBLE)  # an assertion: a page of Muster's that does not answer
-OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys()
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
 
 
@@ -127,8 +129,8 @@ class Campaign:
         self._tended = time.monotonic()
         for part, process in self._arena.processes().items():
             if part not in self._arena.down and not process.alive():
-                if NAME_AGAIN in process.tail():
-                    self.outcome.counts["the scheduler gave up: a name came again"] += 1
+                if found := [told for words, told in GIVES_UP.items() if words in process.tail()]:
+                    self.outcome.counts[found[0]] += 1
                 else:
                     self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
                 process.start()
@@ -191,6 +193,8 @@ class Campaign:
         self.outcome.judges_agree = bool(first) == bool(second)
         self.outcome.evictions += witness.leaves
         self.outcome.counts += self._crowd.counts + self._arena.view.counts
+        if self._arena.changes:
+            self.outcome.counts["changes of the leader"] = self._arena.changes
         self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
 
     def _violate(self, at: float, key: str, what: str) -> None:

@@ -66,6 +66,8 @@ VIEW_KINDS: dict[str, float] = {
     "cut-view": 40
 }  # one every few seconds, where the scheduler reads through Muster
 ROUGH_VIEW_KINDS: dict[str, float] = {"disk-full": 1}
+REPLICAS_KINDS: dict[str, float] = {"lose-leader": 4}  # where there are two Musters
+OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys() | REPLICAS_KINDS.keys()
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Mix:
     arrivals: float = 0.9  # seconds between two, on average
     faults: float = 1.2
     view: bool = False  # the scheduler reads through Muster
+    replicas: bool = False  # two Musters, each with its scheduler
     tree: bool = False  # of queues that take room from each other
     kinds: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,6 +91,7 @@ class Mix:
         usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {})}
         if rough(at):
             usual |= {**ROUGH_KINDS, **(ROUGH_VIEW_KINDS if self.view else {})}
+            usual |= REPLICAS_KINDS if self.replicas else {}
         return {kind: self.kinds.get(kind, weight) for kind, weight in usual.items()}
 
 

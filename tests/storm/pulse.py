@@ -42,10 +42,13 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(PERIOD):
-            excused = "muster" in self._arena.down
-            alive = self._arena.muster.live()
-            self.pulse.note(time.monotonic(), alive, excused or "muster" in self._arena.down)
-            if self._arena.muster.ready():
+            if len(self._arena.sidecars) > 1:
+                self._arena.look()
+            part, muster = self._arena.part("muster"), self._arena.muster
+            excused = part in self._arena.down
+            alive = muster.live()
+            self.pulse.note(time.monotonic(), alive, excused or part in self._arena.down)
+            if muster.ready():
                 self._recovery.answered(time.monotonic())
 
     def stop(self) -> None:

@@ -12,6 +12,8 @@ from tests.storm.faults import FAULTS
 from tests.storm.plan import (
     MILD_KINDS,
     MINUTE,
+    OUTAGES,
+    REPLICAS_KINDS,
     ROUGH,
     ROUGH_KINDS,
     ROUGH_VIEW_KINDS,
@@ -35,9 +37,11 @@ def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
 
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
     with_view = VIEW_KINDS.keys() | ROUGH_VIEW_KINDS.keys()
-    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | with_view
+    with_two = REPLICAS_KINDS.keys()
+    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | with_view | with_two
     assert {step.kind for step in plan(1, 3600, Mix())} == {"arrive", *MILD_KINDS, *ROUGH_KINDS}
-    assert {step.kind for step in plan(1, 3600, Mix(view=True))} == {"arrive", *FAULTS}
+    assert {step.kind for step in plan(1, 3600, Mix(view=True))} == {"arrive", *FAULTS} - with_two
+    assert with_two < {step.kind for step in plan(1, 3600, Mix(replicas=True))}
     assert FATES.keys() <= {"", *FAULTS}
 
 
@@ -55,7 +59,7 @@ def test_half_an_hour_has_a_thousand_faults() -> None:
 
 def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
     late = {step.kind for step in plan(3, 3600, Mix()) if step.at % MINUTE >= ROUGH}
-    assert not late & ROUGH_KINDS.keys()
+    assert not late & OUTAGES
 
 
 def test_wishes_make_sense() -> None:

@@ -31,19 +31,21 @@ def _clock_back(arena: Arena) -> None:
 
 def _memory_short(field: Field) -> Broken:
     """Whatever asks for more fails in the middle of what it does; ending is one way to deal with it."""
-    takes_down(field, "muster")
-    field.arena.calm.begin("muster")
+    part = field.arena.part("muster")
+    takes_down(field, part)
+    field.arena.calm.begin(part)
     pid = field.arena.muster.process.pid
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
     _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
     resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
-    return Broken("memory of Muster is short", partial(_memory_back, field.arena, pid))
+    return Broken("memory of Muster is short", partial(_memory_back, field.arena, part, pid))
 
 
-def _memory_back(arena: Arena, pid: int) -> bool:
-    if arena.muster.process.alive() and arena.muster.process.pid == pid:
+def _memory_back(arena: Arena, part: str, pid: int) -> bool:
+    process = arena.processes()[part]
+    if process.alive() and process.pid == pid:
         resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return revive(arena, "muster")
+    return revive(arena, part)
 
 
 def _disk_full(field: Field) -> Broken:

@@ -6,37 +6,71 @@ may well be the one that waits for a frozen API server.
 
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 
+from tests.e2e.harness.process import Process
 from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.sidecar import Sidecar
 
 LONGEST_STOP = 10.0
 
 
-def _ready(arena: Arena, part: str) -> bool:
-    """Ready, or dead again by itself: that is for the watch over the processes to say."""
-    ready: Callable[[], bool] = {
-        "muster": arena.muster.ready,
-        "scheduler": arena.scheduler._ready,
-        "apiserver": arena.cluster._ready,
-    }[part]
-    return not arena.processes()[part].alive() or ready()
-
-
-def _kill(part: str, field: Field) -> Broken:
-    takes_down(field, part)
-    field.arena.calm.begin(part)
-    field.arena.processes()[part].kill()
+def _kill(name: str, field: Field) -> Broken:
+    part, process = _take_down(field, name)
+    process.kill()
     return Broken(f"kill -9 of {part}", partial(revive, field.arena, part))
 
 
-def _stop(part: str, field: Field) -> Broken:
+def _stop(name: str, field: Field) -> Broken:
+    part, process = _take_down(field, name)
+    process.stop(LONGEST_STOP)
+    return Broken(f"{part} told to stop", partial(revive, field.arena, part))
+
+
+def _freeze(name: str, field: Field) -> Broken:
+    part, process = _take_down(field, name)
+    process.freeze()
+    timer = threading.Timer(field.lasting, process.thaw)
+    timer.daemon = True
+    timer.start()
+    return Broken(f"{part} frozen for {field.lasting:.1f} s", partial(_is_back, field.arena, part))
+
+
+def _lose_leader(field: Field) -> Broken:
+    """Its whole machine fails, and comes back when the other pair leads."""
+    arena, lost = field.arena, field.arena.leading
+    if len(arena.sidecars) < 2:
+        raise NoVictim
+    parts = [lost.part("muster"), lost.part("scheduler")]
+    for part in parts:
+        takes_down(field, part)
+    for part in parts:
+        arena.calm.begin(part)
+        arena.processes()[part].kill()
+    return Broken(f"the machine of {lost.name} fails", partial(_machine_back, arena, lost))
+
+
+def _machine_back(arena: Arena, lost: Sidecar) -> bool:
+    arena.look()
+    if not arena.leading.leads():
+        return False
+    parts = [lost.part("muster"), lost.part("scheduler")]
+    for part in parts:
+        if not arena.processes()[part].alive():
+            arena.processes()[part].start()
+    if not lost.muster.ready():
+        return False
+    arena.give_back(parts)
+    return True
+
+
+def _take_down(field: Field, name: str) -> tuple[str, Process]:
+    """That of the leading pair, where there are two."""
+    part = field.arena.part(name)
     takes_down(field, part)
     field.arena.calm.begin(part)
-    field.arena.processes()[part].stop(LONGEST_STOP)
-    return Broken(f"{part} told to stop", partial(revive, field.arena, part))
+    return part, field.arena.processes()[part]
 
 
 def revive(arena: Arena, part: str) -> bool:
@@ -45,31 +79,22 @@ def revive(arena: Arena, part: str) -> bool:
         process.start()
         return False
     is_back = _is_back(arena, part)
-    if is_back and part == "muster":
+    if is_back and part.startswith("muster"):
         arena.restarts.append(time.monotonic())
     return is_back
 
 
 def _is_back(arena: Arena, part: str) -> bool:
-    if not _ready(arena, part):
+    """Ready, or dead again by itself: that is for the watch over the processes to say."""
+    if arena.processes()[part].alive() and not arena.is_ready(part):
         return False
     arena.give_back([part])
     return True
 
 
-def _freeze(part: str, field: Field) -> Broken:
-    takes_down(field, part)
-    field.arena.calm.begin(part)
-    process = field.arena.processes()[part]
-    process.freeze()
-    timer = threading.Timer(field.lasting, process.thaw)
-    timer.daemon = True
-    timer.start()
-    return Broken(f"{part} frozen for {field.lasting:.1f} s", partial(_is_back, field.arena, part))
-
-
 FAULTS: dict[str, Inflict] = {
     **{f"kill-{part}": partial(_kill, part) for part in ("muster", "scheduler", "apiserver")},
     **{f"freeze-{part}": partial(_freeze, part) for part in ("muster", "scheduler", "apiserver")},
+    "lose-leader": _lose_leader,
     "stop-muster": partial(_stop, "muster"),
 }

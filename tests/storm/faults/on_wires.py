@@ -18,7 +18,7 @@ def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
 def _cut_view(field: Field) -> Broken:
     """At any byte of what comes next."""
     count = field.luck.randrange(A_FEW_EVENTS)
-    cut = field.arena.scheduler_wire.cut_after(count)
+    cut = field.arena.leading.scheduler_wire.cut_after(count)
     return Broken(f"{cut} connections of scheduler to Muster's view end after {count} more bytes")
 
 
@@ -36,11 +36,15 @@ def _online(arena: Arena, wire: TcpProxy, part: str) -> None:
     arena.give_back([part])
 
 
+def _scheduler_wire(arena: Arena) -> TcpProxy:
+    return arena.leading.scheduler_wire
+
+
 FAULTS: dict[str, Inflict] = {
     "cut-muster-watches": partial(_cut, lambda arena: arena.muster_wire, "Muster to API server"),
-    "cut-scheduler-watches": partial(_cut, lambda arena: arena.scheduler_wire, "scheduler to API server"),
+    "cut-scheduler-watches": partial(_cut, _scheduler_wire, "scheduler to API server"),
     "cut-view": _cut_view,
-    "cut-calls": partial(_cut, lambda arena: arena.verbs_wire, "scheduler to Muster"),
+    "cut-calls": partial(_cut, lambda arena: arena.leading.verbs_wire, "scheduler to Muster"),
     "muster-offline": partial(_offline, lambda arena: arena.muster_wire, "muster-offline"),
-    "scheduler-offline": partial(_offline, lambda arena: arena.scheduler_wire, "scheduler-offline"),
+    "scheduler-offline": partial(_offline, _scheduler_wire, "scheduler-offline"),
 }

@@ -1,0 +1,60 @@
+"""Muster and the scheduler beside it, with the wires between them: one of them, or two that take turns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.muster import PROGRAM, Muster
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.tcp_proxy import TcpProxy
+from tests.storm.clock import Clock
+
+LEASE = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
+FLAGS = (
+    *("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s"),
+    *("--volcano-jobs=on", "--log-format=json"),
+)
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """`name` is empty for the only one, else that of its host."""
+
+    name: str
+    muster: Muster
+    verbs_wire: TcpProxy
+    scheduler_wire: TcpProxy
+    scheduler: KubeScheduler
+
+    @classmethod
+    def start(
+        cls, stage: Stage, user: User, server: str, clock: Clock, name: str, view: bool, standby: bool
+    ) -> "Sidecar":
+        """With a name it follows the Lease of its scheduler. `server`: as Muster reaches the API server."""
+        options: dict[str, Any] = {"leader_elect": "follow", "host": name} if name else {}
+        program = clock.wrapped([str(PROGRAM)])
+        muster = stage.start_muster(*FLAGS, user=user, server=server, view=view, program=program, **options)
+        verbs = stage.started.enter_context(TcpProxy(int(muster.address.rpartition(":")[2])))
+        wire = stage.start_wire(f":{muster.view_port}" if view else None)
+        reached: dict[str, Any] = (
+            {"kubeconfig": muster.view_kubeconfig_through(wire.port)} if view else {"server": wire.server}
+        )
+        if name:
+            reached |= {"leader_elect": True, "lease": LEASE, "host": name, "wait": not standby}
+        address = f"127.0.0.1:{verbs.port}"
+        scheduler = stage.start_sidecar(muster, muster=address, user=user, **reached)
+        return cls(name, muster, verbs, wire, scheduler)
+
+    def part(self, name: str) -> str:
+        """What `muster` or `scheduler` of this one is called."""
+        return f"{name} of {self.name}" if self.name else name
+
+    def leads(self) -> bool:
+        """The only one always does."""
+        try:
+            return not self.name or bool(self.muster.debug("/debug/leadership")["leads"])
+        except (urllib3.exceptions.HTTPError, AssertionError):
+            return False
