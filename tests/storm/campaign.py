@@ -27,6 +27,7 @@ GIVES_UP = {
     "Pod updated on a different node than previously added to": "schedulers that gave up: a name came again",
     "Leaderelection lost": "schedulers that lost their Lease",
 }
+OWN_START = {"kill-muster", "stop-muster", "freeze-muster", "memory-short", "disk-full", "lose-leader"}
 EBB = 30.0  # seconds in which what runs may finish
 AWAY = (AssertionError, *TROUBLE)  # an assertion: a page of Muster's that does not answer
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
@@ -119,7 +120,8 @@ class Campaign:
         breakage = self._recovery.begin(step.kind, outage=step.kind in OUTAGES)
         if broken.mend is None:
             return breakage.end()
-        self._agenda.mend(step.lasting, broken.what, partial(_mend, breakage, broken.mend))
+        mend = partial(_mend, breakage, broken.mend, own=step.kind in OWN_START)
+        self._agenda.mend(step.lasting, broken.what, mend)
 
     def _tend(self) -> None:
         """The owners act, and nobody has died that was not killed."""
@@ -201,10 +203,14 @@ class Campaign:
         self.outcome.violate(self._journal, at, key, what)
 
 
-def _mend(breakage: Breakage, mend: Callable[[], object]) -> object:
-    """A fault is over when it is first mended: what was killed is started then."""
-    breakage.end()
-    return mend()
+def _mend(breakage: Breakage, mend: Callable[[], object], own: bool) -> object:
+    """A fault of Muster's own process is over when that is started, others when they are mended."""
+    if own:
+        breakage.end()
+    done = mend()
+    if done is not False:
+        breakage.end()
+    return done
 
 
 def _subject(complaint: str) -> str:

@@ -28,7 +28,7 @@ from tests.storm.recovery import Times
 from tests.storm.verdict import Json
 from tests.storm.wishes import TREE, draw
 
-NODES, GANGS, FAULTS = 24, 90.0, 120.0  # seconds between two, on average
+NODES, GANGS, FAULTS = 24, 150.0, 120.0  # seconds between two, on average
 LONGER = 60  # times what gangs of a storm run
 LASTING = (60.0, 1800.0)
 CAP = "20"

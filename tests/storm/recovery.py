@@ -28,7 +28,7 @@ class Breakage:
 
 @dataclass
 class Recovery:
-    """What another outage overtakes is nobody's recovery, and left out."""
+    """What another outage overtakes, or still lasts when it ends, is nobody's recovery, and left out."""
 
     _answers: list[float] = field(default_factory=list)
     _breakages: list[Breakage] = field(default_factory=list)
@@ -49,12 +49,18 @@ class Recovery:
         found = defaultdict[str, list[float]](list)
         for each in self._breakages:
             place = bisect_left(moments, each.ended)
-            if place < len(moments) and not self._overtaken(each.ended, moments[place]):
+            if place < len(moments) and not self._overtaken(each, moments[place]):
                 found[each.kind].append(round(moments[place] - each.ended, 2))
         return dict(found)
 
-    def _overtaken(self, since: float, until: float) -> bool:
-        return any(each.outage and each.began < until and since < each.ended for each in self._breakages)
+    def _overtaken(self, one: Breakage, until: float) -> bool:
+        """An outage lasts until Muster answers again."""
+        others = (each for each in self._breakages if each.outage and each is not one)
+        return any(each.began < until and one.ended < self._answered_after(each.ended) for each in others)
+
+    def _answered_after(self, moment: float) -> float:
+        place = bisect_left(self._answers, moment)
+        return self._answers[place] if place < len(self._answers) else LASTS
 
 
 def percentile(times: Sequence[float], share: float) -> float:

@@ -134,6 +134,14 @@ def test_what_another_outage_overtakes_is_no_recovery() -> None:
     }
 
 
+def test_who_waits_for_the_end_of_another_outage_has_not_recovered_from_his_own_fault() -> None:
+    recovery = Recovery()
+    recovery.begin("kill-muster", outage=True, at=10).end(at=14)
+    recovery.begin("cut-view", outage=False, at=15).end(at=15)
+    recovery.answered(20)
+    assert recovery.times([20])[ANSWERS] == {"kill-muster": [6]}
+
+
 def test_percentiles_are_times_that_occurred() -> None:
     assert percentile([3, 1, 2], 0.5) == 2
     assert percentile(list(range(200)), 0.99) == 198
