@@ -42,6 +42,7 @@ class Gang:
     was_whole: bool = False
     attempt: float | None = None  # since when it holds nodes and has never stood whole
     runs_since: float | None = None
+    ran: bool = False  # whole, which is more than being bound: kubelets may refuse
     stood: bool = False  # for a good while
     accused: bool = False
 

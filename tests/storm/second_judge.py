@@ -139,6 +139,7 @@ class SecondJudge:
         """Called after each change of the gang, and at the end."""
         now = self._clock(at)
         runs = gang.is_whole(pod for pod in gang.pods.values() if pod.runs)
+        gang.ran |= runs
         gang.stood |= gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE
         gang.runs_since = (now if gang.runs_since is None else gang.runs_since) if runs else None
         began, gang.attempt = gang.attempt, None
@@ -158,8 +159,8 @@ class SecondJudge:
     # ---- who leaves
 
     def _leave(self, fact: PodFact) -> None:
-        gang = self._gangs[fact.group] if fact.group else Gang(was_whole=True, stood=True)
-        if not gang.was_whole:
+        gang = self._gangs[fact.group] if fact.group else Gang(ran=True, stood=True)
+        if not gang.ran:
             self.leaves["a start that was undone"] += 1
             return
         now = self._clock(fact.at)

@@ -275,6 +275,15 @@ def test_one_that_stood_for_a_moment_is_told_apart(told: History) -> None:
     assert told.judged().leaves == {"a gang that stood whole for less than 8 s": 1}
 
 
+def test_a_gang_whose_member_was_refused_has_not_run(told: History) -> None:
+    told.group(0, 2)
+    told.pod(1, "a", "n")
+    told.pod(2, "b", "n", phase="Pending")
+    told.pod(3, "b", "n", phase="Failed")
+    told.pod(4, "a", "n", gone=True, evicted=True)
+    assert (told.accusations(), told.judged().leaves) == ([], {"a start that was undone": 1})
+
+
 def test_who_is_deleted_by_its_owner_is_not_counted(told: History) -> None:
     told.group(0, 1)
     told.pod(1, "a", "n")
