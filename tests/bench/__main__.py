@@ -1,6 +1,7 @@
 """`python -m tests.bench [CASE ...]`: the cases one after the other, each row printed when it is known."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -81,6 +82,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # which leaves what is under way
     try:
         sys.exit(main())
     except BuildError as error:

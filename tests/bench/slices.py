@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 CORES = {"control plane": 1.1, "scheduler": 0.3, "muster": 0.3, "clients": 0.3}
 _PERIOD = 10_000  # microseconds: who has used up a slice waits no longer than that
+_NAME = "muster-bench"
 _MOUNTED = Path("/sys/fs/cgroup")
 
 
@@ -35,9 +36,10 @@ class Hierarchy(NamedTuple):
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """While it lasts, each part, processes by id, has its `CORES`, with all that it starts."""
     hierarchy, made = find(), dict[str, Path]()
+    remove_left(hierarchy.root)
     try:
         for part, pids in parts.items():
-            made[part] = folder = hierarchy.root / f"muster-bench-{os.getpid()}-{part.replace(' ', '-')}"
+            made[part] = folder = hierarchy.root / f"{_NAME}-{os.getpid()}-{part.replace(' ', '-')}"
             folder.mkdir()
             hierarchy.limit(folder, CORES[part])
             _move(pids, folder)
@@ -46,6 +48,15 @@ def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
         for folder in made.values():
             _move(map(int, (folder / "cgroup.procs").read_text().split()), hierarchy.home)
             folder.rmdir()
+
+
+def remove_left(root: Path) -> None:
+    """The empty slices of processes that were killed."""
+    for folder in root.glob(f"{_NAME}-*"):
+        pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
+        if not Path("/proc", pid).exists():
+            with suppress(OSError):  # somebody is in it, or has removed it
+                folder.rmdir()
 
 
 def find(mounted: Path | None = None, ours: str = "") -> Hierarchy:
@@ -60,7 +71,7 @@ def find(mounted: Path | None = None, ours: str = "") -> Hierarchy:
             root, home = mounted, homes[""]
         else:
             root, home = mounted / "cpu", homes["cpu"]
-        probe = root / f"muster-bench-{os.getpid()}"
+        probe = root / f"{_NAME}-{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
     except (OSError, KeyError) as fault:

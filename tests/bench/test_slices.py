@@ -1,5 +1,7 @@
 """Where slices of the CPU can be made, and what is said where not."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,19 @@ def test_a_slice_is_limited_in_the_words_of_its_version(tmp_path: Path, version:
         {"cpu.cfs_period_us": "10000", "cpu.cfs_quota_us": "3000"},
     )
     assert ("cpu.max" in written) == (version == 2)
+
+
+def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    ours, left, others = (
+        tmp_path / name
+        for name in (f"muster-bench-{os.getpid()}-muster", f"muster-bench-{gone.pid}-clients", "x")
+    )
+    for folder in (ours, left, others):
+        folder.mkdir()
+    slices.remove_left(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted((ours, others))
 
 
 def test_a_machine_without_them_is_told_so(
