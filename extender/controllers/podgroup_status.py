@@ -27,6 +27,7 @@ from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timest
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
 from extender.domain.model import wire_records as marks
+from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import note, noted_queue
 from extender.domain.model.reasons import Outcome, Reason
 from extender.domain.model.records import GroupKey, Origin
@@ -312,9 +313,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Whether members are being created and more are needed. Before the first one, some operators wait
-        for the phase, so it is not delayed. A job that has just come may start at once."""
-        if not written.reason and wanted.phase == Phase.PENDING and self._ledger.registry.has_job(key):
-            return True
+        for the phase, so it is not delayed. A job that has just come may start at once; while one that starts
+        has no pod, nothing is on its way that a mark would have to keep."""
+        if not written.reason and self._ledger.registry.has_job(key):
+            record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
+            is_ours = record is not None and record.name == group_name_of(record.owner)
+            if wanted.phase == Phase.PENDING or (wanted.phase == Phase.INQUEUE and is_ours and not pods):
+                return True
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.groups.has_members(key)
 

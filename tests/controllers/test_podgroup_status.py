@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.keys import ADMITTED, LOST_WORK, QUEUE_UID, SCHEDULED, STOOD_WHOLE
-from extender.api.objects.base import Condition, Meta
+from extender.api.objects.base import Condition, Meta, OwnerReference
 from extender.api.objects.queues import (
     AlphaPodGroup,
     GangPolicy,
@@ -77,11 +77,24 @@ def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
         assert status_of(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
 
 
-def test_a_job_that_starts_is_told_at_once() -> None:
+MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
+
+
+@pytest.mark.parametrize(
+    ("owners", "pods", "pause"),
+    [(None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0)],
+    ids=["an operator waits for that", "nobody waits, and it may end soon", "its pods are there"],
+)
+def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with desk(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        bench.add(builders.group(unit_name("train"), 2)).settle()
+        made = builders.group(unit_name("train"), 2)
+        bench.add(replace(made, metadata=replace(made.metadata, owner_references=owners)))
+        bench.add([builders.pod(f"train-{number}", unit_name("train")) for number in range(pods)]).settle()
         bench.show(unit_name("train"))
+        if pause:
+            assert bench.look() == []
+        bench.advance(pause)
         (patch,) = bench.look()
         assert patch["status"]["phase"] == "Inqueue"
 
