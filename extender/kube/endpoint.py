@@ -173,13 +173,13 @@ class ApiEndpoint:
         dialer = http.client.HTTPConnection(host, port, timeout=timeout)
         if proxy:
             dialer.set_tunnel(self._host, self._port, proxy.headers)
-        dialer.connect()
-        sock = dialer.sock
-        keep_alive(sock)
         try:
+            dialer.connect()
+            sock = dialer.sock
+            keep_alive(sock)
             return tls.wrap_socket(sock, server_hostname=self.server_name) if tls else sock
         except BaseException:
-            sock.close()
+            dialer.close()
             raise
 
     def _look(self, everything: bool = False) -> None:

@@ -11,8 +11,8 @@ import asyncio
 import re
 import socket
 import ssl
+from collections import deque
 from contextlib import suppress
-from http.client import HTTPException
 from typing import NamedTuple
 
 from aiohttp import hdrs
@@ -21,7 +21,6 @@ from aiohttp.http import HttpProcessingError, HttpResponseParser
 
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import written
-from extender.ports.connections import NEVER
 from extender.telemetry import metrics
 from extender.view.headers import for_client
 
@@ -29,6 +28,7 @@ DIAL = 5.0  # seconds
 TURN = 30.0  # seconds to wait for a connection
 ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
+_WAIT_FOR_ONE = 8  # that wait for each that is dialled
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
 # In the head of an answer, in small letters.
@@ -91,7 +91,7 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._came = b""
         self._asked: asyncio.Future[Reply] | None = None
-        self.deadline = NEVER
+        self.deadline = self._loop.time() + OLDEST_IDLE
         self._loop.add_reader(sock.fileno(), self._read)
 
     async def ask(self, request: bytes) -> Reply:
@@ -146,28 +146,25 @@ class Line:
 
 
 class LinePool:
-    """A few connections, for as many requests as come. `look` is to be called about every second."""
+    """A few connections, for as many requests as come. `look` is to be called about every second.
+
+    A gang's Events come all at once. Few are dialled at a time: before a handshake is over, most of those
+    that wait have had one that became free.
+    """
 
     def __init__(self, endpoint: ApiEndpoint, most: int) -> None:
-        self._endpoint = endpoint
-        self._room = asyncio.Semaphore(most)
+        self._endpoint, self._most = endpoint, most
         self._all: list[Line] = []  # and some that are closed since the last look
         self._idle: list[Line] = []  # the one used last at the end, so that those too many grow old
+        self._waiting: deque[asyncio.Future[Line]] = deque()  # not while there are idle ones
+        self._dialling: set[asyncio.Task[None]] = set()
 
     async def ask(self, request: bytes) -> Reply:
         """Raises as `Line.ask`; never sends a second time what may have been done."""
-        try:
-            async with asyncio.timeout(TURN if self._room.locked() else None):
-                await self._room.acquire()
-        except TimeoutError as fault:
-            raise Unsent("all connections are in use") from fault
-        try:
-            while self._idle:
-                with suppress(Unsent):  # it has died meanwhile
-                    return await self._ask(self._idle.pop(), request)
-            return await self._ask(await self._dial(), request)
-        finally:
-            self._room.release()
+        while self._idle:
+            with suppress(Unsent):  # it has died meanwhile
+                return await self._ask(self._idle.pop(), request)
+        return await self._ask(await self._next(), request)
 
     def look(self) -> None:
         """End those past their deadline."""
@@ -183,26 +180,66 @@ class LinePool:
         while self._idle:
             self._idle.pop().close()
 
-    async def _ask(self, line: Line, request: bytes) -> Reply:
-        reply = await line.ask(request)
-        if line.open:
-            self._idle.append(line)
-        return reply
+    async def close(self) -> None:
+        """When nobody asks any more."""
+        if self._dialling:
+            await asyncio.wait(self._dialling)  # cancelled, they would leave sockets behind
+        self.drop_idle()
 
-    async def _dial(self) -> Line:
-        dialling = asyncio.get_running_loop().run_in_executor(None, self._endpoint.dial, DIAL)
+    async def _ask(self, line: Line, request: bytes) -> Reply:
+        try:
+            return await line.ask(request)
+        finally:
+            self._give(line)
+
+    async def _next(self) -> Line:
+        """The one that is free or open first."""
+        turn: asyncio.Future[Line] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._dial()
+        try:
+            async with asyncio.timeout(TURN):
+                return await turn
+        except BaseException as fault:
+            if turn.done() and not turn.cancelled() and not turn.exception():
+                self._give(turn.result())
+            if isinstance(fault, TimeoutError):
+                raise Unsent("all connections are in use") from fault
+            raise
+
+    def _give(self, line: Line) -> None:
+        while self._waiting and line.open:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(line)
+                break
+        else:
+            if line.open:
+                self._idle.append(line)
+        self._dial()
+
+    def _dial(self) -> None:
+        """One more for each few that wait."""
+        while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
+            if sum(line.open for line in self._all) + len(self._dialling) >= self._most:
+                return
+            dialling = asyncio.create_task(self._open())
+            self._dialling.add(dialling)
+            dialling.add_done_callback(self._dialled)
+
+    async def _open(self) -> None:
         metrics.view_dials.inc()
         try:
-            sock = await asyncio.shield(dialling)
-        except (OSError, HTTPException) as fault:  # the latter of a proxy
-            raise Unsent(str(fault) or type(fault).__name__) from fault
-        except asyncio.CancelledError:
-            dialling.add_done_callback(_let_go)
-            raise
-        self._all.append(line := Line(sock))
-        return line
+            line = Line(await asyncio.to_thread(self._endpoint.dial, DIAL))
+        except Exception as fault:  # of the network, TLS, a proxy, files of certificates
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if not turn.done():
+                    turn.set_exception(Unsent(str(fault) or type(fault).__name__))
+        else:
+            self._all.append(line)
+            self._give(line)
 
-
-def _let_go(dialled: "asyncio.Future[socket.socket]") -> None:
-    if not dialled.cancelled() and not dialled.exception():
-        dialled.result().close()
+    def _dialled(self, done: "asyncio.Task[None]") -> None:
+        self._dialling.discard(done)
+        self._dial()

@@ -88,7 +88,7 @@ class Upstream:
             await self._refreshing
         for session in self._sessions.values():
             await session.close()
-        self._lines.drop_idle()
+        await self._lines.close()
 
     @asynccontextmanager
     async def open(

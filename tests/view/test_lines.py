@@ -134,6 +134,30 @@ def test_what_met_a_connection_that_had_died_is_sent_by_another(raw: RawServer, 
     client.close()
 
 
+def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a proxy, which says when a connection is open: there is one, and a second one that never is."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    before = metrics.view_dials._value.get()
+    front = start("http://cluster.example", **{"proxy-url": raw.url})
+    clients = [dial(front.port) for _ in range(5)]
+    for client in clients:
+        client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"\r\n\r\n")
+    upstream.send(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in clients:
+        upstream.read_until(b"an event")
+        upstream.send(CREATED)
+    for client in clients:
+        assert client.read(len(CREATED)) == CREATED
+        client.close()
+    assert metrics.view_dials._value.get() - before <= 2
+    raw.close()  # so that nothing is dialled any more
+
+
 def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
     client.send(POSTED)
