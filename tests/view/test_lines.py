@@ -167,26 +167,30 @@ def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: S
     assert upstream.read_to_end() == b""
 
 
-@pytest.mark.parametrize("limit", ["ANSWER", "OLDEST_IDLE"])
-def test_silence_has_its_limits(
-    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    monkeypatch.setattr(lines, limit, 0.01)
+def test_silence_has_its_limits(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an idle connection, and of one that was asked something."""
     monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
     client = dial(start(raw.url).port)
     client.send(POSTED)
     upstream = raw.accept()
     upstream.read_until(b"an event")
-    if limit == "OLDEST_IDLE":
-        upstream.send(CREATED)
-        assert client.read(len(CREATED)) == CREATED
-    else:
-        assert client.read_to_end() == b""
+    monkeypatch.setattr(lines, "OLDEST_IDLE", 0.01)
+    upstream.send(CREATED)
+    assert client.read(len(CREATED)) == CREATED
     assert upstream.read_to_end() == b""
+    monkeypatch.undo()
+    monkeypatch.setattr(lines, "ANSWER", 0.01)
+    client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"an event")
+    assert upstream.read_to_end() == client.read_to_end() == b""
     client.close()
 
 
-def test_a_rotated_token_is_used_at_once(server: Server, start: Start, tmp_path: Path) -> None:
+def test_a_rotated_token_is_used_at_once(
+    server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal tells of it
     token = tmp_path / "token"
     token.write_text("old")
     front = start(server.url, user={"tokenFile": str(token)})
