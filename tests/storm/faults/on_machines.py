@@ -1,6 +1,7 @@
 """What the machine under Muster gives: its clock steps, its memory is short, the disk of its view is full."""
 
 import resource
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,20 +32,21 @@ def _clock_back(arena: Arena) -> None:
 
 def _memory_short(field: Field) -> Broken:
     """Whatever asks for more fails in the middle of what it does; ending is one way to deal with it."""
-    part = field.arena.part("muster")
+    arena, part = field.arena, field.arena.part("muster")
     takes_down(field, part)
-    field.arena.calm.begin(part)
-    pid = field.arena.muster.process.pid
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
-    resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
-    return Broken("memory of Muster is short", partial(_memory_back, field.arena, part, pid))
+    arena.calm.begin(part)
+    parent = arena.muster.process.pid
+    worker = int(field.one(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+    pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
+    _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
+    resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
+    arena.muster_wire.cut()  # so that it reads the cluster anew, and needs some
+    return Broken("memory of Muster is short", partial(_memory_back, arena, part, worker))
 
 
-def _memory_back(arena: Arena, part: str, pid: int) -> bool:
-    process = arena.processes()[part]
-    if process.alive() and process.pid == pid:
-        resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+def _memory_back(arena: Arena, part: str, worker: int) -> bool:
+    with suppress(ProcessLookupError):  # it has ended
+        resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return revive(arena, part)
 
 
