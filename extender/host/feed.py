@@ -249,6 +249,10 @@ class Feed:
         }
         return {**read, "credentials": self._refused}
 
+    def stuck(self) -> str | None:
+        """For /livez."""
+        return next(filter(None, (reflector.stuck() for reflector in self.reflectors)), None)
+
     def _refused(self) -> str | None:
         seconds = self._connection.endpoint.refused_for
         return f"refused by the API server for {seconds:.0f} s" if seconds > _REFUSED else None

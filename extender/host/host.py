@@ -223,6 +223,7 @@ class Host:
             "ping": lambda: None,
             "verbs": self.pulse.missing,
             "deciding": self._is_deciding,
+            "reading": self._feed.stuck,
         }
         notes: dict[str, Note] = {
             "leadership": lambda: self._leadership.status().text(),

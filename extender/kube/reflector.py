@@ -168,6 +168,7 @@ class Reflector(Generic[T]):
         self.synced = False
         self.absent = False  # the API server does not know the resource
         self.last_contact: float | None = None
+        self._last_step: float | None = None  # a round begun, a page or an event read; None: not started
         self.relists = 0
         self._connection = connection
         self._path = resource.path(namespace)
@@ -191,6 +192,13 @@ class Reflector(Generic[T]):
     def start(self) -> None:
         self._thread.start()
 
+    def stuck(self) -> str | None:
+        """Why it will not get on by itself, for /livez: every wait of its thread ends long before. A thread
+        that it starts may die of a lack of memory, and `start` wait for it for good."""
+        silent = self._clock() - self._last_step if self._last_step is not None else 0.0
+        is_late = silent > 2 * self._silence and not self._stopping.is_set()
+        return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_late else None
+
     def halt(self) -> None:
         """Have the thread end, even in the middle of a silent watch, without waiting for it."""
         self._stopping.set()
@@ -210,7 +218,7 @@ class Reflector(Generic[T]):
     def round(self) -> None:
         """List if there is no version to watch from, watch until that ends, and pause if there was a
         fault. Only a watch that delivered an event resets the backoff: a list alone may cost seconds."""
-        started = self._clock()
+        started = self._last_step = self._clock()
         self._delivered = False
         try:
             if not self._version:
@@ -259,7 +267,7 @@ class Reflector(Generic[T]):
             while True:
                 body = page.result()
                 head, items = self._decoders.page(body)
-                self.last_contact = self._clock()
+                self.last_contact = self._last_step = self._clock()
                 if head.continue_:
                     page = reader.submit(self._page, head.continue_, next_page(len(items), len(body)))
                 present.update(map(self.inventory.put, items))
@@ -299,7 +307,7 @@ class Reflector(Generic[T]):
                         self.inventory.discard((meta.namespace, meta.name))
                 self._version = version or self._version
                 self._delivered = True
-                self.last_contact = self._clock()
+                self.last_contact = self._last_step = self._clock()
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:

@@ -424,6 +424,35 @@ def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, rounds:
     assert rounds.reflector.last_contact == 42
 
 
+def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Connection) -> None:
+    """As one does that waits for a thread that could not start; the API server being away is no reason."""
+    taken, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Listener):
+        def upsert(self, obj: Pod) -> None:
+            taken.set()
+            assert goes_on.wait(60)
+
+    rounds = Rounds(connection, sink=Slow())
+    assert rounds.reflector.stuck() is None, "it has not been started"
+    server.script.append(status(500))
+    rounds.run()
+    rounds.now = 8
+    server.script.extend([page(7, pod("a", 1)), Lines([])])
+    thread = threading.Thread(target=rounds.run)
+    thread.start()
+    assert taken.wait(60)
+    rounds.now = 18
+    assert rounds.reflector.stuck() is None, "twice its patience"
+    rounds.now = 19
+    assert rounds.reflector.stuck() == "pods: reading them has been stuck for 11 s"
+    goes_on.set()
+    thread.join()
+    server.script.append(status(500))
+    rounds.run()
+    assert rounds.reflector.stuck() is None
+
+
 def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, connection: Connection) -> None:
     sink = Listener()
     reflector = Reflector(connection, PODS, Pod, sink)

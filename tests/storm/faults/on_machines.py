@@ -1,6 +1,7 @@
 """What the machine under Muster gives: its clock steps, its memory is short, the disk of its view is full."""
 
 import resource
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from tests.storm.arena import Arena
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
 from tests.storm.faults.on_processes import revive
 
+STUCK = 20.0  # seconds in which it may come to itself
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
 # A tmpfs of one page, which is taken.
 FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full"; exec "$@"'
@@ -41,10 +43,15 @@ def _memory_short(field: Field) -> Broken:
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
     arena.muster_wire.cut()  # so that it reads the cluster anew, and needs some
-    return Broken("memory of Muster is short", partial(_memory_back, arena, part, worker))
+    until = time.monotonic() + field.lasting + STUCK
+    return Broken("memory of Muster is short", partial(_memory_back, arena, part, worker, until))
 
 
-def _memory_back(arena: Arena, part: str, worker: int) -> bool:
+def _memory_back(arena: Arena, part: str, worker: int, until: float) -> bool:
+    """What is stuck then is restarted, as a kubelet does by /livez; it waits for minutes."""
+    process = arena.processes()[part]
+    if time.monotonic() > until and process.alive() and not arena.is_ready(part):
+        process.kill()
     with suppress(ProcessLookupError):  # it has ended
         resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return revive(arena, part)
