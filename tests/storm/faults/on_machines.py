@@ -44,13 +44,14 @@ def _memory_short(field: Field) -> Broken:
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
     arena.muster_wire.cut()  # so that it reads the cluster anew, and needs some
     until = time.monotonic() + field.lasting + STUCK
-    return Broken("memory of Muster is short", partial(_memory_back, arena, part, worker, until))
+    return Broken("memory of Muster is short", partial(_memory_back, arena, part, (parent, worker), until))
 
 
-def _memory_back(arena: Arena, part: str, worker: int, until: float) -> bool:
+def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -> bool:
     """What is stuck then is restarted, as a kubelet does by /livez; it waits for minutes."""
-    process = arena.processes()[part]
-    if time.monotonic() > until and process.alive() and not arena.is_ready(part):
+    process, (parent, worker) = arena.processes()[part], pids
+    is_same = process.alive() and process.pid == parent
+    if is_same and time.monotonic() > until and not arena.is_ready(part):
         process.kill()
     with suppress(ProcessLookupError):  # it has ended
         resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
