@@ -10,9 +10,12 @@ from extender.api import keys
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.scheduling import decide as decide_module
 from extender.domain.scheduling import sleepers
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.memory import Judged, notes_of
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.sleepers import Sleepers
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
@@ -128,6 +131,21 @@ def test_whatever_starts_what_has_started_takes_part_once_more_when_it_counts_as
     assert is_as_from_nothing(world)
     assert not world.stood_whole("g")
     assert world.settle().stood_whole("g")
+
+
+def test_a_start_that_wakes_nobody_is_decided_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, rounds = World(node("n", cpu="64"), queue("q")), list[set[str]]()
+    world.add(gang("rests", 1, queue="q", cpu="1")).settle().start("rests").settle()
+    judge = decide_module.judge
+
+    def counted(round_: Round, sleepers: Sleepers) -> Judged:
+        rounds.append(set(round_.groups))
+        return judge(round_, sleepers)
+
+    monkeypatch.setattr(decide_module, "judge", counted)
+    world.add(gang("new", 1, queue="q", cpu="1"))
+    world.decide()
+    assert rounds == [{key("new")}]
 
 
 def test_numbers_follow_a_chain_of_events() -> None:

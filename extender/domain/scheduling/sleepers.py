@@ -94,9 +94,9 @@ class Sleepers:
 
     def wake_after(self, judged: Judged) -> bool:
         """Whether anybody wakes by what was decided, so that the round has to be repeated."""
-        if not self.are_all_awake:
-            return self._wake(AFTER, self, self.then, judged)
-        if self.then is None or not judged.round_.takes_back:
+        if self._wake(AFTER, self, self.then, judged):
+            return True
+        if not self.are_all_awake or self.then is None or not judged.round_.takes_back:
             return False
         self.then, self.awake = None, self.snapshot.groups
         return True
@@ -104,15 +104,16 @@ class Sleepers:
     def _wake(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
         if self.are_all_awake or self.then is None:
             return False
-        before, woken = len(self.awake), set(self.awake)
+        before, woken = self.awake.keys(), set(self.awake)
         for cause in causes:
             more = cause(*about)
-            if more is None:
+            if more is None:  # nobody else may have slept
                 self._wake_all(self.then)
-                return True
+                break
             woken.update(more)
-        self.awake = self._there(woken)
-        return len(self.awake) > before
+        else:
+            self.awake = self._there(woken)
+        return self.awake.keys() != before
 
     def _wake_all(self, memory: Memory) -> None:
         """But for those at rest, on which nothing around them has a bearing, only time."""
