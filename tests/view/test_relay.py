@@ -306,8 +306,11 @@ def test_a_large_answer_that_is_cut_off_is_cut_off(raw: RawServer, start: Start)
     client.close()
 
 
-def test_a_rotated_token_is_used_at_once(server: Server, start: Start, tmp_path: Path) -> None:
-    """The scheduler hears nothing of the refusal."""
+def test_a_rotated_token_is_used_at_once(
+    server: Server, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is looked at the next time. The scheduler hears nothing of the refusal."""
+    monkeypatch.setattr("extender.view.upstream._REFRESH", 3600.0)
     token = tmp_path / "token"
     token.write_text("old")
     front = start(server.url, user={"tokenFile": str(token)})
