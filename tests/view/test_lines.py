@@ -158,6 +158,22 @@ def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
     raw.close()  # so that nothing is dialled any more
 
 
+def test_who_waits_too_long_for_a_connection_may_come_again(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a proxy that does not say that a connection is open."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setattr(lines, "TURN", 0.01)
+    client = dial(start("http://cluster.example", **{"proxy-url": raw.url}).port)
+    client.send(POSTED)
+    proxy = raw.accept()
+    assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
+    proxy.close()
+    client.close()
+    raw.close()
+
+
 def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
     client.send(POSTED)

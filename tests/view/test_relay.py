@@ -68,6 +68,14 @@ def test_the_view_says_who_asks(server: Server, front: Front) -> None:
     assert not [name for name in headers if name.startswith(("impersonate", "x-remote"))]
 
 
+def test_where_muster_has_no_token_none_is_shown(server: Server, start: Start) -> None:
+    """That of the client is not the view's to use."""
+    server.script.append(Reply())
+    assert ask(start(server.url, user={"token": ""}).client(), Authorization="Bearer theirs").status == 200
+    (request,) = server.requests
+    assert "authorization" not in request.headers
+
+
 def test_what_a_proxy_opens_no_tunnel_for_was_not_sent(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +227,8 @@ def test_a_head_has_its_limits(front: Front, target: bytes, headers: bytes) -> N
 def test_what_goes_behind_the_barrier_is_refused(server: Server, front: Front) -> None:
     client = front.client()
     path = f"/{SECRET}/api/v1/namespaces/a/pods/p"
-    assert status_and_message(ask(client, f"{path}/binding", "POST", b"{}")) == (403, "Forbidden")
+    for pod in (path, f"{path}2"):
+        assert status_and_message(ask(client, f"{pod}/binding", "POST", b"{}")) == (403, "Forbidden")
     assert status_and_message(ask(client, path, "DELETE")) == (403, "Forbidden")
     assert status_and_message(ask(client, f"{path}/exec?command=sh")) == (403, "Forbidden")
     assert status_and_message(ask(front.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (
