@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.follower import Follower, Following
 from tests.e2e.harness.resources import NODES, PODS
 from tests.storm.wishes import GANG
 
@@ -22,31 +22,19 @@ class Eviction(NamedTuple):
     pod: str
 
 
-class View:
+class View(Following):
     """Lags a little, as every watch does. `with View(client) as view: view.members("g7")`."""
 
     def __init__(self, client: Client) -> None:
         self._pods = Follower(client, PODS, self._saw_pod)
         self._nodes = Follower(client, NODES, lambda *_: None)
+        self._followers = (self._pods, self._nodes)
         self._by_gang: dict[str, dict[str, Json]] = defaultdict(dict)
         self._bound: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.evictions: list[Eviction] = []
         self.bindings: list[float] = []  # their moments
-
-    def __enter__(self) -> "View":
-        for follower in self._followers:
-            follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for follower in self._followers:
-            follower.stop()
-
-    @property
-    def _followers(self) -> tuple[Follower, ...]:
-        return self._pods, self._nodes
 
     def pods(self) -> list[Json]:
         return list(self._pods.known.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.follower import Follower, Following
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.waiting import wait_for
 from tests.storm.second_judge import SecondJudge
@@ -22,7 +22,7 @@ READINGS: dict[Any, Reading] = {
 }
 
 
-class Witness:
+class Witness(Following):
     """`with Witness(client) as witness: ...; witness.judged(deadline, sight, clock)`."""
 
     def __init__(self, client: Client) -> None:
@@ -30,15 +30,6 @@ class Witness:
         self._last: dict[str, object] = {}
         self._lock = threading.Lock()
         self._followers = [Follower(client, kind, self._listener(read)) for kind, read in READINGS.items()]
-
-    def __enter__(self) -> "Witness":
-        for follower in self._followers:
-            follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for follower in self._followers:
-            follower.stop()
 
     def judged(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
         """What the judge says of all that has happened until now."""

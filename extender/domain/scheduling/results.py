@@ -26,7 +26,7 @@ from extender.domain.snapshot.decisions import (
     GroupDecision,
     QueueDecision,
 )
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -287,6 +287,18 @@ class _Earlier(NamedTuple):
             return cls()
         return cls(sleepers.before.queues, notes.snapshot.queues, notes.lines, began | unlike)
 
+    def turned(
+        self, round_: Round, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupView]]
+    ) -> Set[str]:
+        """The queues of which this round says something else, though they hold what they held."""
+        turned = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
+        for name, known in self.decisions.items():
+            is_any_reclaimed = known.reclaimed or name in round_.reclaimed  # an hour later it is less
+            has_reclaimed_else = is_any_reclaimed and known.reclaimed != round_.reclaimed_by(name)
+            if has_reclaimed_else or known.reservation != reserved.get(name):
+                turned.add(name)
+        return turned
+
 
 class _Sums:
     """Amounts of some queues, and of all above them."""
@@ -320,15 +332,9 @@ def _queues(
             asked.add(name, queue.requested)
             asked.add(name, was.requested if was is not None else {}, -1)
     reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
-    lines, then = positions.lines, earlier.lines
+    lines = positions.lines
     unlike = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.unlike)}
-    unlike |= {name for name in lines.keys() | then.keys() if lines.get(name) is not then.get(name)}
-    for name, known in earlier.decisions.items():
-        is_any_reclaimed = known.reclaimed or name in round_.reclaimed  # of what is an hour ago by now, less
-        if known.reservation != reserved.get(name) or (
-            is_any_reclaimed and known.reclaimed != round_.reclaimed_by(name)
-        ):
-            unlike.add(name)
+    unlike |= earlier.turned(round_, reserved, lines)
     if not unlike:
         return before
     flavors = _Flavors(snapshot, shares)

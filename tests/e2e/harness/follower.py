@@ -1,7 +1,8 @@
 """A thread that follows one kind of object from a list on, and resumes where a dropped watch ended."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import urllib3
 
@@ -133,3 +134,18 @@ class Follower(threading.Thread):
 
 def _version(item: Json) -> int:
     return int(item["metadata"]["resourceVersion"])
+
+
+class Following:
+    """Whoever has followers, which follow while it is entered."""
+
+    _followers: Sequence[Follower]
+
+    def __enter__(self) -> Self:
+        for follower in self._followers:
+            follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for follower in self._followers:
+            follower.stop()

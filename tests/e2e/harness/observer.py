@@ -12,7 +12,7 @@ from typing import Any
 from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import Amounts, amounts, requests
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.follower import Follower, Following
 from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen, Violation
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, Resource
@@ -26,7 +26,7 @@ OVER = ("Succeeded", "Failed")
 OUR_SCHEDULERS = ("muster", "volcano", "default-scheduler")
 
 
-class Observer:
+class Observer(Following):
     """`with Observer(client, deadline=...) as observer: ...; observer.assert_clean()`."""
 
     def __init__(
@@ -52,15 +52,6 @@ class Observer:
             Follower(client, POD_GROUPS, self._recorder(read_gang)),
             Follower(client, PODS, self._recorder(read_pod)),
         ]
-
-    def __enter__(self) -> "Observer":
-        for follower in self._followers:
-            follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for follower in self._followers:
-            follower.stop()
 
     def violations(self) -> list[str]:
         """What was wrong up to now, each said once."""
