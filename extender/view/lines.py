@@ -32,7 +32,7 @@ _WAIT_FOR_ONE = 8  # that wait for each that is dialled
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
 # In the head of an answer, in small letters.
-_STATUS = re.compile(rb"http/1\.1 ([2-5][0-9]{2}) ")
+_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # these have no body, whatever they say
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
 _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade|[ \t])")
 
@@ -73,13 +73,14 @@ def _parsed(came: bytes, ended: bool) -> Reply | None:
             parser.feed_eof()
     except HttpProcessingError as fault:
         raise ConnectionError(f"malformed answer: {fault.message}") from fault
-    message, body = messages[-1]
-    if message.code < 200 or not body.is_eof():
+    final = [each for each in messages if each[0].code >= 200]
+    if not final or not final[0][1].is_eof():
         return None
+    message, body = final[0]
     headers = for_client(message.headers)
     headers.popall(hdrs.CONTENT_LENGTH, None)
     answer = written(message.code, message.reason, headers.items(), body.read_nowait())
-    return Reply(message.code, answer, message.should_close)
+    return Reply(message.code, answer, message.should_close or len(final) > 1)
 
 
 class Line:

@@ -27,6 +27,8 @@ IN_CHUNKS = (
 REWRITTEN = b"HTTP/1.1 201 Created\r\nAudit-Id: x\r\nServer: muster\r\nContent-Length: 4\r\n\r\n\x00\x01ok"
 LAST = CREATED.replace(b"Audit", b"Connection: close, X-Hop\r\nX-Hop: 1\r\nAudit")
 TO_THE_END = b"HTTP/1.0 201 Created\r\nAudit-Id: x\r\n\r\n\x00\x01ok"
+UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
+REWRITTEN_UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nServer: muster\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,8 @@ TO_THE_END = b"HTTP/1.0 201 Created\r\nAudit-Id: x\r\n\r\n\x00\x01ok"
         (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
         (LAST, False, Reply(201, REWRITTEN, True)),
         (TO_THE_END, True, Reply(201, REWRITTEN, True)),
+        (b"\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
+        (UNCHANGED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
     ],
 )
 def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read: Reply) -> None:
@@ -51,6 +55,16 @@ def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read:
         assert read_answer(sent, ends) == read
 
     asyncio.run(cut_anywhere())
+
+
+@pytest.mark.parametrize("first", [CREATED, IN_CHUNKS])
+def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
+    async def read() -> None:
+        found = read_answer(first + CREATED.replace(b"201 Created", b"409 Conflict"), False)
+        assert found is not None
+        assert (found.status, found.last) == (201, True)
+
+    asyncio.run(read())
 
 
 @pytest.mark.parametrize(
