@@ -19,6 +19,7 @@ CALLERS = 8
 _ALERT = b"\x15\x03"  # what TLS says to those who do not speak it
 _AUDITED = b"\r\naudit-id:"  # a header of the API server's answers
 _WATCHED = b"HTTP/1.1 200 "
+_EVENTS = 0.3  # of those to the view
 _SILENT = 0.01  # of the raw ones: they do not even hang up
 
 
@@ -115,7 +116,8 @@ class Campaign:
     def _relayed(self, dice: Random, port: str) -> list[int]:
         """Of the view only those are answered who know its secret. Watches end by themselves, or in the
         middle when another one of the same program begins."""
-        sent = through_view.request(dice, self._target.secret)
+        made = through_view.event if dice.random() < _EVENTS else through_view.request
+        sent = made(dice, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
             got = _exchanged(caller, sent, keeps=True)
         try:

@@ -1,27 +1,40 @@
 """The campaign itself: a seed brings its requests back, and answers are read as they are written."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
+from extender.ports import newcomer
 from tests.fuzz import through_view
 from tests.fuzz.answers import Unreadable, statuses
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_a_seed_brings_requests_through_the_view_back() -> None:
+MAKERS = pytest.mark.parametrize("made", [through_view.request, through_view.event])
+Made = Callable[[Random, str], bytes]
+
+
+@MAKERS
+def test_a_seed_brings_requests_through_the_view_back(made: Made) -> None:
     first, again, other = (
-        [through_view.request(Random(f"{seed}/{number}"), "secret") for number in range(200)]
-        for seed in (7, 7, 8)
+        [made(Random(f"{seed}/{number}"), "secret") for number in range(200)] for seed in (7, 7, 8)
     )
     assert first == again != other
 
 
-def test_another_secret_changes_nothing_else() -> None:
+@MAKERS
+def test_another_secret_changes_nothing_else(made: Made) -> None:
     for number in range(200):
-        here, there = (through_view.request(Random(f"7/{number}"), secret) for secret in ("aBc", "xYz"))
+        here, there = (made(Random(f"7/{number}"), secret) for secret in ("aBc", "xYz"))
         assert len(here) == len(there)
+
+
+def test_of_the_events_some_are_as_a_scheduler_writes_them() -> None:
+    """So short ones reach the path that is theirs."""
+    made = [through_view.event(Random(f"7/{number}"), "secret") for number in range(200)]
+    assert 40 < sum(newcomer._PLAIN.match(each) is not None for each in made) < 160
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,15 @@ _BODIES = (
     b"\x00" * 70_000,
     b"x" * 500_000,
 )
+_EVENTS = b"/api/v1/namespaces/default/events"
+_EVENT_PATHS = (
+    _EVENTS,
+    _EVENTS,
+    _EVENTS + b"/x",
+    _EVENTS + b"/",
+    b"/apis/events.k8s.io/v1/namespaces/default/events",
+)
+_LENGTHS = (b"%d", b"%d", b"%d", b"%d", b"0%d", b"+%d", b"-%d", b"%d0000", b"\xb2%d")
 
 
 def request(dice: Random, secret: str) -> bytes:
@@ -122,6 +131,27 @@ def request(dice: Random, secret: str) -> bytes:
     if not any(field.startswith(b"Host:") for field in fields):
         fields.append(b"Host: kube-apiserver.muster")
     return b"\r\n".join((method + b" " + target + b" HTTP/1.1", *fields)) + b"\r\n" + _end(dice)
+
+
+def event(dice: Random, secret: str) -> bytes:
+    """What a scheduler writes for each pod, or nearly that; and a request that ends the connection."""
+    body = dice.choice(_BODIES[:6])
+    fields = [
+        b"Host: kube-apiserver.muster",
+        b"User-Agent: kube-scheduler/v1.37.2",
+        b"Content-Length: " + dice.choice(_LENGTHS) % len(body),
+        b"Accept: application/json",
+        b"Content-Type: application/json",
+        b"Accept-Encoding: gzip",
+    ]
+    if dice.random() < 0.3:
+        fields.insert(dice.randrange(len(fields)), dice.choice(_FIELDS))
+    if dice.random() < 0.2:
+        fields.pop(dice.randrange(len(fields)))
+    target = b"http://kube-apiserver.muster/" + _first(dice, secret.encode()) + dice.choice(_EVENT_PATHS)
+    first = dice.choice((b"POST", b"POST", b"POST", b"PUT", b"PATCH")) + b" " + target + _query(dice)
+    end = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return b"\r\n".join((first + b" HTTP/1.1", *fields)) + b"\r\n\r\n" + body + end
 
 
 def _first(dice: Random, secret: bytes) -> bytes:
