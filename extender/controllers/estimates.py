@@ -25,7 +25,7 @@ from extender.domain.explain.forecast import (
 )
 from extender.domain.explain.run_laws import FUTURES
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -38,6 +38,7 @@ _AT_ONCE = 0.2  # of a core, meanwhile
 _SLICE = 0.005  # seconds of work at a time, or one round of decisions
 _LONGEST = 36.0  # seconds of work for one forecast, which takes half an hour then: on the largest clusters
 _IDLE = 1.0  # seconds between two looks while there is nothing to work out
+_LASTING = 5.0  # seconds for which a group has waited before any is made: most start within these
 _EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
 _STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
 _STEP = 10.0  # seconds: moments are told in multiples
@@ -70,6 +71,7 @@ class Estimates(Poller):
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
         self._told: dict[GroupKey, _Told] = {}
+        self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
         self.told = 0  # how often something else was told of any group
         self._made: Decisions | None = None  # by which the last forecast was begun
@@ -94,6 +96,15 @@ class Estimates(Poller):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._guard.run(key, partial(self._forget, key, made))
+            self._note_wait(key, made)
+
+    def _note_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
+        """Who waits for a place in the window is next by itself, in a moment."""
+        with self._lock:
+            if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
+                self._waits_since.setdefault(key, self._clock())
+            else:
+                self._waits_since.pop(key, None)
 
     def _forget(self, key: GroupKey, made: GroupDecision | None) -> None:
         with self._lock:
@@ -141,7 +152,9 @@ class Estimates(Poller):
     def _begin(self) -> bool:
         decisions, now = self._ledger.decisions, self._clock()
         waits = _EVERY if decisions is not self._made else _STALE
-        if now < self._begun + waits or notes_of(decisions) is None:
+        with self._lock:
+            lasts = next(iter(self._waits_since.values()), inf) <= now - _LASTING
+        if not lasts or now < self._begun + waits or notes_of(decisions) is None:
             return False
         rounds = MOST_ROUNDS if not self._costs else int(_LONGEST / FUTURES / self._costs)
         self._made, self._begun = decisions, now

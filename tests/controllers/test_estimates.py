@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from extender.api.units import moment
 from extender.controllers import estimates as module
 from extender.controllers.estimates import Estimates, estimate_of, is_news
 from extender.domain.explain.forecast import ExpectedStart, Method
+from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from tests.controllers.podgroup_desk import Desk
 from tests.domain.builders import node, preemption, queue
@@ -34,6 +36,7 @@ def bench() -> Iterator[Desk]:
     with made.writing():
         made.start("runs")
         made.run("runs-0").settle()
+        made.estimates.look(made.decisions)
         yield made
 
 
@@ -61,6 +64,27 @@ def test_it_is_written_into_the_status_once(bench: Desk) -> None:
     bench.advance(60)
     assert told(bench) == estimate
     assert bench.look() == []
+
+
+def test_who_has_come_a_moment_ago_may_start_meanwhile(bench: Desk) -> None:
+    bench.advance(module._LASTING - 0.1)
+    bench.estimates.look(bench.decisions)
+    bench.estimates.work()
+    assert bench.estimates.of(key("next")) is None
+    bench.advance(0.1)
+    bench.estimates.work()
+    assert bench.estimates.of(key("next")) is not None
+
+
+def test_who_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
+    bench = Desk(node("n", cpu="8"), queue("q"))
+    bench.ledger.limits = replace(bench.ledger.limits, window=4)
+    bench.add(gang("a", 3, queue="q"), gang("b", 3, queue="q")).settle()
+    assert bench.decisions.groups[key("b")].reason is Reason.WINDOW_FULL
+    bench.estimates.look(bench.decisions)
+    bench.advance(60)
+    bench.estimates.work()
+    assert bench.estimates.of(key("b")) is None
 
 
 def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
@@ -157,6 +181,7 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
 
     monkeypatch.setattr(module, "forecasts", endless)
     estimates = Estimates(bench.ledger, lambda: True, lambda: now, lambda: worked)
+    estimates.look(bench.decisions)
     while now < 3600:
         before, rest = worked, estimates.work()
         assert worked - before <= 0.2 * rest or worked == before
