@@ -296,18 +296,18 @@ class Reflector(Generic[T]):
                 change = event(line)
                 if change.type == "ERROR":
                     raise refused(bytes(change.object))
-                if change.type in ("ADDED", "MODIFIED"):
-                    item = self._decoders.object(change.object)
-                    self.inventory.put(item)
-                    version = item.metadata.resource_version
-                else:
-                    meta = identity(change.object)
-                    version = meta.resource_version
-                    if change.type == "DELETED":
-                        self.inventory.discard((meta.namespace, meta.name))
-                self._version = version or self._version
-                self._delivered = True
+                is_there = change.type in ("ADDED", "MODIFIED")
+                item = self._decoders.object(change.object) if is_there else None
+                meta = item.metadata if item else identity(change.object)
                 self.last_contact = self._last_step = self._clock()
+                if _is_older(meta.resource_version, self._version):
+                    continue
+                if item:
+                    self.inventory.put(item)
+                elif change.type == "DELETED":
+                    self.inventory.discard((meta.namespace, meta.name))
+                self._version = meta.resource_version or self._version
+                self._delivered = True
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
@@ -317,3 +317,9 @@ class Reflector(Generic[T]):
             if self._stopping.is_set():
                 raise Ambiguous("stopping")
             yield self._stream
+
+
+def _is_older(version: str, seen: str) -> bool:
+    """Whether a watch tells what it has told before, as through a proxy, or from a server that is behind:
+    taken for news, it would undo what came since. Versions are numbers, and what is none is never older."""
+    return version.isdecimal() and seen.isdecimal() and (len(version), version) < (len(seen), seen)

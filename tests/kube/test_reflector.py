@@ -103,6 +103,26 @@ BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
 
+def test_what_a_watch_tells_again_is_no_news(server: Server, rounds: Rounds) -> None:
+    """A proxy repeats an event, or a server that is behind begins with older ones: what is gone stays gone,
+    and what has changed does not change back."""
+    again = [event("ADDED", pod("a", 8)), event("DELETED", pod("b", 9)), event("ADDED", pod("c", 10))]
+    news = event("MODIFIED", pod("a", 11))
+    server.script.extend([page(7, pod("b", 5)), Lines([*again, *again, news])])
+    gone = Removed("ns", "b", "uid-b")
+    assert rounds.run() == ["b@5", "a@8", gone, "c@10", "a@11"]
+    retold = [*again, news, event("DELETED", pod("c", 12))]
+    server.script.extend([Lines(retold), Lines([*retold, bookmark(13)])])
+    assert rounds.run(2) == [Removed("ns", "c", "uid-c")]
+    assert [each.query["resourceVersion"] for each in server.requests[1:]] == ["7", "11", "12"]
+
+
+def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(100, pod("a", 99)), Lines([event("MODIFIED", pod("a", 98))])])
+    server.script.extend([page(50, pod("a", 49)), Lines([event("MODIFIED", pod("a", 51))])])
+    assert rounds.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
+
+
 def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Server, rounds: Rounds) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), page(7, pod("b", 2)), END])
     assert rounds.run() == ["a@1", "b@2"]
