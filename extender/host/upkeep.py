@@ -15,15 +15,17 @@ given back by itself: once much has been freed, the rest is, too (`make hostile`
 import ctypes
 import gc
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions
 from extender.host.feed import Feed
+from extender.kube.reflector import Reflector
 from extender.kube.writers import Poller, Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -61,13 +63,7 @@ class Gauges:
         copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
-        for reflector in self._feed.reflectors:
-            name = reflector.resource.plural
-            metrics.cache_synced.labels(name).set(reflector.synced)
-            metrics.relists.labels(name).inc(self._more("relists", name, reflector.relists))
-            metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.inventory.bad_objects))
-            if reflector.last_contact is not None:
-                metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
+        self._show_watches()
         metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
         metrics.show_groups(
             Counter((group.verdict, group.reason or "") for group in decisions.groups.values())
@@ -77,6 +73,21 @@ class Gauges:
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
         self._warn_without_calls()
+
+    def _show_watches(self) -> None:
+        """Several watches may be of one name, such as those of the Jobs of two groups."""
+        named = defaultdict[str, list[Reflector[Any]]](list)
+        for reflector in self._feed.reflectors:
+            named[reflector.resource.plural].append(reflector)
+        for name, watches in named.items():
+            metrics.cache_synced.labels(name).set(all(each.synced for each in watches))
+            relists = sum(each.relists for each in watches)
+            bad = sum(each.inventory.bad_objects for each in watches)
+            metrics.relists.labels(name).inc(self._more("relists", name, relists))
+            metrics.bad_objects.labels(name).inc(self._more("bad", name, bad))
+            contacts = [each.last_contact for each in watches if each.last_contact is not None]
+            if contacts:
+                metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 
     def _more(self, kind: str, name: str, count: int) -> int:
         """By how much a count has grown since the last call."""

@@ -1,7 +1,7 @@
 """Metrics that are collected at intervals, and the warning about a scheduler that never calls."""
 
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
@@ -9,6 +9,8 @@ from structlog.testing import capture_logs
 
 from extender.domain.model.records import Uid
 from extender.host.upkeep import Gauges
+from extender.kube.reflector import Reflector, Sink
+from extender.kube.resources import GROUPS_OF_OTHERS
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
@@ -101,6 +103,21 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     station.wait_for(lambda: station.ledger.pods.get(Uid("uid-q")) is not None)
     watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_cache_synced", resource="pods") == 1
+
+
+def test_watches_of_one_name_are_shown_together(station: Station) -> None:
+    """Volcano's PodGroups and Kubernetes' own."""
+    watch, nobody = Watch(station), cast(Sink[Any], None)
+    two = [Reflector[Any](station.connection, *kind, nobody) for kind in GROUPS_OF_OTHERS[:2]]
+    station.feed.optional.started.extend(two)
+    assert {each.resource.plural for each in two} == {"podgroups"}
+    before = shown("muster_relists_total", resource="podgroups")
+    two[0].relists, two[1].relists, two[0].last_contact, two[1].last_contact = 5, 2, 7.0, 4.0
+    watch.bench.now = 10.0
+    for _ in range(2):
+        watch.gauges.show(watch.bench.ledger.decisions)
+    assert shown("muster_relists_total", resource="podgroups") - before == 7
+    assert shown("muster_cache_age_seconds", resource="podgroups") == 6
 
 
 def test_queues_are_counted_by_state(station: Station) -> None:
