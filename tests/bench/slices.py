@@ -1,5 +1,5 @@
 """A slice of the CPU for each part, by cgroup, as if each ran on a machine of its own: what one part saves is
-of no use to the others then, as it is where all share the cores."""
+of no use to the others then, as it is where all share the cores. And limits of memory, for storms."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ class NoSlices(Exception):
 
 
 class Hierarchy(NamedTuple):
-    """Of cgroups, in which CPU is limited."""
+    """Of cgroups, in which CPU or memory is limited."""
 
     root: Path
     home: Path  # where this process is
@@ -59,23 +59,53 @@ def remove_left(root: Path) -> None:
                 folder.rmdir()
 
 
-def find(mounted: Path | None = None, ours: str = "") -> Hierarchy:
+class MemoryGroup:
+    """Processes that may take only so much more than they had when they were put into it. Raises NoSlices."""
+
+    def __init__(self, name: str) -> None:
+        self._hierarchy = find(of="memory")
+        self._folder = self._hierarchy.root / name
+        self._folder.mkdir(exist_ok=True)
+
+    def take(self, pids: Iterable[int]) -> None:
+        _move(pids, self._folder)
+
+    def limit(self, count: int | None) -> None:
+        """In bytes; None: no limit."""
+        newer = self._folder / "memory.max"
+        if newer.exists():
+            newer.write_text(str(count or "max"))
+        else:  # version 1
+            (self._folder / "memory.limit_in_bytes").write_text(str(count or -1))
+
+    def kills(self) -> int:
+        """How many processes in it the kernel has killed for their memory."""
+        newer = self._folder / "memory.events"
+        told = newer if newer.exists() else self._folder / "memory.oom_control"
+        return int(dict(map(str.split, told.read_text().splitlines()))["oom_kill"])
+
+    def dissolve(self) -> None:
+        _move(map(int, (self._folder / "cgroup.procs").read_text().split()), self._hierarchy.home)
+        self._folder.rmdir()
+
+
+def find(mounted: Path | None = None, ours: str = "", of: str = "cpu") -> Hierarchy:
     """`ours`: what /proc/self/cgroup says. Raises NoSlices."""
     mounted = mounted or _MOUNTED
     lines = (line.split(":", 2) for line in (ours or Path("/proc/self/cgroup").read_text()).splitlines())
     homes = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     unified = mounted / "cgroup.controllers"
     try:
-        if unified.exists() and "cpu" in unified.read_text().split():
-            (mounted / "cgroup.subtree_control").write_text("+cpu")
+        if unified.exists() and of in unified.read_text().split():
+            (mounted / "cgroup.subtree_control").write_text(f"+{of}")
             root, home = mounted, homes[""]
         else:
-            root, home = mounted / "cpu", homes["cpu"]
+            root, home = mounted / of, homes[of]
         probe = root / f"{_NAME}-{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
     except (OSError, KeyError) as fault:
-        raise NoSlices(f"no cgroup with a limit of CPU can be made in {mounted}: {fault}") from fault
+        raise NoSlices(f"no cgroup with a limit of {of} can be made in {mounted}: {fault}") from fault
     return Hierarchy(root, root / home)
 
 

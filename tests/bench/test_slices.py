@@ -1,7 +1,9 @@
 """Where slices of the CPU can be made, and what is said where not."""
 
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,43 @@ def test_a_slice_is_limited_in_the_words_of_its_version(tmp_path: Path, version:
     assert ("cpu.max" in written) == (version == 2)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_limit_of_memory_is_told_in_the_words_of_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    (tmp_path / "memory").mkdir()
+    if version == 2:
+        (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    monkeypatch.setattr(slices, "_MOUNTED", tmp_path)
+    group = slices.MemoryGroup("storm")
+    (folder,) = tmp_path.rglob("storm")
+    limit, told, unlimited = {
+        1: ("memory.limit_in_bytes", "memory.oom_control", "-1"),
+        2: ("memory.max", "memory.events", "max"),
+    }[version]
+    for name in (limit, told):
+        (folder / name).write_text("oom 3\noom_kill 2\n")
+    for count, written in ((4096, "4096"), (None, unlimited)):
+        group.limit(count)
+        assert (folder / limit).read_text() == written
+    assert group.kills() == 2
+
+
+def test_who_takes_more_memory_than_there_is_gets_killed() -> None:
+    """By the kernel, where the machine lets us ask it for that."""
+    asks = "import sys; sys.stdin.read(1); more = b'x' * (64 << 20); print(len(more))"
+    try:
+        group = slices.MemoryGroup(f"muster-test-{os.getpid()}")
+    except slices.NoSlices as why:
+        pytest.skip(str(why))
+    with subprocess.Popen([sys.executable, "-c", asks], stdin=subprocess.PIPE) as process:
+        group.limit(8 << 20)
+        group.take([process.pid])
+        process.communicate(b"x")
+    assert (process.returncode, group.kills()) == (-signal.SIGKILL, 1)
+    group.dissolve()
+
+
 def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -50,4 +89,4 @@ def test_a_machine_without_them_is_told_so(
     with pytest.raises(SystemExit) as ended:
         bench.main(["makespan", "--own-cores"])
     assert ended.value.code == 2
-    assert "--own-cores: no cgroup with a limit of CPU can be made" in capsys.readouterr().err
+    assert "--own-cores: no cgroup with a limit of cpu can be made" in capsys.readouterr().err

@@ -31,6 +31,7 @@ PROGRAMS = (
 TOOLS = {  # further programs that tests use, by the folder whose go.mod pins them
     "cert-manager": ("kube-muster.io/cert-manager",),
     "client-go": ("kube-muster.io/client-go",),
+    "etcd": ("kube-muster.io/etcd",),
     "helm": ("helm.sh/helm/v3/cmd/helm",),
     "jobset": ("sigs.k8s.io/jobset",),
     "volcano": ("volcano.sh/volcano/cmd/cli",),
@@ -77,6 +78,11 @@ def tool(module: Path, package: str) -> Path:
                 flags = ["-trimpath", "-mod=readonly", "-ldflags", "-s -w"]
                 _run([go, "build", *flags, "-o", f"{target}/", package], module)
     return target / name
+
+
+def older_etcd() -> Path:
+    """The oldest that the API servers here start with."""
+    return tool(MODULES.parent / "etcd", *TOOLS["etcd"])
 
 
 def sources(release: str, module: Path = MODULES) -> Path:

@@ -62,7 +62,7 @@ def test_tokens_of_a_pod_expire_one_after_the_other(stage: Stage, muster_user: U
     cluster = stage.cluster
 
     def rotate(seconds: int) -> User:
-        user = signed(cluster.admin, cluster.key, muster_user, seconds)
+        user = signed(cluster.admin, cluster.signing_key, muster_user, seconds)
         files = {"token": user.token.encode(), "ca.crt": cluster.certificate.read_bytes()}
         bring({"data": {name: base64.b64encode(data) for name, data in files.items()}}, tmp_path)
         return user

@@ -6,6 +6,7 @@ Ends with 0 when nothing was violated, 1 when something was, 2 when it could not
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tests.e2e import build
 from tests.e2e.build import BuildError
+from tests.e2e.harness import loopback
 from tests.storm.arena import arena
 from tests.storm.campaign import Campaign
 from tests.storm.plan import Mix, plan
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for step in plan(asked.seed, asked.seconds, mix):
             _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
+    if mix.ipv6:
+        os.environ[loopback.SETTING] = "::1"
     progress = Progress(asked.seconds)
     with arena(asked.kubernetes, mix) as made:
         outcome = Campaign(made, asked.seed, asked.seconds, mix, progress).run()

@@ -64,6 +64,7 @@ class Arena:
         self.queues = mix.queues
         self.restarts = restarts  # when Muster was ready again, by time.monotonic
         self.changes = 0  # of the leader
+        self.when_changed: Callable[[], object] = lambda: None
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
@@ -91,6 +92,7 @@ class Arena:
         if leads is not self.leading:
             self.leading = leads
             self.changes += 1
+            self.when_changed()
             self.restarts.append(time.monotonic())  # like one that has just started
 
     def part(self, name: str) -> str:
@@ -156,7 +158,9 @@ def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
-    with ControlPlane(kubernetes=kubernetes, users=users, keep_logs=True) as cluster:
+    with ControlPlane(
+        kubernetes=kubernetes, users=users, keep_logs=True, older_etcd=mix.older_etcd
+    ) as cluster:
         manifests.apply(cluster.admin, *manifests.INSTALLED, *volcano_jobs.FILES)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         watching = Client(cluster.access(ADMIN))

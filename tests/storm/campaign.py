@@ -9,7 +9,7 @@ from random import Random
 
 from tests.storm.agenda import Agenda
 from tests.storm.arena import DEADLINE, SIGHT, Arena
-from tests.storm.crowd import TROUBLE, Crowd
+from tests.storm.crowd import TROUBLE, Crowd, Gang
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
@@ -19,6 +19,7 @@ from tests.storm.pulse import Watcher
 from tests.storm.recovery import Breakage, Recovery
 from tests.storm.settling import LONGEST, picture, settle
 from tests.storm.verdict import Outcome
+from tests.storm.view import stands
 
 PAUSE, TENDED = 0.05, 0.5
 # kube-scheduler ends itself where it lists a pod that replaced one of the same name on another node: as the
@@ -27,7 +28,15 @@ GIVES_UP = {
     "Pod updated on a different node than previously added to": "schedulers that gave up: a name came again",
     "Leaderelection lost": "schedulers that lost their Lease",
 }
-OWN_START = {"kill-muster", "stop-muster", "freeze-muster", "memory-short", "disk-full", "lose-leader"}
+OWN_START = {
+    "kill-muster",
+    "stop-muster",
+    "freeze-muster",
+    "memory-short",
+    "disk-full",
+    "out-of-memory",
+    "lose-leader",
+}
 EBB = 30.0  # seconds in which what runs may finish
 AWAY = (AssertionError, *TROUBLE)  # an assertion: a page of Muster's that does not answer
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
@@ -41,6 +50,7 @@ class Campaign:
         self._mix = mix
         self._recovery = Recovery()
         self._arena = arena
+        arena.when_changed = self._changed
         self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet, arena.calm)
         self._journal = Journal(arena.cluster.folder / "journal.log")
         self._agenda = Agenda(AWAY, partial(self._journal.note, "mended"))
@@ -87,7 +97,7 @@ class Campaign:
         came = self._crowd.arrive(wish)
         self._journal.note("arrives" if came else "turned away", f"{wish.name} {asdict(wish)}")
         if came and wish.lingers:
-            still = Standstill(f"{wish.name}-0", wish.lingers, step.lasting)
+            still = Standstill(wish.name, wish.lingers, step.lasting)
             self._arena.proxy.inject(still.fault)
             self._still.append((still, step))
 
@@ -97,7 +107,7 @@ class Campaign:
             self._still.remove((still, step))
             assert step.wish is not None
             self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
-            self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name}-0 for {step.lasting:.1f} s")
+            self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name} for {step.lasting:.1f} s")
             if step.wish.fate and (step.wish.fate not in OUTAGES or rough(time.monotonic() - self._began)):
                 struck = replace(step, kind=step.wish.fate)
                 self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
@@ -138,6 +148,20 @@ class Campaign:
                 process.start()
         counts = self._crowd.counts + self._arena.view.counts
         self._progress.show(self.outcome.summary(counts, len(self._crowd.gangs)))
+
+    def _changed(self) -> None:
+        """Another Muster leads, and has to make something of what the one before left half done."""
+        pieces = [gang.wish.name for gang in list(self._crowd.gangs.values()) if self._in_pieces(gang)]
+        self._journal.note("leader", f"{self._arena.leading.name}; in pieces: {', '.join(pieces) or 'none'}")
+        self.outcome.counts["changes of the leader"] += 1
+        self.outcome.counts["changes of the leader in the middle of a start"] += bool(pieces)
+
+    def _in_pieces(self, gang: Gang) -> bool:
+        """Some members are bound, and it has never had as many as it needs."""
+        return (
+            gang.started is None
+            and 0 < sum(map(stands, self._arena.view.members(gang.wish.name))) < gang.wish.min_member
+        )
 
     # ---- the end
 
@@ -195,8 +219,6 @@ class Campaign:
         self.outcome.judges_agree = bool(first) == bool(second)
         self.outcome.evictions += witness.leaves
         self.outcome.counts += self._crowd.counts + self._arena.view.counts
-        if self._arena.changes:
-            self.outcome.counts["changes of the leader"] = self._arena.changes
         self.outcome.recoveries = self._recovery.times(self._arena.view.bindings)
 
     def _violate(self, at: float, key: str, what: str) -> None:

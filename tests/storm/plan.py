@@ -25,6 +25,7 @@ ROUGH_KINDS: dict[str, float] = {
     "api-hangs-for-muster": 1,
     "token-expired": 1,
     "memory-short": 1,
+    "out-of-memory": 1,
     "kind-gone": 1,
 }
 MILD_KINDS: dict[str, float] = {
@@ -60,13 +61,19 @@ MILD_KINDS: dict[str, float] = {
     "reads-refused": 2,
     "reads-slow": 2,
     "watches-expired": 3,
+    "events-doubled": 2,
+    "events-retold": 2,
     "evictions-refused": 3,
 }
 VIEW_KINDS: dict[str, float] = {
     "cut-view": 40
 }  # one every few seconds, where the scheduler reads through Muster
 ROUGH_VIEW_KINDS: dict[str, float] = {"disk-full": 1}
-REPLICAS_KINDS: dict[str, float] = {"lose-leader": 4}  # where there are two Musters
+REPLICAS_KINDS: dict[str, float] = {  # where there are two Musters
+    "lose-leader": 4,
+    "freeze-leader": 2,
+    "lose-lease": 2,
+}
 OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys() | REPLICAS_KINDS.keys()
 
 
@@ -80,6 +87,9 @@ class Mix:
     view: bool = False  # the scheduler reads through Muster
     replicas: bool = False  # two Musters, each with its scheduler
     tree: bool = False  # of queues that take room from each other
+    ipv6: bool = False  # everything listens on ::1
+    older_etcd: bool = False
+    fates: Mapping[str, float] = field(default_factory=dict)  # what strikes most gangs when half is bound
     kinds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -111,6 +121,8 @@ def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
     arrivals = _arrivals(Random(f"{seed} arrivals"), seconds, mix)
     if mix.view:
         arrivals = [replace(step, wish=_ungated(step.wish)) for step in arrivals]
+    if mix.fates:
+        arrivals = [replace(step, wish=_halved(step, mix.fates)) for step in arrivals]
     faults = _faults(Random(f"{seed} faults"), seconds, mix)
     return sorted([*arrivals, *faults], key=lambda step: step.at)
 
@@ -120,6 +132,14 @@ def _ungated(wish: Wish | None) -> Wish | None:
     if wish is None or not wish.gated:
         return wish and replace(wish, gated=True)
     return replace(wish, gated=False, lingers=wish.lingers and "binding")
+
+
+def _halved(step: Step, fates: Mapping[str, float]) -> Wish | None:
+    """Two of three gangs stand in pieces for a while, and are struck then."""
+    luck, wish = Random(step.luck), step.wish
+    if wish is None or wish.kind != "gang" or wish.min_member < 2 or luck.random() > 0.67:
+        return wish
+    return replace(wish, lingers="half", fate=luck.choices(list(fates), list(fates.values()))[0])
 
 
 def _arrivals(luck: Random, seconds: float, mix: Mix) -> list[Step]:

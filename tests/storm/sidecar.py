@@ -5,6 +5,7 @@ from typing import Any
 
 import urllib3
 
+from tests.e2e.harness import loopback
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.scheduler import KubeScheduler
@@ -12,7 +13,9 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.clock import Clock
 
-LEASE = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
+TERM = 6  # seconds for which the Lease is held
+LEASE = {"leaseDuration": f"{TERM}s", "renewDeadline": "4s", "retryPeriod": "1s"}
+_SOON = urllib3.Timeout(2)
 FLAGS = (
     *("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s"),
     *("--volcano-jobs=on", "--log-format=json"),
@@ -44,7 +47,7 @@ class Sidecar:
         )
         if name:
             reached |= {"leader_elect": True, "lease": LEASE, "host": name, "wait": not standby}
-        address = f"127.0.0.1:{verbs.port}"
+        address = loopback.at(verbs.port)
         scheduler = stage.start_sidecar(muster, muster=address, user=user, **reached)
         return cls(name, muster, verbs, wire, scheduler)
 
@@ -53,8 +56,8 @@ class Sidecar:
         return f"{name} of {self.name}" if self.name else name
 
     def leads(self) -> bool:
-        """The only one always does."""
+        """The only one always does, one that is frozen does not."""
         try:
-            return not self.name or bool(self.muster.debug("/debug/leadership")["leads"])
+            return not self.name or bool(self.muster.debug("/debug/leadership", _SOON)["leads"])
         except (urllib3.exceptions.HTTPError, AssertionError):
             return False

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.storm.agenda import Agenda
 from tests.storm.calm import Calm
 from tests.storm.clock import Clock
-from tests.storm.faults import FAULTS
+from tests.storm.faults import FAULTS, Standstill
 from tests.storm.plan import (
     MILD_KINDS,
     MINUTE,
@@ -51,6 +51,17 @@ def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> 
     assert 0 < sum(wish.gated for wish in wishes) < len(wishes) / 2
     assert {wish.lingers for wish in wishes if not wish.gated} == {"", "binding"}
     assert sum(step.kind == "cut-view" for step in steps) > 600 / 6
+
+
+def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> None:
+    steps = plan(7, 600, Mix(replicas=True, fates={"lose-leader": 1}))
+    gangs = [step.wish for step in steps if step.wish and step.wish.kind == "gang"]
+    halved = [wish for wish in gangs if wish.lingers == "half"]
+    assert {(wish.fate, wish.min_member > 1) for wish in halved} == {("lose-leader", True)}
+    assert len(halved) > len(gangs) / 3
+    bound = Standstill("g1", "half", 1.0).fault
+    binds = [bound.matches("POST", f"/api/v1/namespaces/x/pods/g1-{n}/binding") for n in range(11)]
+    assert binds == [n % 2 == 0 for n in range(11)]
 
 
 def test_half_an_hour_has_a_thousand_faults() -> None:

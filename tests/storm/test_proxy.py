@@ -1,9 +1,11 @@
-"""A request that hangs in the fault proxy is dropped with its caller, where the fault says so."""
+"""What the fault proxy does to requests, and to watches, where a fault says so."""
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import ClassVar
 
 import pytest
@@ -12,13 +14,22 @@ import urllib3
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import Fault
 from tests.e2e.harness.waiting import wait_for
+from tests.storm.faults.on_watches import Echo
 
 
 class Server(BaseHTTPRequestHandler):
-    """Says ok to every POST."""
+    """Says ok to every POST, and tells every watch the same."""
 
     protocol_version = "HTTP/1.1"
     came: ClassVar[list[bytes]] = []
+    told: ClassVar[list[bytes]] = []  # by each watch, in these pieces
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in [*self.told, b""]:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     def do_POST(self) -> None:
         self.came.append(self.rfile.read(int(self.headers["Content-Length"])))
@@ -33,6 +44,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy() -> Iterator[FaultProxy]:
     Server.came.clear()
+    Server.told.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -63,3 +75,24 @@ def test_what_comes_twice_is_answered_once(proxy: FaultProxy) -> None:
     for body in ("one", "two"):
         assert urllib3.request("POST", f"{proxy.server}/x", body=body, retries=False).status == 200
     assert Server.came == [b"one", b"one", b"two"]
+
+
+def test_a_watch_is_told_events_again_at_once_or_from_the_watch_before(proxy: FaultProxy) -> None:
+    """Whole events, in whatever pieces they come; an error is the end, and not repeated."""
+    echo = Echo(Random(1))
+    watched = Fault("GET", "/pods$", asked="watch=", pieces=echo, times=4)
+    proxy.inject(watched)
+    Server.told[:] = [b'{"type":"ADD', b'ED"}\n{"type":"DELETED"}\n', b'{"type":"ERROR"}\n']
+    added, deleted, error = b"".join(Server.told).splitlines(keepends=True)
+    assert _watched(proxy) == added + deleted + error
+    echo.doubles = True
+    heard = Counter(_watched(proxy).splitlines(keepends=True))
+    assert (heard[error], max(heard.values())) == (1, 2), "some came twice"
+    echo.doubles, echo.retells = False, True
+    assert _watched(proxy) == (added + deleted) * 3 + error
+    echo.retells = False
+    assert _watched(proxy) == added + deleted + error
+
+
+def _watched(proxy: FaultProxy) -> bytes:
+    return urllib3.request("GET", f"{proxy.server}/pods?watch=1", retries=False).data

@@ -58,7 +58,9 @@ class Wish:
     fails: bool = False  # its members end as Failed
     replaced: bool = True  # its owner makes new members for those that are lost
     refused: int = 0  # so many members are refused by their kubelets
-    lingers: str = ""  # "gate" or "binding": that of a member hangs, and the others stand at the barrier
+    lingers: str = (
+        ""  # "gate", "binding" or "half": what hangs of it, and it stands at the barrier or in pieces
+    )
     fate: str = ""  # the kind of fault that strikes it there
 
     def pod(self, number: int, namespace: str) -> Json:

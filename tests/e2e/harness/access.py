@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from extender.webhooks.certificates import make_mutual
+from extender.webhooks.certificates import make_mutual, make_pair
+from tests.e2e.harness import loopback
 from tests.e2e.harness.client import Access, Client
 
 
@@ -94,6 +95,14 @@ def write_tokens(path: Path, users: list[User]) -> None:
     path.chmod(0o600)
 
 
+def write_certificate(folder: Path) -> Path:
+    """For the address on which everything listens: `cert.pem`, with its authority, and `key.pem`."""
+    made = make_pair([loopback.host(), "localhost"], 24 * 3600.0, time.time())
+    (folder / "cert.pem").write_bytes(made.certificate + made.authority)
+    (folder / "key.pem").write_bytes(made.key)
+    return folder
+
+
 CALLERS_CA = "callers-ca.crt"  # of the certificate that the API server shows to webhooks
 
 
@@ -137,7 +146,7 @@ def proxied(kubeconfig: Path, port: int) -> Path:
     """A copy of a kubeconfig whose requests go to a proxy on this port of loopback instead of its own."""
     config = yaml.safe_load(kubeconfig.read_text())
     for each in config["clusters"]:
-        each["cluster"]["proxy-url"] = f"http://127.0.0.1:{port}"
+        each["cluster"]["proxy-url"] = f"http://{loopback.at(port)}"
     path = kubeconfig.with_name(f"kubeconfig-{port}")
     path.write_text(json.dumps(config, indent=1))
     path.chmod(0o600)

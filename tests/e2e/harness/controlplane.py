@@ -8,7 +8,7 @@ from pathlib import Path
 import urllib3
 
 from tests.e2e import build
-from tests.e2e.harness import flags
+from tests.e2e.harness import flags, loopback
 from tests.e2e.harness.access import (
     ADMIN,
     CONTROLLER_MANAGER,
@@ -17,6 +17,7 @@ from tests.e2e.harness.access import (
     SUBMITTER,
     User,
     write_caller,
+    write_certificate,
     write_kubeconfig,
     write_tokens,
 )
@@ -47,14 +48,17 @@ class ControlPlane:
         users: Sequence[User] = (),
         apiserver_flags: Sequence[str] = (),
         keep_logs: bool = False,
+        older_etcd: bool = False,
     ) -> None:
+        etcd = build.older_etcd() if older_etcd else None
         self.kubernetes = kubernetes
         self.binaries = build.folder(kubernetes)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self.keep_logs = keep_logs
+        self._shown = write_certificate(self.folder) if loopback.is_v6() else self.binaries
         self._users = [*USERS, *users]
         client_port, peer_port, self._port = free_ports(3)
-        self.etcd = self.process("etcd", flags.etcd(self.folder, client_port, peer_port))
+        self.etcd = self.process("etcd", flags.etcd(self.folder, client_port, peer_port), etcd)
         self.apiserver = self.process(
             "kube-apiserver", [*self._apiserver_flags(client_port), *apiserver_flags]
         )
@@ -90,15 +94,20 @@ class ControlPlane:
 
     @property
     def server(self) -> str:
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{loopback.at(self._port)}"
 
     @property
     def certificate(self) -> Path:
-        """A certificate for 127.0.0.1 that is its own authority, shown by every server of the tests."""
-        return self.binaries / "cert.pem"
+        """Its own authority, shown by every server of the tests; the one that is built is for 127.0.0.1."""
+        return self._shown / "cert.pem"
 
     @property
     def key(self) -> Path:
+        return self._shown / "key.pem"
+
+    @property
+    def signing_key(self) -> Path:
+        """Of the tokens of service accounts."""
         return self.binaries / "key.pem"
 
     def access(self, user: User, server: str | None = None) -> Access:
@@ -111,7 +120,11 @@ class ControlPlane:
         return write_kubeconfig(path, user, self.access(user, server))
 
     def process(
-        self, name: str, arguments: Sequence[str], program: str | None = None, host: str | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        program: str | Path | None = None,
+        host: str | None = None,
     ) -> Process:
         """One of the built programs, not yet started, with a log of its own."""
         command = [str(self.binaries / (program or name)), *arguments]
@@ -129,7 +142,7 @@ class ControlPlane:
         """For Jobs, garbage collection and namespaces; nothing else in the tests needs it."""
         (port,) = free_ports(1)
         command = flags.controller_manager(
-            self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.key, port, controllers
+            self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers
         )
         process = self.process("kube-controller-manager", command)
         process.start()
@@ -145,4 +158,5 @@ class ControlPlane:
             return False
 
     def _apiserver_flags(self, etcd_port: int) -> list[str]:
-        return flags.apiserver(self.folder, self._port, etcd_port, self.certificate, self.key)
+        shown = (self.certificate, self.key)
+        return flags.apiserver(self.folder, self._port, etcd_port, *shown, self.signing_key)

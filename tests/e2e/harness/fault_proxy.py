@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.harness import loopback
 from tests.e2e.harness.faults import ASKING, BINDING, Fault, Pieces
 
 CHUNK = 1 << 16
@@ -72,7 +73,7 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        return loopback.at(self._server.server_address[1])
 
     def inject(self, *faults: Fault) -> None:
         """Requests meet the faults in this order; each is used up by as many requests as it says."""
@@ -121,7 +122,8 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 512
 
     def __init__(self, proxy: FaultProxy, certificate: Path | None, key: Path | None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address_family = loopback.family()
+        super().__init__((loopback.host(), 0), _Handler)
         self.proxy = proxy
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
         if self._context and certificate:

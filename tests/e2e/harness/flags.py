@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.e2e.harness import loopback
+
+SERVICES = ("10.0.0.0/24", "fd00:10::/112")  # of IPv4 and of IPv6
+
 
 def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
     """The member's name must be in the initial cluster; fsync is for data that outlives the test."""
-    clients, peers = (f"http://127.0.0.1:{number}" for number in (port, peer_port))
+    clients, peers = (f"http://{loopback.at(number)}" for number in (port, peer_port))
     return [
         "--name=e2e",
         f"--data-dir={folder / 'etcd'}",
@@ -20,21 +24,23 @@ def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
     ]
 
 
-def apiserver(folder: Path, port: int, etcd_port: int, certificate: Path, key: Path) -> list[str]:
+def apiserver(
+    folder: Path, port: int, etcd_port: int, certificate: Path, key: Path, signing_key: Path
+) -> list[str]:
     """Without throttling, and without the plugins that need controllers: default accounts, node taints."""
     return [
-        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
-        "--bind-address=127.0.0.1",
+        f"--etcd-servers=http://{loopback.at(etcd_port)}",
+        f"--bind-address={loopback.host()}",
         f"--secure-port={port}",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={key}",
-        f"--service-account-signing-key-file={key}",
+        f"--service-account-key-file={signing_key}",
+        f"--service-account-signing-key-file={signing_key}",
         f"--token-auth-file={folder / 'tokens.csv'}",
         "--authorization-mode=RBAC",
         f"--admission-control-config-file={folder / 'admission.json'}",
-        "--service-cluster-ip-range=10.0.0.0/24",
+        f"--service-cluster-ip-range={SERVICES[loopback.is_v6()]}",
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         "--max-requests-inflight=0",
         "--max-mutating-requests-inflight=0",
@@ -50,7 +56,7 @@ def scheduler(config: Path, kubeconfig: Path, port: int, certificate: Path, key:
         f"--authorization-kubeconfig={kubeconfig}",
         "--authentication-skip-lookup=true",
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={loopback.host()}",
         f"--secure-port={port}",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
@@ -67,7 +73,7 @@ def controller_manager(
         f"--service-account-private-key-file={key}",
         "--leader-elect=false",
         "--authentication-skip-lookup=true",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={loopback.host()}",
         f"--secure-port={port}",
         f"--cert-dir={folder / 'controller-manager'}",
         "--kube-api-qps=1000",

@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import probes
+import urllib3
+
+from tests.e2e.harness import loopback, probes
 from tests.e2e.harness.access import proxied
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.process import Process, free_ports
@@ -38,7 +40,7 @@ class Muster:
     ) -> None:
         """With a view, its scheduler reads pods through it: `view_kubeconfig` says how."""
         verbs, health, debug, *others = free_ports(4 if view else 3)
-        self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
+        self.address, self._health, self._debug = map(loopback.at, (verbs, health, debug))
         self.view_port = others[0] if view else None
         self.view_folder = cluster.folder / f"view-{verbs}"
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
@@ -72,7 +74,7 @@ class Muster:
         if self.view_port is None:
             return []
         self.view_folder.mkdir(exist_ok=True)
-        return ["--view-listen", f"127.0.0.1:{self.view_port}", "--view-folder", str(self.view_folder)]
+        return ["--view-listen", loopback.at(self.view_port), "--view-folder", str(self.view_folder)]
 
     def __enter__(self) -> "Muster":
         self.start()
@@ -158,9 +160,9 @@ class Muster:
         assert found is not None
         return found
 
-    def debug(self, path: str) -> Any:
+    def debug(self, path: str, timeout: urllib3.Timeout = probes.PATIENT) -> Any:
         """The JSON of one debug page: `debug("/debug/queues")`."""
-        answer = probes.fetch(f"http://{self._debug}/{path.lstrip('/')}")
+        answer = probes.fetch(f"http://{self._debug}/{path.lstrip('/')}", timeout=timeout)
         assert answer.status == 200, f"{path}: {answer.status} {answer.data[:500]!r}"
         return json.loads(answer.data)
 

@@ -6,13 +6,14 @@ Its process id stays the same through every wrapper, since each of them replaces
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
+
+from tests.e2e.harness import loopback
 
 LEASH = Path(__file__).with_name("leash.py")
 LONGEST_STOP = 30.0
@@ -41,7 +42,7 @@ class Process:
         self._aside = _on_host(host) if host else ()
         self.within: Sequence[str] = ()
         # What one start has compiled, the hundreds after it read.
-        shared = {"NO_PROXY": "127.0.0.1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
+        shared = {"NO_PROXY": "127.0.0.1,::1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
         self._env = {**os.environ, **shared, **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -138,6 +139,6 @@ def free_ports(count: int) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = next(_IN_TURN)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        with suppress(OSError), loopback.listener(port):
             ports.append(port)
     return ports

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
-from tests.e2e.harness import flags, probes
+from tests.e2e.harness import flags, loopback, probes
 from tests.e2e.harness.access import SCHEDULER, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
@@ -66,7 +66,7 @@ class KubeScheduler:
         """`lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it reads
         through; who calls its own port it looks up as before."""
         (self.port,) = free_ports(1)
-        self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
+        self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
         self._admin = cluster.admin
         direct = cluster.kubeconfig(user, server)
         self._kubeconfig = kubeconfig or direct

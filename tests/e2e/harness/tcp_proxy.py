@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
+from tests.e2e.harness import loopback
+
 CHUNK = 1 << 16
 
 
@@ -14,7 +16,7 @@ class TcpProxy:
 
     def __init__(self, target_port: int, listener: socket.socket | None = None) -> None:
         self._target_port = target_port
-        self._listener = listener or socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener = listener or loopback.listener()
         self._open: set[_Pair] = set()
         self._lock = threading.Lock()
         self._refusing = threading.Event()
@@ -40,7 +42,7 @@ class TcpProxy:
     @property
     def server(self) -> str:
         """The API server's address as seen through this wire."""
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{loopback.at(self.port)}"
 
     def cut(self) -> int:
         """Drops all connections, watches among them, and says how many. New ones are served."""
@@ -90,7 +92,7 @@ class TcpProxy:
         pair.start()
 
     def _dial(self, _caller: socket.socket) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self._target_port))
+        return socket.create_connection((loopback.host(), self._target_port))
 
     def _forget(self, ended: "_Pair") -> None:
         with self._lock:

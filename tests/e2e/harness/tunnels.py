@@ -2,6 +2,7 @@
 
 import socket
 
+from tests.e2e.harness import loopback
 from tests.e2e.harness.tcp_proxy import TcpProxy
 
 END = b"\r\n\r\n"
@@ -24,7 +25,7 @@ class TunnelProxy(TcpProxy):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{loopback.at(self.port)}"
 
     def _dial(self, caller: socket.socket) -> socket.socket:
         caller.settimeout(PATIENCE)
@@ -36,7 +37,7 @@ class TunnelProxy(TcpProxy):
         if wanted not in self._routes:
             caller.sendall(b"HTTP/1.1 502 Nobody there" + END)
             raise ConnectionRefusedError(wanted)
-        target = socket.create_connection(("127.0.0.1", self._routes[wanted]))
+        target = socket.create_connection((loopback.host(), self._routes[wanted]))
         caller.sendall(b"HTTP/1.1 200 OK" + END)
         caller.settimeout(None)
         return target

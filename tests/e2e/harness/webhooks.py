@@ -8,7 +8,7 @@ from itertools import count
 from threading import Event, Thread
 from typing import Any
 
-from tests.e2e.harness import manifests, objects
+from tests.e2e.harness import loopback, manifests, objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.process import free_ports
 from tests.e2e.harness.resources import MUTATING_WEBHOOKS, POD_GROUPS, SECRETS, VALIDATING_WEBHOOKS
@@ -32,13 +32,13 @@ class Port:
     def flags(self, certificates: str, *more: str) -> tuple[str, ...]:
         return (
             f"--webhook-certificates={certificates}",
-            f"--webhook-listen=127.0.0.1:{self.number}",
-            "--webhook-name=127.0.0.1",
+            f"--webhook-listen={loopback.at(self.number)}",
+            f"--webhook-name={loopback.host()}",
             *more,
         )
 
     def url(self, path: str) -> str:
-        return f"https://127.0.0.1:{self.number}{path}"
+        return f"https://{loopback.at(self.number)}{path}"
 
 
 @contextmanager

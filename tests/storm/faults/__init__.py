@@ -1,6 +1,15 @@
 """Everything that is broken on purpose: the table of all kinds."""
 
-from tests.storm.faults import on_cluster, on_machines, on_objects, on_processes, on_requests, on_wires
+from tests.storm.faults import (
+    on_cluster,
+    on_leaders,
+    on_machines,
+    on_objects,
+    on_processes,
+    on_requests,
+    on_watches,
+    on_wires,
+)
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim
 from tests.storm.faults.on_requests import Standstill
 
@@ -8,9 +17,11 @@ __all__ = ["FAULTS", "Broken", "Field", "Inflict", "NoVictim", "Standstill"]
 
 FAULTS: dict[str, Inflict] = {
     **on_cluster.FAULTS,
+    **on_leaders.FAULTS,
     **on_machines.FAULTS,
     **on_objects.FAULTS,
     **on_processes.FAULTS,
     **on_requests.FAULTS,
+    **on_watches.FAULTS,
     **on_wires.FAULTS,
 }

@@ -1,15 +1,18 @@
-"""What the machine under Muster gives: its clock steps, its memory is short, the disk of its view is full."""
+"""What the machine under Muster gives: its clock steps, its memory is short or used up, its disk is full."""
 
+import os
 import resource
 import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from tests.bench.slices import MemoryGroup, NoSlices
 from tests.storm.arena import Arena
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
 from tests.storm.faults.on_processes import revive
 
+LITTLE = (1 << 18, 1 << 20)  # bytes
 STUCK = 20.0  # seconds in which it may come to itself
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
 # A tmpfs of one page, which is taken.
@@ -38,7 +41,7 @@ def _memory_short(field: Field) -> Broken:
     takes_down(field, part)
     arena.calm.begin(part)
     parent = arena.muster.process.pid
-    worker = int(field.one(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+    worker = field.one(_children(parent))
     pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
@@ -58,31 +61,68 @@ def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -
     return revive(arena, part)
 
 
+def _out_of_memory(field: Field) -> Broken:
+    """It may take a little more, and then the kernel kills: its worker, as that has most."""
+    arena, part = field.arena, field.arena.part("muster")
+    try:
+        group = MemoryGroup(f"muster-storm-{os.getpid()}")
+    except NoSlices as why:
+        raise NoVictim(str(why)) from None
+    takes_down(field, part)
+    arena.calm.begin(part)
+    parent = arena.muster.process.pid
+    group.limit(field.luck.choice(LITTLE))
+    group.take([parent, *_children(parent)])
+    arena.muster_wire.cut()
+    until = time.monotonic() + field.lasting + STUCK
+    return Broken("the kernel kills Muster for its memory", partial(_room_back, arena, part, group, until))
+
+
+def _room_back(arena: Arena, part: str, group: MemoryGroup, until: float) -> bool:
+    """When something was killed, or nothing asked for more in a while. What is stuck then is restarted."""
+    late, process = time.monotonic() > until, arena.processes()[part]
+    if group.kills() == 0 and not late:
+        return False
+    group.limit(None)
+    if late and process.alive() and not arena.is_ready(part):
+        process.kill()
+    if not revive(arena, part):
+        return False
+    group.dissolve()
+    return True
+
+
+def _children(parent: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
 def _disk_full(field: Field) -> Broken:
     """It is killed, and finds no room for the files of its view when it starts again."""
     arena, folder = field.arena, field.arena.muster.view_folder
     if not arena.through_muster:
         raise NoVictim
-    takes_down(field, "muster")
-    arena.calm.begin("muster")
+    part = arena.part("muster")
+    takes_down(field, part)
+    arena.calm.begin(part)
     arena.muster.process.kill()
     within = ("unshare", "--map-root-user", "--mount", "sh", "-ec", FULL, str(folder))
     arena.muster.process.start(within=within)
-    return Broken("kill -9 of Muster, whose disk is full then", partial(_disk_back, arena))
+    return Broken("kill -9 of Muster, whose disk is full then", partial(_disk_back, arena, part))
 
 
-def _disk_back(arena: Arena) -> bool:
+def _disk_back(arena: Arena, part: str) -> bool:
     """When the one that finds no room has ended by itself, with its error, or serves nevertheless."""
-    process = arena.muster.process
+    process = arena.processes()[part]
     if process.within and process.alive():
-        if not arena.muster.ready():
+        if not arena.is_ready(part):
             return False
         process.kill()
-    return revive(arena, "muster")
+    return revive(arena, part)
 
 
 FAULTS: dict[str, Inflict] = {
     "clock-steps": _clock_steps,
     "memory-short": _memory_short,
+    "out-of-memory": _out_of_memory,
     "disk-full": _disk_full,
 }

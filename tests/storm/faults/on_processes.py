@@ -10,8 +10,7 @@ from functools import partial
 
 from tests.e2e.harness.process import Process
 from tests.storm.arena import Arena
-from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
-from tests.storm.sidecar import Sidecar
+from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
 
 LONGEST_STOP = 10.0
 
@@ -35,34 +34,6 @@ def _freeze(name: str, field: Field) -> Broken:
     timer.daemon = True
     timer.start()
     return Broken(f"{part} frozen for {field.lasting:.1f} s", partial(_is_back, field.arena, part))
-
-
-def _lose_leader(field: Field) -> Broken:
-    """Its whole machine fails, and comes back when the other pair leads."""
-    arena, lost = field.arena, field.arena.leading
-    if len(arena.sidecars) < 2:
-        raise NoVictim
-    parts = [lost.part("muster"), lost.part("scheduler")]
-    for part in parts:
-        takes_down(field, part)
-    for part in parts:
-        arena.calm.begin(part)
-        arena.processes()[part].kill()
-    return Broken(f"the machine of {lost.name} fails", partial(_machine_back, arena, lost))
-
-
-def _machine_back(arena: Arena, lost: Sidecar) -> bool:
-    arena.look()
-    if not arena.leading.leads():
-        return False
-    parts = [lost.part("muster"), lost.part("scheduler")]
-    for part in parts:
-        if not arena.processes()[part].alive():
-            arena.processes()[part].start()
-    if not lost.muster.ready():
-        return False
-    arena.give_back(parts)
-    return True
 
 
 def _take_down(field: Field, name: str) -> tuple[str, Process]:
@@ -95,6 +66,5 @@ def _is_back(arena: Arena, part: str) -> bool:
 FAULTS: dict[str, Inflict] = {
     **{f"kill-{part}": partial(_kill, part) for part in ("muster", "scheduler", "apiserver")},
     **{f"freeze-{part}": partial(_freeze, part) for part in ("muster", "scheduler", "apiserver")},
-    "lose-leader": _lose_leader,
     "stop-muster": partial(_stop, "muster"),
 }

@@ -16,13 +16,18 @@ SLOW = 1.5  # seconds
 
 
 class Standstill:
-    """The request that opens a pod's gate, or binds it, hangs for a while: its gang stands at the barrier, or
-    in pieces, until then. `fault.hit` tells when that begins."""
+    """The request that opens the gate of a gang's first pod, or binds it, hangs for a while, or those that
+    bind every second pod (`at` is "half"): the gang stands at the barrier, or in pieces, until then.
+    `fault.hit` tells when that begins."""
 
-    def __init__(self, pod: str, at: str, lasting: float) -> None:
+    def __init__(self, gang: str, at: str, lasting: float) -> None:
         self._lasting = lasting
         self._until: float | None = None
-        method, path = ("PATCH", rf"/pods/{pod}$") if at == "gate" else ("POST", rf"/pods/{pod}/binding$")
+        method, path = {
+            "gate": ("PATCH", rf"/pods/{gang}-0$"),
+            "binding": ("POST", rf"/pods/{gang}-0/binding$"),
+            "half": ("POST", rf"/pods/{gang}-\d*[02468]/binding$"),
+        }[at]
         self.fault = Fault(method, path, before=self._wait, times=MANY, while_awaited=True)
 
     def _wait(self) -> None:
@@ -117,14 +122,6 @@ def _reads_refused(field: Field) -> Broken:
     return _meet(field, f"{times} reads meet {status}", refused)
 
 
-def _watches_expired(field: Field) -> Broken:
-    """The versions from which they go on are no longer known: everything is listed anew."""
-    times = field.luck.randint(1, 4 * FEW)
-    field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
-    field.arena.muster_wire.cut()
-    return Broken(f"{times} watches of Muster meet 410", partial(_over, (expired,)))
-
-
 def _reads_slow(field: Field) -> Broken:
     slow = Fault("GET", r"", before=partial(time.sleep, SLOW), times=MANY, while_awaited=True)
     field.arena.muster_wire.cut()
@@ -172,6 +169,5 @@ FAULTS: dict[str, Inflict] = {
     "writes-doubled": _writes_doubled,
     "reads-refused": _reads_refused,
     "reads-slow": _reads_slow,
-    "watches-expired": _watches_expired,
     "evictions-refused": _evictions_refused,
 }

@@ -1,0 +1,27 @@
+"""The address on which everything of a test listens: 127.0.0.1, or ::1 with MUSTER_E2E_LOOPBACK=::1."""
+
+import os
+import socket
+
+SETTING = "MUSTER_E2E_LOOPBACK"
+
+
+def host() -> str:
+    return os.environ.get(SETTING, "127.0.0.1")
+
+
+def is_v6() -> bool:
+    return ":" in host()
+
+
+def at(port: int) -> str:
+    """As URLs and flags have it: `127.0.0.1:8281`, `[::1]:8281`."""
+    return f"[{host()}]:{port}" if is_v6() else f"{host()}:{port}"
+
+
+def family() -> socket.AddressFamily:
+    return socket.AF_INET6 if is_v6() else socket.AF_INET
+
+
+def listener(port: int = 0) -> socket.socket:
+    return socket.create_server((host(), port), family=family(), backlog=512)

@@ -1,0 +1,106 @@
+"""Of two Musters with their schedulers, the one that leads fails, hangs, or loses the Lease."""
+
+import threading
+import time
+from datetime import UTC, datetime
+from functools import partial
+
+from tests.e2e.harness.resources import LEASES
+from tests.e2e.harness.scheduler import load
+from tests.storm.arena import Arena
+from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.sidecar import TERM, Sidecar
+
+SOMEBODY = "somebody-else"
+
+
+def _lose_leader(field: Field) -> Broken:
+    """Its whole machine fails, and comes back when the other pair leads."""
+    lost, parts = _take_down(field)
+    for part in parts:
+        field.arena.processes()[part].kill()
+    return Broken(f"the machine of {lost.name} fails", partial(_machine_back, field.arena, lost))
+
+
+def _machine_back(arena: Arena, lost: Sidecar) -> bool:
+    arena.look()
+    if not arena.leading.leads():
+        return False
+    parts = _parts(lost)
+    for part in parts:
+        if not arena.processes()[part].alive():
+            arena.processes()[part].start()
+    if not lost.muster.ready():
+        return False
+    arena.give_back(parts)
+    return True
+
+
+def _freeze_leader(field: Field) -> Broken:
+    """Its whole machine hangs until after the end of its Lease, and goes on in the middle of what it did."""
+    lost, parts = _take_down(field)
+    processes = [field.arena.processes()[part] for part in parts]
+    for process in processes:
+        process.freeze()
+        timer = threading.Timer(TERM + field.lasting, process.thaw)
+        timer.daemon = True
+        timer.start()
+    thawed = time.monotonic() + TERM + field.lasting
+    what = f"the machine of {lost.name} frozen for {TERM + field.lasting:.1f} s"
+    return Broken(what, partial(_thawed, field.arena, lost, thawed))
+
+
+def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
+    """Its scheduler has ended itself, or leads again."""
+    if time.monotonic() < at or not (lost.muster.ready() and arena.leading.leads()):
+        return False
+    arena.give_back(_parts(lost))
+    return True
+
+
+def _lose_lease(field: Field) -> Broken:
+    """Somebody has it who does not renew it. What leads goes on until it notices."""
+    arena = field.arena
+    if len(arena.sidecars) < 2:
+        raise NoVictim
+    takes_down(field, "lease")
+    arena.calm.begin("lease")
+    lease = load("sidecar.yaml")["leaderElection"]
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    spec = {"holderIdentity": SOMEBODY, "renewTime": now, "leaseDurationSeconds": TERM}
+    arena.api.patch(LEASES, lease["resourceName"], {"spec": spec}, lease["resourceNamespace"])
+    return Broken(f"{arena.leading.name} loses its Lease", partial(_lease_back, arena))
+
+
+def _lease_back(arena: Arena) -> bool:
+    arena.look()
+    lease = load("sidecar.yaml")["leaderElection"]
+    found = arena.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
+    if found["spec"]["holderIdentity"] == SOMEBODY or not arena.leading.leads():
+        return False
+    arena.give_back(["lease"])
+    return True
+
+
+def _take_down(field: Field) -> tuple[Sidecar, list[str]]:
+    """Both of the leading pair."""
+    arena, lost = field.arena, field.arena.leading
+    if len(arena.sidecars) < 2:
+        raise NoVictim
+    parts = _parts(lost)
+    for part in parts:
+        takes_down(field, part)
+    for part in parts:
+        arena.calm.begin(part)
+    return lost, parts
+
+
+def _parts(sidecar: Sidecar) -> list[str]:
+    return [sidecar.part("muster"), sidecar.part("scheduler")]
+
+
+FAULTS: dict[str, Inflict] = {
+    "lose-leader": _lose_leader,
+    "freeze-leader": _freeze_leader,
+    "lose-lease": _lose_lease,
+}

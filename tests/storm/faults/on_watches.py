@@ -1,0 +1,106 @@
+"""Muster's watches end too early, or tell what they have told before."""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+from tests.e2e.harness.faults import OFTEN, Fault, Pieces
+from tests.storm.arena import Arena
+from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
+
+KINDS = ("nodes", "podgroups", "pods", "queues")
+REMEMBERED = 20  # events of each kind
+MOST_EXPIRED = 24
+AGENT = "kube-muster/"  # what others watch through the view has forms of its own
+
+
+class Echo:
+    """Passes watches of one kind on. Told to, it repeats events at once, by luck; or begins each watch with
+    the last events of those before, in their order."""
+
+    def __init__(self, luck: Random) -> None:
+        self._luck = luck
+        self._told = deque[bytes](maxlen=REMEMBERED)
+        self.doubles = self.retells = False
+
+    def __call__(self, pieces: Pieces) -> Iterator[bytes]:
+        if self.retells and self._told:
+            yield b"".join(self._told)
+        begun = b""
+        for piece in pieces:
+            *lines, begun = (begun + piece).split(b"\n")
+            if told := b"".join(map(self._passed_on, lines)):
+                yield told
+
+    def _passed_on(self, line: bytes) -> bytes:
+        event = line + b"\n"
+        if not line.startswith(b'{"type":"ERROR"'):
+            self._told.append(event)
+        return event * 2 if self.doubles and self._luck.random() < 0.5 else event
+
+
+def _events_doubled(field: Field) -> Broken:
+    echoes, faults = _listen(field)
+    for each in echoes:
+        each.doubles = True
+    field.arena.muster_wire.cut()
+    what = f"events of Muster's watches come twice for {field.lasting:.1f} s"
+    return Broken(what, partial(_fall_silent, field.arena, echoes, faults))
+
+
+def _events_retold(field: Field) -> Broken:
+    """As by a server that is behind: the watches are cut twice, and tell the second time what has been told
+    between the two."""
+    echoes, faults = _listen(field)
+    field.arena.muster_wire.cut()
+    what = f"Muster's watches are cut, and tell {field.lasting:.1f} s again"
+    return Broken(what, partial(_retell, field.arena, echoes, faults))
+
+
+def _listen(field: Field) -> tuple[list[Echo], list[Fault]]:
+    takes_down(field, "echo")
+    echoes = [Echo(Random(field.luck.random())) for _ in KINDS]
+    faults = [
+        Fault("GET", rf"/{kind}$", asked="watch=", agent=AGENT, pieces=echo, times=OFTEN)
+        for kind, echo in zip(KINDS, echoes, strict=True)
+    ]
+    field.arena.proxy.inject(*faults)
+    return echoes, faults
+
+
+def _retell(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> bool:
+    """Over when the pods have been."""
+    begun_anew = faults[KINDS.index("pods")].hit
+    if not echoes[0].retells:
+        begun_anew.clear()
+        for echo in echoes:
+            echo.retells = True
+        arena.muster_wire.cut()
+    if not begun_anew.is_set():
+        return False
+    _fall_silent(arena, echoes, faults)
+    return True
+
+
+def _fall_silent(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> None:
+    for fault in faults:
+        fault.times = 0
+    for echo in echoes:
+        echo.doubles = echo.retells = False
+    arena.give_back(["echo"])
+
+
+def _watches_expired(field: Field) -> Broken:
+    """The versions from which they go on are no longer known: everything is listed anew."""
+    times = field.luck.randint(1, MOST_EXPIRED)
+    field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
+    field.arena.muster_wire.cut()
+    return Broken(f"{times} watches of Muster meet 410", partial(setattr, expired, "times", 0))
+
+
+FAULTS: dict[str, Inflict] = {
+    "events-doubled": _events_doubled,
+    "events-retold": _events_retold,
+    "watches-expired": _watches_expired,
+}
