@@ -79,7 +79,8 @@ class ApiEndpoint:
         server refuses the credentials. Raises NoConfiguration for a proxy of an unknown kind, and whatever
         `load` raises."""
         self._load, self._files = load, tuple(files)
-        self._stamps = self._stamped()
+        self._stamps = _stamped(self._files)
+        self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # and what it was made of
         self._configuration = configuration = load()
         url = urlsplit(configuration.host)
         self.secure = url.scheme == "https"
@@ -150,25 +151,20 @@ class ApiEndpoint:
         return self._configuration.tls_server_name or self._host
 
     def tls(self) -> ssl.SSLContext | None:
-        """What to dial with, read from its files now; None for plain HTTP."""
+        """What to dial with; None for plain HTTP. Certificates rotate: it is made anew when a file of theirs
+        has changed."""
         if not self.secure:
             return None
-        configuration, context = self._configuration, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
-        if not configuration.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif any(authorities.values()):
-            context.load_verify_locations(**authorities)
-        else:
-            context.load_default_certs()
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-        return context
+        configuration, system = self._configuration, ssl.get_default_verify_paths()
+        files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+        stamps = _stamped(filter(None, (*files, system.cafile, system.capath)))
+        if self._tls is None or self._tls[:2] != (configuration, stamps):
+            self._tls = configuration, stamps, _context(configuration)
+        return self._tls[2]
 
     def dial(self, timeout: float) -> socket.socket:
         """A connected socket, through the proxy and with TLS as set. http.client tries every address."""
-        tls, proxy = self.tls(), self.proxy  # read again: certificates rotate, and dialling is rare
+        tls, proxy = self.tls(), self.proxy
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
         dialer = http.client.HTTPConnection(host, port, timeout=timeout)
         if proxy:
@@ -186,7 +182,7 @@ class ApiEndpoint:
         """Read the token as it is now. If a plugin fails, or a file is half written, the old one may work."""
         self._due = time.monotonic() + _REFRESH
         try:
-            stamps = self._stamped()
+            stamps = _stamped(self._files)
             if everything or stamps != self._stamps:
                 found = self._load()
                 if found.host != self._configuration.host:
@@ -201,10 +197,29 @@ class ApiEndpoint:
         found = self._configuration.get_api_key_with_prefix("BearerToken") or ""
         self.current = found.strip()  # a file may end with a newline
 
-    def _stamped(self) -> list[tuple[int, int, int]]:
-        """What changes with a file, of each. Raises OSError."""
-        stats = map(os.stat, self._files)
-        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+_Stamp = tuple[int, int, int]
+
+
+def _stamped(files: Iterable[str | Path]) -> list[_Stamp]:
+    """What changes with a file, of each. Raises OSError."""
+    stats = map(os.stat, files)
+    return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _context(configuration: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif any(authorities.values()):
+        context.load_verify_locations(**authorities)
+    else:
+        context.load_default_certs()
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:

@@ -352,6 +352,25 @@ def test_tls_is_spoken_and_the_certificate_checked(tmp_path: Path) -> None:
             suspicious.request("GET", "/3")
 
 
+def test_certificates_are_read_again_once_their_file_has_changed(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    certificate, key = _self_signed(old)
+    other, _ = _self_signed(new)
+    with Server(certificate, key) as server:
+        server.script.append(Reply())
+        endpoint = find(str(write_kubeconfig(tmp_path, server.url, authority=certificate)), None)
+        before = endpoint.tls()
+        assert endpoint.tls() is before
+        with closing(Connection(endpoint)) as connection:
+            connection.request("GET", "/1")
+        other.replace(certificate)
+        assert endpoint.tls() is not before
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            Connection(endpoint).request("GET", "/2")
+
+
 def _self_signed(folder: Path) -> tuple[Path, Path]:
     if not shutil.which("openssl"):
         pytest.skip("makes its certificate with openssl")
