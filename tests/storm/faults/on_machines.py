@@ -51,11 +51,8 @@ def _memory_short(field: Field) -> Broken:
 
 
 def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -> bool:
-    """What is stuck then is restarted, as a kubelet does by /livez; it waits for minutes."""
-    process, (parent, worker) = arena.processes()[part], pids
-    is_same = process.alive() and process.pid == parent
-    if is_same and time.monotonic() > until and not arena.is_ready(part):
-        process.kill()
+    parent, worker = pids
+    _restart_if_stuck(arena, part, parent, until)
     with suppress(ProcessLookupError):  # it has ended
         resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return revive(arena, part)
@@ -64,32 +61,40 @@ def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -
 def _out_of_memory(field: Field) -> Broken:
     """It may take a little more, and then the kernel kills: its worker, as that has most."""
     arena, part = field.arena, field.arena.part("muster")
+    takes_down(field, part)
     try:
         group = MemoryGroup(f"muster-storm-{os.getpid()}")
     except NoSlices as why:
         raise NoVictim(str(why)) from None
-    takes_down(field, part)
     arena.calm.begin(part)
     parent = arena.muster.process.pid
     group.limit(field.luck.choice(LITTLE))
     group.take([parent, *_children(parent)])
     arena.muster_wire.cut()
     until = time.monotonic() + field.lasting + STUCK
-    return Broken("the kernel kills Muster for its memory", partial(_room_back, arena, part, group, until))
+    return Broken(
+        "the kernel kills Muster for its memory", partial(_room_back, arena, part, parent, group, until)
+    )
 
 
-def _room_back(arena: Arena, part: str, group: MemoryGroup, until: float) -> bool:
-    """When something was killed, or nothing asked for more in a while. What is stuck then is restarted."""
-    late, process = time.monotonic() > until, arena.processes()[part]
-    if group.kills() == 0 and not late:
+def _room_back(arena: Arena, part: str, parent: int, group: MemoryGroup, until: float) -> bool:
+    """When something was killed, or nothing asked for more in a while."""
+    if group.kills() == 0 and time.monotonic() < until:
         return False
     group.limit(None)
-    if late and process.alive() and not arena.is_ready(part):
-        process.kill()
+    _restart_if_stuck(arena, part, parent, until)
     if not revive(arena, part):
         return False
     group.dissolve()
     return True
+
+
+def _restart_if_stuck(arena: Arena, part: str, parent: int, until: float) -> None:
+    """As a kubelet does by /livez; it waits for minutes."""
+    process = arena.processes()[part]
+    is_same = process.alive() and process.pid == parent
+    if is_same and time.monotonic() > until and not arena.is_ready(part):
+        process.kill()
 
 
 def _children(parent: int) -> list[int]:
