@@ -1,8 +1,9 @@
-"""The fault campaign in small: some random gangs and faults on a control plane of its own. With gates it
-tries the same promises a second time, under the same faults: that is for each night."""
+"""The fault campaign in small: some random gangs and faults on a control plane of its own. With gates, over
+IPv6 and so on it tries the same promises again, under the same faults: that is for each night."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,16 +11,25 @@ from tests.e2e.conftest import KUBERNETES
 
 SEED, SECONDS = 7, 40
 LONGEST = 450  # when something is wrong, it waits for that to mend itself; else it takes 90 s
+CAMPAIGN = str(Path(__file__).parents[1] / "storm" / "campaigns" / "ten-thousand.toml")
+MIXES = ("ipv6", "older-etcd", "midway", "midway-view")
 
 
 @pytest.mark.timeout(LONGEST + 30)
 @pytest.mark.parametrize(
-    "view",
-    [pytest.param((), id="gates", marks=pytest.mark.nightly), pytest.param(("--view",), id="view")],
+    "mix",
+    [
+        pytest.param((), id="gates", marks=pytest.mark.nightly),
+        pytest.param(("--view",), id="view"),
+        *(
+            pytest.param(("--campaign", CAMPAIGN, "--mix", mix), id=mix, marks=pytest.mark.nightly)
+            for mix in MIXES
+        ),
+    ],
 )
-def test_a_short_campaign_of_faults_violates_nothing(view: tuple[str, ...]) -> None:
+def test_a_short_campaign_of_faults_violates_nothing(mix: tuple[str, ...]) -> None:
     """What it prints tells the rest: each violation, what went before it, and where the logs are."""
-    asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *view]
+    asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *mix]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST
     )
