@@ -832,12 +832,13 @@ def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
 
 
 def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> None:
-    desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A", queue="q\x1b]0;title\x07")
+    desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A\x1b[8m\u202e\u2066", queue="q\x1b]0;title\x07")
     shown = on_a_terminal(desk, "why", "podgroup/g")
     assert "[2Jdebug pages1A" in shown
     assert "\x1b[2J" not in shown
-    assert not {"\x07", "\x9b"} & set(shown)
+    assert not {"\x07", "\x9b", "\u202e", "\u2066"} & set(shown)
     assert "\x1b]" not in shown
+    assert "\x1b[8m" not in shown, "what follows would be hidden"
     assert "]0;title" in on_a_terminal(desk, "podgroup", "describe", "g")
 
 
