@@ -1,14 +1,16 @@
-"""Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds."""
+"""Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds,
+and numbers that are kept from round to round are those worked out anew."""
 
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import node, pod, preemption, queue, stranger
+from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.decided_twice import DecidedTwice
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp
 from tests.property_examples import examples
@@ -62,7 +64,9 @@ jobs = st.builds(
 )
 
 
-class Sharing(RuleBasedStateMachine):
+class Sharing(DecidedTwice):
+    world: SharedWorld
+
     @initialize(
         given=st.tuples(*[specs] * len(QUEUES)),
         cpus=st.tuples(*[st.sampled_from(["2", "4"])] * len(NODES)),
@@ -212,9 +216,16 @@ class Sharing(RuleBasedStateMachine):
         self.parents[name] = parent
         self.put(name)
 
-    @rule(name=some_queue)
-    def queue_is_deleted(self, name: str) -> None:
+    @rule(name=some_queue, again=st.booleans())
+    def queue_is_deleted(self, name: str, again: bool) -> None:
         self.world.ledger.intake.drop_queue(name)
+        if again:
+            self.put(name)
+
+    @rule(which=dice, where=some_queue)
+    def group_enters_another_queue(self, which: int, where: str) -> None:
+        if keys := sorted(self.world.ledger.snapshot().groups):
+            self.world.add(group(keys[which % len(keys)].partition("/")[2], 1, queue=where))
 
     @rule(name=some_node, cpu=st.sampled_from(["2", "4"]), cordoned=st.booleans())
     def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool) -> None:
@@ -270,8 +281,8 @@ class Sharing(RuleBasedStateMachine):
         else:
             raise AssertionError(f"it does not end: {self.world.decisions.evictions}")
         self.world.pass_time(LIMITS.reclaim_deadline + 1.0)
-        for group in self.world.decisions.groups.values():
-            assert group.reclaim is None or group.reclaim.until > self.world.now
+        for each in self.world.decisions.groups.values():
+            assert each.reclaim is None or each.reclaim.until > self.world.now
 
 
 Sharing.TestCase.settings = settings(

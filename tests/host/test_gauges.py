@@ -4,10 +4,13 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from extender.domain.model.records import Uid
+from extender.domain.snapshot.decisions import QueueDecision
 from extender.host.upkeep import Gauges
 from extender.kube.reflector import Reflector, Sink
 from extender.kube.resources import GROUPS_OF_OTHERS
@@ -16,6 +19,7 @@ from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import gang
 from tests.host.conftest import Station
+from tests.property_examples import examples
 
 SILENCE = 60.0
 
@@ -145,6 +149,34 @@ def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
     assert REGISTRY.get_sample_value("muster_queue_evictions_total", gone) is None
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "q"}) is None
     assert REGISTRY.get_sample_value("muster_queue_deserved", {"queue": "q", "resource": "cpu"}) is None
+
+
+GAUGES = (metrics.queue_share, metrics.queue_deserved, metrics.queue_allocated, metrics.queue_groups)
+amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 2**63))
+decisions = st.builds(
+    lambda name, deserved, allocated, share: QueueDecision(
+        name, "Open", 1, "", allocated, {}, deserved, {}, share, counts={"running": len(allocated)}
+    ),
+    st.sampled_from("abc"),
+    amounts,
+    amounts,
+    st.floats(0, 9),
+)
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.lists(st.lists(decisions, max_size=3, unique_by=lambda each: each.name), max_size=5))
+def test_what_is_shown_of_queues_is_what_would_be_shown_anew(rounds: list[list[QueueDecision]]) -> None:
+    def numbers(queues: list[QueueDecision]) -> dict[tuple[str, ...], float]:
+        metrics.show_queues(queues)
+        samples = [each for gauge in GAUGES for metric in gauge.collect() for each in metric.samples]
+        return {(each.name, *each.labels.values()): each.value for each in samples}
+
+    for queues in rounds:
+        shown = numbers(queues)
+        assert numbers([]) == {}
+        assert numbers(queues) == shown
+        numbers(queues[1:])
 
 
 def test_queues_beyond_the_most_are_left_out(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
