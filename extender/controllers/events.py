@@ -46,6 +46,7 @@ _MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
 _BURST, _RATE = 50, 5.0  # the same of all objects together
 _LASTING = 5.0  # seconds after which a state is recorded
+_SLOW = 30.0  # the same for a start, which takes a few where others fill the window
 _MEMBERS = 3  # waiting members on which a wait is recorded
 _WORK = 2_000  # what explaining one group may cost: a few dozen milliseconds at most
 
@@ -197,6 +198,7 @@ class GroupEvents:
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("group-events")
         self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
+        self._lacking = set[GroupKey]()  # groups of which an Event says that they do not run yet
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
@@ -209,6 +211,7 @@ class GroupEvents:
                 record = self._ledger.groups.record(group) if group in self._unreported else None
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(group)
+                    self._lacking.add(group)
         self._led = leads
         if leads:
             while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
@@ -217,14 +220,18 @@ class GroupEvents:
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
             self._changes.forget(key)
+            self._lacking.discard(key)
             return self._unreported.forget(key)
         happened = transitions.of_turn(was, now)
         if was is None or transitions.course(was) != transitions.course(now):
             self._unreported.forget(key)
             if happened is None:
-                self._unreported.add(key, _LASTING)
-        if happened is not None:
+                self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)
+        # That a group runs is in its condition, and news only where something else was said before.
+        if happened is not None and (happened.reason != Verdict.RUNNING or key in self._lacking):
             self._report(key, happened)
+        if now.verdict is Verdict.RUNNING:
+            self._lacking.discard(key)
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
@@ -249,5 +256,6 @@ class GroupEvents:
             waiting = (pod for pod in groups.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
+        self._lacking.add(key)
         for reference in about:
             self._recorder.record(reference, type_, transition.reason, transition.message)

@@ -28,10 +28,10 @@ def test_a_gang_that_waits_and_runs_is_told_of(
     stage.finish(first)
     stage.wait_phase(second, "Running")
     wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start told")
-    assert _messages(stage, "PodGroup", "a") == ["Running"]
+    assert _messages(stage, "PodGroup", "a") == []
     assert [_messages(stage, "Pod", name) for name in first] == [[]] * 4
-    (event,) = _events(stage, "PodGroup", "a")
-    assert event["involvedObject"]["uid"] == stage.pod_group("a")["metadata"]["uid"]
+    (event,) = [event for event in _events(stage, "PodGroup", "b") if event["reason"] == "Running"]
+    assert event["involvedObject"]["uid"] == stage.pod_group("b")["metadata"]["uid"]
     assert (event["type"], event["count"]) == ("Normal", 1)
 
 
