@@ -240,19 +240,19 @@ class Stream:
     def __iter__(self) -> Iterator[bytes]:
         """The lines of the body, each as soon as it is complete."""
         begun = b""
-        for piece in self._pieces():
+        for piece in self.pieces():
             *whole, begun = (begun + piece).split(b"\n")
             yield from whole
 
     def read(self) -> bytes:
-        return b"".join(self._pieces())
+        return b"".join(self.pieces())
 
     def cut(self) -> None:
         """From any thread: the reader gets Ambiguous at once."""
         if not self._has_ended:
             self._wire.cut()
 
-    def _pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
         """The body as it arrives: chunk by chunk, or in one piece."""
         wire = self._wire
         try:

@@ -168,7 +168,7 @@ class Reflector(Generic[T]):
         self.synced = False
         self.absent = False  # the API server does not know the resource
         self.last_contact: float | None = None
-        self._last_step: float | None = None  # a round begun, a page or an event read; None: not started
+        self._last_step: float | None = None  # a round begun, some of a list or an event read
         self.relists = 0
         self._connection = connection
         self._path = resource.path(namespace)
@@ -279,9 +279,14 @@ class Reflector(Generic[T]):
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
 
     def _page(self, following: str, most: int) -> bytes:
-        """A page whose token is too old raises Gone, and the next round starts over."""
+        """A page whose token is too old raises Gone, and the next round starts over. While one comes, however
+        slowly, a new start would not be sooner."""
+        pieces = []
         with self._open({"limit": most, "continue": following}, _LIST_TIMEOUT) as stream:
-            return stream.read()
+            for piece in stream.pieces():
+                pieces.append(piece)
+                self._last_step = self._clock()
+        return b"".join(pieces)
 
     def _watch(self) -> None:
         seconds = self._watch_seconds()

@@ -6,6 +6,7 @@ them; only those about the thread itself start it.
 
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -471,6 +472,22 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
     server.script.append(status(500))
     rounds.run()
     assert rounds.reflector.stuck() is None
+
+
+def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Connection) -> None:
+    rounds = Rounds(connection)
+    told: list[str | None] = []
+
+    def slowly() -> Iterator[bytes]:
+        for piece in (b"", b"", page(7, pod("a", 1)).body):
+            rounds.now += 9
+            yield piece
+            wait_for(lambda: rounds.reflector._last_step == rounds.now, what="the piece is read")
+            told.append(rounds.reflector.stuck())
+
+    server.script.extend([Lines(slowly()), END])
+    assert rounds.run() == ["a@1"]
+    assert told == [None] * 3
 
 
 def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, connection: Connection) -> None:
