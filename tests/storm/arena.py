@@ -76,7 +76,7 @@ class Arena:
             Sidecar.start(stage, user, self.muster_wire.server, self.clock, name, mix.view, name == HOSTS[1])
             for name in names
         ]
-        self.leading = self.sidecars[0]  # as it was last seen
+        self.leading, self.is_led = self.sidecars[0], True  # as it was last seen
 
     @property
     def muster(self) -> Muster:
@@ -87,9 +87,10 @@ class Arena:
         return self.leading.scheduler
 
     def look(self) -> None:
-        """Who leads now."""
-        leads = next((each for each in self.sidecars if each.leads()), self.leading)
-        if leads is not self.leading:
+        """Who leads now. One thread asks for all others: a Muster that is frozen takes its time."""
+        leads = next((each for each in self.sidecars if each.leads()), None)
+        self.is_led = leads is not None
+        if leads is not None and leads is not self.leading:
             self.leading = leads
             self.changes += 1
             self.when_changed()
@@ -117,8 +118,8 @@ class Arena:
         return ready[part]()
 
     def _scheduled(self) -> bool:
-        self.look()
-        return self.leading.leads() and self.scheduler._ready()
+        """One that leads may have died since."""
+        return self.is_led and self.scheduler.process.alive() and self.scheduler._ready()
 
     def ready(self) -> bool:
         return self._scheduled() and self.muster.ready() and not self.down

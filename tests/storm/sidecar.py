@@ -7,7 +7,7 @@ import urllib3
 
 from tests.e2e.harness import loopback
 from tests.e2e.harness.access import User
-from tests.e2e.harness.muster import PROGRAM, Muster
+from tests.e2e.harness.muster import PROGRAM, SOON, Muster
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -15,7 +15,6 @@ from tests.storm.clock import Clock
 
 TERM = 6  # seconds for which the Lease is held
 LEASE = {"leaseDuration": f"{TERM}s", "renewDeadline": "4s", "retryPeriod": "1s"}
-_SOON = urllib3.Timeout(2)
 FLAGS = (
     *("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s"),
     *("--volcano-jobs=on", "--log-format=json"),
@@ -58,6 +57,6 @@ class Sidecar:
     def leads(self) -> bool:
         """The only one always does, one that is frozen does not."""
         try:
-            return not self.name or bool(self.muster.debug("/debug/leadership", _SOON)["leads"])
+            return not self.name or bool(self.muster.debug("/debug/leadership", SOON)["leads"])
         except (urllib3.exceptions.HTTPError, AssertionError):
             return False

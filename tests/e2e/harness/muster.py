@@ -17,6 +17,7 @@ from tests.e2e.harness.waiting import wait_for
 
 PROGRAM = Path(sys.executable).with_name("muster")
 LONGEST_STOP = 5.0
+SOON = urllib3.Timeout(2)  # for one that may be frozen
 
 
 class Muster:
@@ -127,9 +128,10 @@ class Muster:
         wait_for(lambda: calls() >= count, what=f"{count} calls of {verb} answered")
         assert calls() == count
 
-    def held(self) -> dict[str, str]:
+    def held(self, timeout: urllib3.Timeout = probes.PATIENT) -> dict[str, str]:
         """The pods whose bind calls wait at the barrier, and the nodes that they hold."""
-        return {each["pod"].rpartition("/")[2]: each["node"] for each in self.debug("/debug/held")}
+        page = self.debug("/debug/held", timeout)
+        return {each["pod"].rpartition("/")[2]: each["node"] for each in page}
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
         """Until exactly these pods are at the barrier; without names, until nobody is."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import urllib3
 
+from tests.e2e.harness.muster import SOON
 from tests.storm.arena import Arena
 from tests.storm.crowd import Crowd, Gang
 from tests.storm.view import unbound
@@ -49,7 +50,7 @@ class Field:
     def _held(self) -> dict[str, str]:
         """As Muster's page tells while it answers."""
         try:
-            return self.arena.muster.held()
+            return self.arena.muster.held(SOON)
         except (urllib3.exceptions.HTTPError, AssertionError):
             return {}
 

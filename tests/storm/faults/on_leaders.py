@@ -23,8 +23,7 @@ def _lose_leader(field: Field) -> Broken:
 
 
 def _machine_back(arena: Arena, lost: Sidecar) -> bool:
-    arena.look()
-    if not arena.leading.leads():
+    if not arena.is_led:
         return False
     parts = _parts(lost)
     for part in parts:
@@ -52,7 +51,7 @@ def _freeze_leader(field: Field) -> Broken:
 
 def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
     """Its scheduler has ended itself, or leads again."""
-    if time.monotonic() < at or not (lost.muster.ready() and arena.leading.leads()):
+    if time.monotonic() < at or not (arena.is_led and lost.muster.ready()):
         return False
     arena.give_back(_parts(lost))
     return True
@@ -73,10 +72,9 @@ def _lose_lease(field: Field) -> Broken:
 
 
 def _lease_back(arena: Arena) -> bool:
-    arena.look()
     lease = load("sidecar.yaml")["leaderElection"]
     found = arena.api.get(LEASES, lease["resourceName"], lease["resourceNamespace"])
-    if found["spec"]["holderIdentity"] == SOMEBODY or not arena.leading.leads():
+    if found["spec"]["holderIdentity"] == SOMEBODY or not arena.is_led:
         return False
     arena.give_back(["lease"])
     return True
