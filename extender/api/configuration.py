@@ -127,7 +127,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_secret: Annotated[ObjectName, allowed.OBJECT] = ObjectName(
         "kube-muster", "muster-webhook-certificate"
     )
-    webhook_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster-webhook.kube-muster.svc",)
+    webhook_names: Annotated[tuple[str, ...], allowed.HOST] = ("muster-webhook.kube-muster.svc",)
     webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0

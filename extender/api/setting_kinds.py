@@ -42,6 +42,7 @@ class Kind(NamedTuple):
 
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
 
 
 def kept(test: Callable[[str], bool]) -> Callable[[str], str]:
@@ -89,8 +90,13 @@ def _loopback_or_off(text: str) -> Address | None:
     return address
 
 
+def _host(text: str) -> str:
+    """An IPv6 address as certificates have it; one with a zone is no name in a certificate."""
+    return str(ipaddress.IPv6Address(text)) if ":" in text and "%" not in text else _matching(_NAME)(text)
+
+
 def _object_name(text: str) -> ObjectName:
-    return ObjectName(*_matching(rf"{_LABEL}/{_LABEL}(?:\.{_LABEL})*")(text).split("/"))
+    return ObjectName(*_matching(rf"{_LABEL}/{_NAME}")(text).split("/"))
 
 
 def one_of(*values: str) -> Kind:
@@ -137,7 +143,8 @@ def some_of(*values: str) -> Kind:
 
 
 TEXT = Kind("any text", str)
-NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(rf"{_LABEL}(?:\.{_LABEL})*"))
+NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(_NAME))
+HOST = Kind("a name of lower-case letters, digits, '-' and '.', or an IP address such as fd00::1", _host)
 ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
 ADDRESS_OR_OFF = Kind(
     "off, or an address such as 127.0.0.1:8285 or :8285",

@@ -103,6 +103,14 @@ def test_beyond_loopback_the_dashboard_has_a_certificate(monkeypatch: pytest.Mon
     assert "allowed are different ports" in refused("--dashboard-listen=127.0.0.1:8281")
 
 
+def test_the_api_server_may_call_by_an_address_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written as certificates have it."""
+    flags = [f"--webhook-name={name}" for name in ("muster.x.svc", "10.0.0.1", "FD00:0::1")]
+    assert configured(monkeypatch, *flags).webhook_names == ("muster.x.svc", "10.0.0.1", "fd00::1")
+    for name in ("fe80::1%eth0", "[::1]", "Muster"):
+        assert "an IP address" in refused(f"--webhook-name={name}")
+
+
 def test_a_variable_takes_several_values_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     made = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
     assert made.scheduler_names == ("a", "b")
