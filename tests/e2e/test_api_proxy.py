@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.harness import loopback
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.stage import Stage
@@ -27,7 +28,8 @@ def _kubeconfig(stage: Stage, user: User, **cluster: str) -> Path:
     """Of an API server that is far away."""
     near = stage.cluster.kubeconfig(user)
     config = json.loads(near.read_text())
-    config["clusters"][0]["cluster"] |= {"server": f"https://{FAR}:{PORT}", "tls-server-name": "127.0.0.1"}
+    at = {"server": f"https://{FAR}:{PORT}", "tls-server-name": loopback.host()}
+    config["clusters"][0]["cluster"] |= at
     config["clusters"][0]["cluster"] |= cluster
     far = near.with_name(f"far-{near.name}")
     far.write_text(json.dumps(config))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.harness import loopback
 from tests.e2e.harness.access import User, issued, signed, write_kubeconfig
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
@@ -43,8 +44,8 @@ REFUSED = 45.0  # seconds within which one is refused
 
 
 def start(stage: Stage, volume: Path) -> Muster:
-    host, port = stage.cluster.server.removeprefix("https://").split(":")
-    where = (f"KUBERNETES_SERVICE_HOST={host}", f"KUBERNETES_SERVICE_PORT={port}")
+    port = stage.cluster.server.rpartition(":")[2]
+    where = (f"KUBERNETES_SERVICE_HOST={loopback.host()}", f"KUBERNETES_SERVICE_PORT={port}")
     program = ("env", "-u", "KUBECONFIG", *where, sys.executable, "-c", IN_A_POD, str(volume))
     return stage.start_muster(user=None, view=True, program=program)
 
