@@ -9,6 +9,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.kube.access import AccessReview, access_review
+from extender.kube.errors import NotFound
 from extender.kube.requests import STRATEGIC, Requests, decoded
 from extender.kube.resources import ACCESS_REVIEWS, LOCAL_QUEUES, NAMESPACES, QUEUES, SECRETS, Resource
 
@@ -49,6 +50,9 @@ class AdmissionApi(Requests):
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
+        """By a name that a tenant wrote: the API server would read `q/status` as a part of another queue."""
+        if name in (".", "..") or "/" in name or "%" in name:
+            raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)
 
     def local_queue(self, key: str, timeout: float = 10) -> LocalQueue:

@@ -7,7 +7,7 @@ import pytest
 from extender.domain.admission.access import Subject
 from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous, Conflict
+from extender.kube.errors import Ambiguous, Conflict, NotFound
 from extender.kube.resources import VALIDATING_WEBHOOKS
 from tests.kube.server import Reply, Server, status
 
@@ -87,3 +87,13 @@ def test_a_queue_is_read_as_it_is_now(api: AdmissionApi, server: Server) -> None
     assert api.queue("q").spec.restricted
     (request,) = server.requests
     assert request.path == "/apis/scheduling.volcano.sh/v1beta1/queues/q"
+
+
+@pytest.mark.parametrize("name", ["default/status", "../q", "..", ".", "a%2Fb"])
+def test_what_cannot_be_the_name_of_a_queue_is_not_asked_for(
+    api: AdmissionApi, server: Server, name: str
+) -> None:
+    """The API server answers `default/status` with the queue `default`."""
+    with pytest.raises(NotFound):
+        api.queue(name)
+    assert not server.requests
