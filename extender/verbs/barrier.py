@@ -66,16 +66,33 @@ class Signal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._given = self._loop.create_future()
+        self._given = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def give(self) -> None:
         """From any thread, once; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
-            self._loop.call_soon_threadsafe(self._given.set_result, None)
+            self._loop.call_soon_threadsafe(self._end)
 
     async def wait(self, seconds: float) -> None:
-        """Until it is given, but not longer than so many seconds."""
-        await asyncio.wait((self._given,), timeout=max(seconds, 0.0))
+        """Until it is given, but not longer than so many seconds; one at a time. By asyncio.wait a call would
+        cost more."""
+        if self._given:
+            return
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(max(seconds, 0.0), self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        self._given = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Hold:
@@ -145,6 +162,7 @@ class Barrier:
         self._clock = clock
         self._lock = threading.Lock()
         self._holds: dict[Uid, Hold] = {}
+        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # the same
         self._stopping = False
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
@@ -164,6 +182,7 @@ class Barrier:
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
             before, self._holds[pod.uid] = self._holds.get(pod.uid), hold
+            self._of_group.setdefault(pod.group, {})[pod.uid] = hold
         if before is not None:
             before.give_up(SUPERSEDED)
         try:
@@ -176,8 +195,7 @@ class Barrier:
         finally:  # a posting that is under way goes on, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)
             with self._lock:
-                if self._holds.get(pod.uid) is hold:
-                    del self._holds[pod.uid]
+                self._forget(hold)
 
     def advance(self, group: GroupKey) -> None:
         """Post the calls of a group if it is whole now and none of its callers has hung up."""
@@ -259,7 +277,20 @@ class Barrier:
 
     def _waiting(self, group: GroupKey | None = None) -> list[Hold]:
         """The calls, of one group or of all, that have neither been given up nor posted."""
-        return [hold for hold in self.held() if hold.waiting and group in (None, hold.pod.group)]
+        with self._lock:
+            known = self._holds if group is None else self._of_group.get(group, {})
+            return [hold for hold in known.values() if hold.waiting]
+
+    def _forget(self, hold: Hold) -> None:
+        """Not a later one for the same pod."""
+        uid, group = hold.pod.uid, hold.pod.group
+        if self._holds.get(uid) is hold:
+            del self._holds[uid]
+        of_group = self._of_group.get(group, {})
+        if of_group.get(uid) is hold:
+            del of_group[uid]
+            if not of_group:
+                del self._of_group[group]
 
     def _give_up(self, hold: Hold, error: str) -> None:
         """Answer a waiting call with `error` and free its claim."""

@@ -60,6 +60,7 @@ def test_a_gang_is_held_until_it_is_whole_and_then_posted_at_once() -> None:
         assert started(*calls, stage.call("g-2")) == ["", "", ""]
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
         assert stage.barrier.held() == []
+        assert stage.barrier._of_group == {}
 
 
 def test_each_binding_goes_to_the_node_of_its_call() -> None:
