@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 T_contra = TypeVar("T_contra", contravariant=True)
 T = TypeVar("T", bound=NamedObject)
+Passed = TypeVar("Passed")
 
 ObjectKey = tuple[str, str]  # namespace, name
 
@@ -86,7 +87,7 @@ class Inventory(Generic[T]):
         if isinstance(item, Bad):
             self._note_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
-            fault = self._fault_of(lambda: self._sink.upsert(item))
+            fault = self._fault_of(self._sink.upsert, item)
             self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
             if fault is None:
                 self.bad.pop(key, None)
@@ -111,15 +112,15 @@ class Inventory(Generic[T]):
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
     def _remove(self, gone: Removed) -> None:
-        fault = self._fault_of(lambda: self._sink.remove(gone))
+        fault = self._fault_of(self._sink.remove, gone)
         if fault is not None:
             self._not_removed.append(gone)
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
-    def _fault_of(self, pass_on: Callable[[], None]) -> Exception | None:
+    def _fault_of(self, pass_on: Callable[[Passed], None], what: Passed) -> Exception | None:
         """An object that makes the sink raise costs only that object, not the watch."""
         try:
-            pass_on()
+            pass_on(what)
         except Exception as fault:
             return fault
         return None

@@ -49,9 +49,10 @@ class PodsByLabels:
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add a pod to a node; with `times` -1, remove it. Meanwhile its labels must stay the same object."""
-        sets = self._in.get(pod.namespace) or self._in.setdefault(pod.namespace, _LabelSets())
-        sets.count(pod.labels, node, times)
-        if not sets:
+        sets = self._in.get(pod.namespace)
+        if sets is None:
+            sets = self._in[pod.namespace] = _LabelSets()
+        if not sets.count(pod.labels, node, times):
             del self._in[pod.namespace]
 
     def selected_by(self, term: Term) -> Counter[str]:
@@ -71,19 +72,18 @@ class _LabelSets:
         self._sets: dict[int, tuple[Labels, dict[str, int]]] = {}
         self._having: dict[Pair, dict[int, None]] | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._sets)
-
-    def count(self, labels: Labels, node: str, times: int) -> None:
+    def count(self, labels: Labels, node: str, times: int) -> bool:
+        """Whether any set is left."""
         known = self._sets.get(id(labels))
         if known is None:
             known = self._sets[id(labels)] = (labels, {})
             for pair in self._indexed(labels):
                 self._index().setdefault(pair, {})[id(labels)] = None
         by_node = known[1]
-        by_node[node] = by_node.get(node, 0) + times
-        if not by_node[node]:
-            del by_node[node]
+        if left := by_node.get(node, 0) + times:
+            by_node[node] = left
+            return True
+        del by_node[node]
         if not by_node:
             del self._sets[id(labels)]
             for pair in self._indexed(labels):
@@ -91,6 +91,7 @@ class _LabelSets:
                 del having[id(labels)]
                 if not having:
                     del self._index()[pair]
+        return bool(self._sets)
 
     def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
         """The sets of labels that `term` may select."""
@@ -150,8 +151,8 @@ class Terms:
         """Follow the terms of a pod of ours, and no longer those it had before."""
         for term in self._others.note_ours(pod):
             self._use(term)
-        terms, before = tuple(dict.fromkeys(pod.shape.terms)), self._of.get(pod.uid, ())
-        if terms == before:
+        written, before = pod.shape.terms, self._of.get(pod.uid, ())
+        if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
             return
         for term in terms:
             if term not in self._users:
@@ -237,16 +238,17 @@ class _TermsOfOthers:
         self._users: dict[Term, int] = {}
         self._followed: set[Term] = set()
         self._ours: dict[Uid, PodRecord] = {}
-        self._our_labels = PodsByLabels()
+        self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
 
     def note_ours(self, pod: PodRecord) -> list[Term]:
         """A pod of ours is there. Returns the terms that are followed from now on."""
         known = self._ours.get(pod.uid)
         if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:
             return []
-        if known is not None:
-            self._our_labels.count(known, "", -1)
-        self._our_labels.count(pod, "", 1)
+        if self._our_labels is not None:
+            if known is not None:
+                self._our_labels.count(known, "", -1)
+            self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
         selecting = self._index.selecting(pod.namespace, pod.labels)
         more = [term for term in selecting if term not in self._followed]
@@ -263,13 +265,14 @@ class _TermsOfOthers:
             self._users[term] = self._users.get(term, 0) + 1
             if self._users[term] == 1:
                 self._index.add(term)
-        more = [term for term in terms if term not in self._followed and self._our_labels.selected_by(term)]
+        ours = self._labels_of_ours()
+        more = [term for term in terms if term not in self._followed and ours.selected_by(term)]
         self._followed.update(more)
         return more
 
     def remove(self, uid: Uid) -> list[Term]:
         """A pod is gone, whether ours or not. Returns the terms that are followed no more."""
-        if (ours := self._ours.pop(uid, None)) is not None:
+        if (ours := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
             self._our_labels.count(ours, "", -1)
         terms = self._of.pop(uid, ())
         for term in terms:
@@ -281,6 +284,13 @@ class _TermsOfOthers:
         less = [term for term in gone if term in self._followed]
         self._followed.difference_update(less)
         return less
+
+    def _labels_of_ours(self) -> PodsByLabels:
+        if self._our_labels is None:
+            self._our_labels = PodsByLabels()
+            for pod in self._ours.values():
+                self._our_labels.count(pod, "", 1)
+        return self._our_labels
 
 
 class _Places:

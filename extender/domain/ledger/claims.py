@@ -149,7 +149,9 @@ class Claims:
         if before is not None:
             del self._at[before.stage][pod.uid]
         self._claims[pod.uid] = self._at[stage][pod.uid] = claim
-        self._on_node.setdefault(node, {})[pod.uid] = claim
+        if (on_node := self._on_node.get(node)) is None:
+            on_node = self._on_node[node] = {}
+        on_node[pod.uid] = claim
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)

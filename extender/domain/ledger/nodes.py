@@ -193,10 +193,11 @@ class NodeCapacity:
 
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
-        shape, node = claim.pod.shape, claim.node
-        self._tally(node, "pinned" if claim.pinned else "planned", shape.requests, times)
-        self._ports.count(node, shape.constraints.ports, claim.pinned, times)
-        if claim.pinned:
+        shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned
+        self._tally(node, "pinned" if is_pinned else "planned", shape.requests, times)
+        if shape.constraints.ports:
+            self._ports.count(node, shape.constraints.ports, is_pinned, times)
+        if is_pinned:
             self.terms.count(claim.pod, node, times)
 
     def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
@@ -280,9 +281,11 @@ class NodeCapacity:
     # ---- inside
 
     def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
-        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums = self._sums.get(node)
+        if sums is None:
+            sums = self._sums[node] = NodeSums()
         tally(getattr(sums, part), amounts, times)
-        if not sums:
+        if times < 0 and not sums:
             del self._sums[node]
         if (row := self._row.get(node)) is not None:
             self._stale.add(row)

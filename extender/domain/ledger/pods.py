@@ -9,10 +9,10 @@ from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.state import Parts
 from extender.domain.model.ownership import Ownership
+from extender.domain.model.pod_records import PodRecords, foreign_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
-from extender.domain.model.wire_records import foreign_record, pod_record
 from extender.domain.snapshot.snapshot import OtherPods
 
 _FEW = 8  # pods that are looked at again when another one goes
@@ -30,6 +30,7 @@ class Pods:
         self.left: frozenset[str] = frozenset()
         self.ownership = ownership
         self.shapes = Shapes()
+        self._records = PodRecords(self.shapes, ownership.auto_groups)
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
@@ -78,7 +79,7 @@ class Pods:
             had = before if before is not None and before.group and before.holds_room else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
-                record = pod_record(pod, self.shapes, ours, self.ownership.auto_groups)
+                record = self._records.of(pod, ours)
                 if ours and had is not None:  # one that holds room keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))

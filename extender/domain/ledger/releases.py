@@ -105,7 +105,12 @@ class Releases:
 
     def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
         """The claim of a pod of ours was `before`, and is `claim` now."""
-        if self.is_on and pod.waiting:
+        if not self.is_on:
+            return
+        if pod.node:
+            self.forget(pod)
+            return
+        if pod.waiting:
             self._named[pod.key] = pod.uid
             if not self._has_begun:
                 self._met.add(pod.uid)
@@ -113,9 +118,7 @@ class Releases:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.note_planned(pod.group)
-        if pod.node:
-            self.forget(pod)
-        elif claim is None or not claim.pinned:
+        if claim is None or not claim.pinned:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:

@@ -59,6 +59,7 @@ _JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _MPI_JOB, _LEADER_WORKER_SET = ("kubeflow.org/v2beta1", "MPIJob"), LEADER_WORKER_SET.key
+MAKER_LABELS = (*_JOB_SET, _MPI[0], _MPI_NAME, _LWS, _LWS_GROUP)
 NAMED_MAKERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the name only
 
 

@@ -40,7 +40,10 @@ def note(queue_uid: str, group_uid: str) -> dict[str, str]:
 
 def noted_queue(group: Meta) -> str:
     """The UID of the queue that took the group in; empty if none, or if another object was meant."""
-    queue_uid, _, group_uid = (group.annotations or {}).get(QUEUE_UID, "").partition("/")
+    written = (group.annotations or {}).get(QUEUE_UID)
+    if not written:
+        return ""
+    queue_uid, _, group_uid = written.partition("/")
     return queue_uid if group_uid == group.uid else ""
 
 

@@ -185,6 +185,8 @@ def counted_spec(pod: Pod) -> PodSpec:
     """The specification with the requests that count now, during a resize. Raises BadQuantity."""
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    if not given:
+        return spec
     statuses = {status.name: status for status in given if status.resources is not None}
     if not statuses:
         return spec

@@ -206,6 +206,10 @@ class Shapes:
                 requests = dict(few)
             shape = self._interned(requests, constraints)
             self._written[written] = shape
+        return self.now(shape, namespace)
+
+    def now(self, shape: Shape, namespace: str) -> Shape:
+        """What pods of a shape that is known have in their namespace by now."""
         return self._own.get((namespace, shape.number), shape)
 
     def own(self, namespace: str, shape: Shape) -> Shape:
@@ -419,6 +423,8 @@ class TermIndex:
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """The terms that select a pod. Not to be changed: kept where many may, until terms come or go."""
+        if not self._places:
+            return []
         key = namespace, self.mentioned(labels)
         if (known := self._selecting.get(key)) is not None:
             return known
@@ -437,8 +443,6 @@ class TermIndex:
 
     def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
         """The terms that may select a pod, as they are filed."""
-        if not self._places:
-            return []
         filed = self._filed
         return [filed[place] for place in _places_of(namespace, labels) if place in filed]
 

@@ -1,7 +1,6 @@
 """Records of pods and PodGroups, made from wire objects, and the marks that Muster leaves on a PodGroup."""
 
 from collections.abc import Mapping
-from sys import intern
 
 from msgspec.structs import replace
 
@@ -9,7 +8,6 @@ from extender.api import keys
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
-from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.units import BadQuantity
 from extender.domain.model import ownership
@@ -19,13 +17,9 @@ from extender.domain.model.records import (
     GroupKey,
     GroupRecord,
     Origin,
-    PodRecord,
-    Uid,
-    Unscheduled,
 )
-from extender.domain.model.resources import asked, counted_spec
+from extender.domain.model.resources import asked
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
-from extender.domain.model.shapes import Shapes
 
 # ---- Marks on a PodGroup survive a restart: that the group stood whole, or that its start was admitted.
 #
@@ -35,7 +29,7 @@ from extender.domain.model.shapes import Shapes
 # (manifests/marks.yaml).
 
 _MOST_NOTES = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
-_TOO_MANY_NOTES = f"more than {_MOST_NOTES} bytes, to which Muster can add none"
+TOO_MANY_NOTES = f"more than {_MOST_NOTES} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
 
@@ -90,131 +84,6 @@ def _number(noted: str, group_uid: str) -> int | None:
     number, _, uid = noted.partition("/")
     is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
     return int(number) if is_number and uid and uid == group_uid else None
-
-
-_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
-
-
-def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
-    """A pod that is not ours: what it takes on which node, and the labels that terms may select it by. There
-    may be many more of these than of ours, so each is small. Raises BadQuantity."""
-    meta, spec = pod.metadata, pod.spec
-    return PodRecord(
-        uid=Uid(meta.uid),
-        namespace=intern(meta.namespace),
-        name=meta.name,
-        shape=shapes.of_others(counted_spec(pod), meta.namespace),
-        labels=shapes.labels.of(meta.labels),
-        node=intern(spec.node_name),
-        scheduler=intern(spec.scheduler_name),
-        phase=intern(pod.status.phase),
-        deleting=meta.deletion_timestamp is not None,
-        gone_by=meta.deletion_timestamp or "",
-        nominated=intern(pod.status.nominated_node_name),
-        priority=spec.priority or 0,
-        preemptable=_allows_preemption(meta),
-        is_vital=_is_vital(pod),
-        running_since=pod.status.start_time or "",
-        checkpoint=checkpoint_of(meta),
-    )
-
-
-def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
-    """A pod that is ours or, without `ours`, one left to another scheduler. Raises BadQuantity."""
-    meta, spec, status, annotations = pod.metadata, pod.spec, pod.status, pod.metadata.annotations or {}
-    group, auto = ownership.group_of(pod, auto_groups)
-    key = GroupKey(f"{meta.namespace}/{group}")
-    maker = ownership.maker_of(pod) if auto else None
-    gates = {gate.name for gate in spec.scheduling_gates or ()}
-    volumes = (
-        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
-    )
-    shape = shapes.of(counted_spec(pod), meta.namespace)
-    if not spec.node_name and leaves_no_room(annotations):
-        shape = shapes.beyond(shape, f"annotations of {_TOO_MANY_NOTES}")
-    return PodRecord(
-        uid=Uid(meta.uid),
-        namespace=intern(meta.namespace),
-        name=meta.name,
-        shape=shape,
-        labels=shapes.labels.of(meta.labels),
-        node=intern(spec.node_name),
-        scheduler=intern(spec.scheduler_name),
-        group=key if ours else GroupKey(""),
-        own_group=key,
-        auto=auto,
-        maker=intern(f"{maker.api_version}/{maker.kind}") if maker is not None else "",
-        min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
-        queue=ownership.queue_named_by(meta),
-        queue_uid=intern(noted_queue(meta)),
-        local_queue=local_queue_label(meta),
-        role=ownership.name_of(annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
-        priority=spec.priority or 0,
-        created=meta.creation_timestamp or "",
-        phase=status.phase,
-        gated=keys.GATE in gates,
-        foreign_gates=bool(gates - {keys.GATE}),
-        deleting=meta.deletion_timestamp is not None,
-        started=_started(pod),
-        nominated=status.nominated_node_name,
-        binds_late=any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes)),
-        version="" if spec.node_name else meta.resource_version,
-        run_limit=spec.active_deadline_seconds,
-        running_since=status.start_time or "",
-        unscheduled=_unscheduled(pod),
-        preemptable=_allows_preemption(meta),
-        is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
-        gone_by=meta.deletion_timestamp or "",
-        never_preempts=spec.preemption_policy == keys.NEVER,
-        may_use=noted_use(meta, "Pod"),
-        checkpoint=checkpoint_of(meta),
-        run_time=run_time_of(meta),
-        is_replaced=ownership.controller_of(meta.owner_references) is not None,
-    )
-
-
-def leaves_no_room(annotations: Mapping[str, str]) -> bool:
-    """For marks, and what a Binding adds, which the API server does not measure there: any later change of
-    such a pod would be refused, its eviction, too."""
-    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
-
-
-def _is_vital(pod: Pod) -> bool:
-    """Whether the room of a pod that is not ours is never taken. One that belongs to its node would come back
-    at once; one of ours waits in its queue as others do. Whoever may write a pod says whose it is and of
-    which class, so that of ours neither counts."""
-    meta, owners = pod.metadata, pod.metadata.owner_references or ()
-    is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
-    return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
-
-
-def _allows_preemption(meta: Meta) -> bool:
-    written = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
-    return written != "false"
-
-
-def _started(pod: Pod) -> bool:
-    """Whether any container of the pod ever ran. A pod that its kubelet refuses fails without that."""
-    if pod.status.phase in ("Running", "Succeeded"):
-        return True
-    statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
-    states = (state for status in statuses for state in (status.state, status.last_state) if state)
-    return any(
-        state.running is not None or (state.terminated is not None and bool(state.terminated.started_at))
-        for state in states
-    )
-
-
-def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Why the pod has no node; without messages of other reasons, which change with every attempt."""
-    scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
-    if scheduled is None or scheduled.status != "False":
-        return None
-    found = Unscheduled(intern(scheduled.reason), scheduled.message)
-    return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
-
-
-# ---- PodGroups
 
 
 def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> GroupRecord:
@@ -277,7 +146,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
     if leaves_no_room(annotations):
-        fault = f"metadata.annotations: {_TOO_MANY_NOTES}"
+        fault = f"metadata.annotations: {TOO_MANY_NOTES}"
     counts = {"minMember": spec.min_member} | {
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
@@ -308,7 +177,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         run_time=run_time_of(meta),
         start_timeouts=noted_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
-        preemptable=_allows_preemption(meta),
+        preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
         lost_work=noted_lost(meta),
         queue_uid=noted_queue(meta),
@@ -320,3 +189,14 @@ def group_record(group: PodGroup) -> GroupRecord:
 
 def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
+
+
+def leaves_no_room(annotations: Mapping[str, str]) -> bool:
+    """For marks, and what a Binding adds, which the API server does not measure there: any later change of
+    such a pod would be refused, its eviction, too."""
+    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
+
+
+def allows_preemption(meta: Meta) -> bool:
+    written = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
+    return written != "false"

@@ -1,0 +1,110 @@
+"""Records of pods are the same whether others of their template have been read before or not."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import Condition, OwnerReference
+from extender.api.objects.pods import Pod
+from extender.domain.model import pod_records
+from extender.domain.model.ownership import group_name_of
+from extender.domain.model.pod_records import PodRecords, pod_record
+from extender.domain.model.records import PodRecord
+from extender.domain.model.shapes import Shapes
+from tests.domain.builders import pod
+
+UIDS = ("uid-a", "uid-b", "uid-c")
+TEXTS = ("", "g", "2", *map(group_name_of, UIDS))
+ANNOTATIONS = (
+    *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE, keys.MAY_USE),
+    *(keys.CHECKPOINT, keys.RUN_TIME, keys.QUEUE_UID, "example.com/other"),
+)
+LABELS = (
+    *(keys.GROUP_LABEL, keys.QUEUE, keys.LOCAL_QUEUE, keys.KUEUE_QUEUE, keys.ROLE, keys.PREEMPTABLE),
+    *("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "index"),
+)
+SET = OwnerReference("apps/v1", "StatefulSet", "s", "uid-s", controller=True)
+WAITS = Condition(keys.POD_SCHEDULED, "False", keys.UNSCHEDULABLE, "0/3 nodes")
+
+pods_ = st.builds(
+    lambda uid, annotations, labels, owned, namespace, version, waits, **options: _pod(
+        pod(f"p-{uid}", uid=uid, annotations=annotations, labels=labels, **options),
+        owned=owned,
+        namespace=namespace,
+        version=version,
+        waits=waits,
+    ),
+    uid=st.sampled_from(UIDS),
+    annotations=st.dictionaries(st.sampled_from(ANNOTATIONS), st.sampled_from((*TEXTS, "false")), max_size=2),
+    labels=st.dictionaries(st.sampled_from(LABELS), st.sampled_from(TEXTS), max_size=2),
+    owned=st.booleans(),
+    namespace=st.sampled_from(["team", keys.SYSTEM_NAMESPACE]),
+    version=st.sampled_from(["1", "2"]),
+    waits=st.booleans(),
+    cpu=st.sampled_from(["1", "2"]),
+    on=st.sampled_from(["", "n"]),
+    gated=st.booleans(),
+    priority=st.sampled_from([None, 2 * 10**9]),
+    foreign_gate=st.sampled_from(["", "example.com/gate"]),
+    run_limit=st.sampled_from([None, 60]),
+)
+
+
+def _pod(made: Pod, owned: bool, namespace: str, version: str, waits: bool) -> Pod:
+    owners = [SET] if owned else None
+    meta = replace(made.metadata, namespace=namespace, owner_references=owners, resource_version=version)
+    return replace(made, metadata=meta, status=replace(made.status, conditions=[WAITS] if waits else None))
+
+
+@given(st.lists(st.tuples(pods_, st.booleans()), min_size=2, max_size=12), st.booleans())
+def test_what_was_read_before_changes_nothing(given_: list[tuple[Pod, bool]], auto_groups: bool) -> None:
+    shapes = Shapes()
+    read = PodRecords(shapes, auto_groups)
+    records = [read.of(each, ours) for each, ours in given_]
+    for (each, ours), record in zip(given_, records, strict=True):
+        assert record == pod_record(each, shapes, ours, auto_groups)
+
+
+def members(count: int, **options: Any) -> list[PodRecord]:
+    read = PodRecords(Shapes())
+    return [read.of(pod(f"p-{number}", "g", **options), ours=True) for number in range(count)]
+
+
+def test_pods_of_one_template_share_what_is_equal() -> None:
+    one, other = members(2, queue="q", annotations={keys.CHECKPOINT: "60s"})
+    assert one.own_group is other.own_group
+    assert one.queue is other.queue
+    assert one.checkpoint is other.checkpoint
+    assert (one.name, other.name) == ("p-0", "p-1")
+
+
+def test_a_shape_goes_with_the_last_pod_that_has_it() -> None:
+    shapes = Shapes()
+    read = PodRecords(shapes)
+    first = read.of(pod("p", "g", cpu="3"), ours=True)
+    assert len(shapes) == 1
+    del first
+    assert len(shapes) == 0
+    assert read.of(pod("p", "g", cpu="3"), ours=True).shape.requests["cpu"] == 3000
+
+
+def test_what_pods_of_a_namespace_have_been_given_counts_for_later_ones() -> None:
+    shapes = Shapes()
+    read = PodRecords(shapes)
+    first = read.of(pod("p-0", "g"), ours=True)
+    own = shapes.own(first.namespace, first.shape)
+    assert read.of(pod("p-1", "g"), ours=True).shape is own
+
+
+def test_few_templates_are_kept_and_no_long_ones() -> None:
+    read = PodRecords(Shapes())
+    most = pod_records._MOST_KEPT
+    kept = [read.of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
+    assert {record.own_group for record in kept} == {f"team/g-{number}" for number in range(most + 9)}
+    assert len(read._templates) == most
+    selector = {f"label-{number}": "x" * 60 for number in range(100)}
+    read.of(pod("p", "long", selector=selector), ours=True)
+    assert all(len(key) < 5000 for key in read._templates)
