@@ -3,6 +3,8 @@ has a field twice, messages are merged, lists are joined, and of texts the last 
 """
 
 from contextlib import suppress
+from functools import cache
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -13,8 +15,8 @@ from extender.domain.view import codec
 from extender.domain.view.codec import ListedPod, PodEvent, PodPage
 
 # The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
-# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes: they
-# are read one by one, and written as they came.
+# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
+# are written as they came; what is read of them is read of all at once.
 _TYPES = message_types(
     {
         "WatchEvent": {"type": (1, "string"), "object": (2, "RawExtension")},
@@ -27,6 +29,7 @@ _TYPES = message_types(
         },
         "TypeMeta": {"api_version": (1, "string"), "kind": (2, "string")},
         "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
+        "ReadPods": {"items": (2, "*Pod")},
         "ListMeta": {"version": (2, "string"), "token": (3, "string")},
         "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
         "ObjectMeta": {
@@ -52,7 +55,7 @@ _TYPES = message_types(
     }
 )
 _EVENT, _UNKNOWN, _POD, _LIST = (_TYPES[name] for name in ("WatchEvent", "Unknown", "Pod", "PodList"))
-_LIST_META, _BOOKMARK = _TYPES["ListMeta"], _TYPES["Bookmark"]
+_LIST_META, _BOOKMARK, _READ = _TYPES["ListMeta"], _TYPES["Bookmark"], _TYPES["ReadPods"]
 
 LENGTH = 4  # bytes before each frame, the highest first
 
@@ -85,7 +88,11 @@ class ProtobufPods:
             raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
         if kind != "PodList":
             raise codec.BrokenPods("this is a list of another kind")
-        pods = [ListedPod(_facts(pod), pod) for pod in found.items]
+        try:
+            facts = map(_facts_of, _READ.FromString(raw).items)
+            pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
+        except DecodeError:  # one of them cannot be read
+            pods = [ListedPod(_facts(pod), pod) for pod in found.items]
         return PodPage(version, token, found.metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
@@ -96,20 +103,23 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """The length of a list comes before its items, so it is kept until its end."""
+    """The length of a list comes before its items, so they are kept until its end: a hundred megabytes, which
+    are copied once."""
 
     def __init__(self, metadata: bytes) -> None:
-        self._list = _LIST(metadata=metadata)
+        self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
 
     def start(self) -> bytes:
         return b""
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        self._list.items.append(_changed(pod, appearance))
+        written = _changed(pod, appearance)
+        self._pieces += (_SECOND, _varint(len(written)), written)
         return b""
 
     def end(self) -> bytes:
-        return _closed("PodList", self._list.SerializeToString())
+        begin, end = _around("PodList")
+        return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
 _ASKED, *_OTHERS = (
@@ -120,6 +130,7 @@ _ASKING = {"name": codec.MARK_NAME, "resources": {"limits": [_ASKED], "requests"
 # Of a Pod: its spec with one init container, which is appended to those that it has.
 _MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
 _GROUP = b"\xda\x02"  # how the field begins
+_SECOND = b"\x12"  # how the second field of a message begins, if it has a length: `items`, and `raw`
 
 
 def _changed(pod: bytes, appearance: Appearance) -> bytes:
@@ -132,11 +143,26 @@ def _changed(pod: bytes, appearance: Appearance) -> bytes:
     return pod + _MARK if appearance.asks else pod
 
 
+@cache
+def _around(kind: str) -> tuple[bytes, bytes]:
+    """What a body has before and after an object of the core group. Go writes the two empty fields, too."""
+    begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
+    return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
+
+
 def _closed(kind: str, raw: bytes) -> bytes:
-    """An object of the core group as a body. The last two fields are empty: Go writes both."""
-    type_meta = {"api_version": "v1", "kind": kind}
-    unknown = _UNKNOWN(type_meta=type_meta, raw=raw, content_encoding="", content_type="")
-    return KUBERNETES_PREFIX + bytes(unknown.SerializeToString())
+    begin, end = _around(kind)
+    return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
+
+
+def _varint(number: int) -> bytes:
+    """A length, seven bits in each byte, the lowest first; all but the last have the highest bit."""
+    written = bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
 
 
 def _frame(type_: str, pod: bytes) -> bytes:
@@ -191,12 +217,15 @@ def _opened(obj: bytes) -> tuple[str, bytes]:
 
 def _facts(data: bytes) -> PodFacts | None:
     try:
-        pod = _POD.FromString(data)
-        meta, spec, version = pod.metadata, pod.spec, codec.version_number(pod.metadata.version)
-        named = meta.uid, meta.namespace, meta.name
-        return codec.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
+        return _facts_of(_POD.FromString(data))
     except DecodeError:
         return None
+
+
+def _facts_of(pod: Any) -> PodFacts | None:
+    meta, spec = pod.metadata, pod.spec
+    version, named = codec.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
+    return codec.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
