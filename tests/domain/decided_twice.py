@@ -1,5 +1,5 @@
 """Any course of events in which each decision is made twice: with what is remembered of earlier ones, and
-from nothing. Both say the same."""
+from nothing. Both say the same. And the groups of a queue are found as by looking at all of them."""
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -15,6 +15,14 @@ class DecidedTwice(RuleBasedStateMachine):
     @rule()
     def decisions_are_published(self) -> None:
         self.world.settle()
+
+    @invariant()
+    def groups_are_found_by_their_queue(self) -> None:
+        registry = self.world.ledger.registry
+        queues = {key: registry.routes.queue_of(group) for key, group in registry.groups.items()}
+        for name in {*queues.values(), *registry._viewed_in}:
+            found = registry._groups_of({name})
+            assert sorted(found) == sorted(key for key, queue in queues.items() if queue == name)
 
     @invariant()
     def decided_as_from_nothing(self) -> None:

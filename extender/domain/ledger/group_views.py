@@ -108,16 +108,19 @@ class GroupViews:
             self._views = dict(self._views)
         for key in touched:
             group, before = self._registry.groups.get(key), self._views.pop(key, None)
+            was_in = before.queue if before is not None else ""
             if before is not None:
                 self.usage.count(before, -1)
             if group is None:
                 continue
             if not group.pods and group.record is None and group.job is None:
+                self._registry.note_view(key, was_in, "")
                 self._registry.forget(group)
                 continue
             self._registry.routes.follow(group)
             self._registry.settle_defaults(group)
             group.view = self._views[key] = self._view(group)
+            self._registry.note_view(key, was_in, group.view.queue)
             self.usage.count(group.view, 1)
         self._refresh_queues()
         return touched, self._views, self._queues

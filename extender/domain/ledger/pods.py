@@ -158,7 +158,9 @@ class Pods:
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
-        self._count_among_others(record, is_other=record.holds_room and not record.group)
+        is_other = record.holds_room and not record.group
+        if is_other or before is not None:
+            self._count_among_others(record, is_other)
         self._claims.capacity.watch_terms(record, before)
         self._moves.show(record)
         if record.group:
@@ -178,9 +180,7 @@ class Pods:
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
-        was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
-        has_moved = was != (record.node, record.holds_room, record.shape) and (record.node != "" or was[1])
-        if record.group or has_moved:  # of pods that are not ours, only room taken or freed matters
+        if record.group or _has_moved(record, before):  # of others, only room taken or freed matters
             self._changes.mark()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
@@ -217,3 +217,9 @@ class Pods:
             for member in [member for member in members if member.shape is pod.shape]:
                 self._set(replace(member, shape=shape))
         return shape
+
+
+def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
+    """Whether it takes or frees room."""
+    was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
+    return was != (pod.node, pod.holds_room, pod.shape) and (pod.node != "" or was[1])

@@ -1,5 +1,6 @@
 """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 import msgspec
@@ -126,7 +127,9 @@ class Registry:
         self.marks_count = False  # whether only Muster can have written the marks on PodGroups
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
-        self._dirty: dict[GroupKey, None] = {}  # touched groups, in the order in which they were touched
+        # Touched groups in that order, and whether their queue may be another than that of their last view.
+        self._dirty: dict[GroupKey, bool] = {}
+        self._viewed_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that view
 
     # ---- changes
 
@@ -137,7 +140,7 @@ class Registry:
         return self.groups[key]
 
     def touch(self, key: GroupKey) -> None:
-        self._dirty[key] = None
+        self._dirty[key] = True
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
         """True if anything that matters changed. `version`: the ledger's, from which on the record counts."""
@@ -184,11 +187,18 @@ class Registry:
 
     def _note_queues(self, affected: set[str]) -> bool:
         self.routes.local_queues.note_queues(affected)
-        for group in self.groups.values() if affected else ():
-            if self.routes.queue_of(group) in affected:
-                self.note_arrival(group)
-                self.touch(group.key)
+        for key in self._groups_of(affected):
+            self.note_arrival(self.groups[key])
+            self._dirty.setdefault(key, False)
         return bool(affected)
+
+    def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
+        """Found without looking at all groups: thousands of queues are read, and their statuses written."""
+        viewed = (key for queue in sorted(queues) for key in self._viewed_in.get(queue, ()))
+        unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
+        turned = (group for key in unsure if (group := self.groups.get(key)) is not None)
+        now_there = (group.key for group in turned if self.routes.queue_of(group) in queues)
+        return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
     def note_arrival(self, group: Group) -> None:
         """A group whose queue is open when it appears stays entitled, however soon the queue closes."""
@@ -210,9 +220,8 @@ class Registry:
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
         self.routes.local_queues.note_queues(affected)
-        for key, group in self.groups.items():
-            if self.routes.queue_of(group) in affected:
-                self.touch(key)
+        for key in self._groups_of(affected):
+            self._dirty.setdefault(key, False)
 
     def forget(self, group: Group) -> None:
         """Nothing of a group is left."""
@@ -223,6 +232,17 @@ class Registry:
         """The groups that were touched since the last call, in that order."""
         touched, self._dirty = self._dirty, {}
         return touched
+
+    def note_view(self, key: GroupKey, before: str, now: str) -> None:
+        """Its last view is of the queue `now`, not of `before`; empty: there is none."""
+        if before == now:
+            return
+        if now:
+            self._viewed_in[now][key] = None
+        if before:
+            del self._viewed_in[before][key]
+            if not self._viewed_in[before]:
+                del self._viewed_in[before]
 
     # ---- reading
 

@@ -103,7 +103,7 @@ class Shape:
 
     __slots__ = (
         *("__weakref__", "_anywhere", "_shared", "_within"),
-        *("constraints", "looks_at_others", "number", "requests", "suits"),
+        *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
     )
 
     def __init__(
@@ -119,6 +119,7 @@ class Shape:
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
+        self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
         self.looks_at_others = bool(constraints.ports or self.terms)
         self._anywhere = anywhere
         self._within: dict[NodePart, Shape] = {}
@@ -136,10 +137,6 @@ class Shape:
                 known.clear()
             known[part] = Shape(self.requests, self.constraints, part, self.anywhere)
         return known[part]
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        return self.constraints.affinity + self.constraints.anti_affinity
 
 
 _NUMBERS = itertools.count()
