@@ -213,7 +213,10 @@ class Group(msgspec.Struct, eq=False):
             self.started.pop(pod.uid, None)
             return
         self.started[pod.uid] = pod.role
-        if self.stood_whole or self.record is None or len(self.started) < self.needs.min_member:
+        if self.stood_with is not None or self.record is None:
+            return
+        may_need_fewer = self.job is not None or self.reduced_to is not None
+        if not may_need_fewer and len(self.started) < self.record.min_member:
             return
         if whole(*self.needs, Counter(self.started.values()), len(self.started)):
             self.stood_with = self.needs
@@ -287,25 +290,22 @@ class Members:
         self.pinned: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
         self.planned: dict[Uid, str] = {}
-        self.holding: Counter[Shape] = Counter()  # members that hold room, by shape
         self.held_back = 0
         self.departing: list[PodRecord] = []
-        self.running = 0
-        self.succeeded = 0
-        self.failed = 0
+        phases = Counter([pod.phase for pod in group.pods.values()])
+        self.succeeded, self.failed = phases["Succeeded"], phases["Failed"]
+        leaving = [pod for pod in group.pods.values() if pod.deleting and pod.phase == "Running"]
+        self.running = phases["Running"] - len(leaving)
+        holding: list[Shape] = []
         for pod in group.pods.values():
-            self.running += pod.phase == "Running" and not pod.deleting
-            self.succeeded += pod.phase == "Succeeded"
-            self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
-            pinned = claim is not None and claim.stage.pinned
-            if pinned:
-                self.holding[pod.shape] += 1
+            if is_pinned := claim is not None and claim.pinned:
+                holding.append(pod.shape)
             if pod.placed:
                 self.placed.append(pod)
             elif pod.waiting and pod.foreign_gates:
                 self.held_back += 1
-            elif pod.waiting and claim is not None and pinned:
+            elif pod.waiting and claim is not None and is_pinned:
                 self.pinned.append((pod, claim.node))
             elif pod.waiting:
                 self.waiting.append(pod)
@@ -313,3 +313,4 @@ class Members:
                     self.planned[pod.uid] = claim.node
             elif pod.holds_room:
                 self.departing.append(pod)
+        self.holding = Counter(holding)  # members that hold room, by shape
