@@ -1,5 +1,6 @@
-"""The watches that feed the ledger, one reflector for each resource. Pods are read last: whether they are
-ours, and in which queue they wait, depends on namespaces and groups."""
+"""The watches that feed the ledger, one reflector for each resource. Groups are read once their queues have
+been, since each queue concerns all groups that are there. Pods are read last: whether they are ours, and in
+which queue they wait, depends on namespaces and groups."""
 
 import time
 from collections import defaultdict
@@ -215,18 +216,29 @@ class Feed:
         return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
-        *others, pods = self._needed
-        for reflector in others:
+        *first, groups, pods = self._needed
+        for reflector in first:
             reflector.start()
         self.optional.start()
-        Thread(target=self._start_after, args=[pods, others], name="feed", daemon=True).start()
+        Thread(target=self._start_others, args=[first, groups, pods], name="feed", daemon=True).start()
 
-    def _start_after(self, last: Reflector[Any], others: Sequence[Reflector[Any]]) -> None:
-        while not (all(reflector.synced for reflector in others) and self.optional.settled):
+    def _start_others(
+        self, first: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
+    ) -> None:
+        queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
+        if not self._has_come(lambda: queues.synced):
+            return
+        groups.start()
+        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.settled):
+            self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
+            pods.start()
+
+    def _has_come(self, awaited: Callable[[], bool]) -> bool:
+        """Waits for it; False if all is to stop."""
+        while not awaited():
             if self._stopping.wait(_PATIENCE):
-                return
-        self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
-        last.start()
+                return False
+        return True
 
     def stop(self) -> None:
         """Stop all watches at once: without an API server, each takes its full patience."""
