@@ -395,6 +395,24 @@ def test_views_of_groups_that_rest_are_kept() -> None:
     assert [key for key in before if before[key] is not after[key]] == [world.decision("g").key]
 
 
+def test_a_view_follows_a_pinned_member_to_another_node_and_stays_as_it_is_for_a_call() -> None:
+    world = ready()
+    world.answer("g-0")
+    before = world.ledger.snapshot().groups[key("g")]
+    assert world.hold("g-0", "a") is None
+    assert world.ledger.snapshot().groups[key("g")] is before
+    assert world.hold("g-0", "b") is None
+    view = world.ledger.snapshot().groups[key("g")]
+    assert [(member.name, where) for member, where in view.pinned] == [("g-0", "b")]
+
+
+def test_a_queue_asks_for_what_its_groups_ask_for_now() -> None:
+    world = World(node("a", cpu="2"), gang("g", 3)[:-1]).settle()
+    assert world.ledger.snapshot().queues["default"].requested["cpu"] == 2000
+    world.add(pod("g-2", group="g"))
+    assert world.ledger.snapshot().queues["default"].requested["cpu"] == 3000
+
+
 def test_who_is_to_be_released() -> None:
     world = World(node("a"), gang("g", 2, min_member=1)).settle()
     first = [claim.pod.name for claim in world.ledger.to_release()]

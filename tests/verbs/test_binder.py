@@ -151,7 +151,7 @@ def test_the_claim_of_a_binding_that_may_have_been_done_stays(desk: Desk) -> Non
 
 
 def test_the_claim_of_a_binding_that_was_seen_to_come_to_nothing_is_freed(desk: Desk) -> None:
-    desk.now = 59.99
+    desk.while_pausing = lambda: setattr(desk, "now", 60.0)
     assert desk.bind(NO_ANSWER, read()) == TOO_LATE
     assert not desk.hold.may_be_bound
 

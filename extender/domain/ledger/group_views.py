@@ -56,6 +56,15 @@ class Usage:
         for view in views:
             self.count(view, 1)
 
+    def follow(self, before: GroupView | None, now: GroupView | None) -> None:
+        """A group was `before` and is `now`; None: it is not there. Mostly its sums stay as they are."""
+        if before is not None and now is not None and _counted(before) == _counted(now):
+            return
+        if before is not None:
+            self.count(before, -1)
+        if now is not None:
+            self.count(now, 1)
+
     def count(self, view: GroupView, times: int) -> None:
         """Add a group, or remove it (-1)."""
         self.turned_queues.add(view.queue)
@@ -81,6 +90,12 @@ class Usage:
 
     def _offered_of(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
+
+
+def _counted(view: GroupView) -> tuple[object, ...]:
+    """All that sums depend on."""
+    amounts = (view.allocated, view.asks, view.by_pool)
+    return (view.queue, view.local_queue and view.local_queue.key, view.is_in_queue, *amounts)
 
 
 class GroupViews:
@@ -109,19 +124,16 @@ class GroupViews:
         for key in touched:
             group, before = self._registry.groups.get(key), self._views.pop(key, None)
             was_in = before.queue if before is not None else ""
-            if before is not None:
-                self.usage.count(before, -1)
-            if group is None:
-                continue
-            if not group.pods and group.record is None and group.job is None:
+            if group is not None and not group.pods and group.record is None and group.job is None:
                 self._registry.note_view(key, was_in, "")
                 self._registry.forget(group)
-                continue
-            self._registry.routes.follow(group)
-            self._registry.settle_defaults(group)
-            group.view = self._views[key] = self._view(group)
-            self._registry.note_view(key, was_in, group.view.queue)
-            self.usage.count(group.view, 1)
+                group = None
+            if group is not None:
+                self._registry.routes.follow(group)
+                self._registry.settle_defaults(group)
+                group.view = self._views[key] = self._view(group)
+                self._registry.note_view(key, was_in, group.view.queue)
+            self.usage.follow(before, group.view if group is not None else None)
         self._refresh_queues()
         return touched, self._views, self._queues
 

@@ -230,11 +230,13 @@ class ClaimMoves:
         return claim.stage if claim else None
 
     def _note(self, pod: PodRecord, before: Claim | None) -> None:
+        now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
         self.restand(self._registry.group(pod.group), pod)
-        self._registry.touch(pod.group)
+        if not (before and now and before.pinned and now.pinned and before.node == now.node):
+            self._registry.touch(pod.group)  # else decisions see the same
         if not pod.to_be:
-            self._releases.follow(pod, before, self._claims.get(pod.uid))
+            self._releases.follow(pod, before, now)
 
 
 class Parts(NamedTuple):
