@@ -38,6 +38,7 @@ from extender.domain.snapshot.phases import Phase
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
+_PASSING = 5.0  # seconds from when a group was first seen until it is told that it waits for the window
 _LONGEST = 30.0  # seconds between two writes of the same value
 _MOST_HOLDERS = 5  # named in a status
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
@@ -297,6 +298,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
         lane = _DETAIL if wanted.numbers == written.numbers else _COUNTS
         if wanted.course != written.course:
             pause = due - now if self._is_filling(key, wanted, written) else 0.0
+            if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most have a place before
+                pause = due - _SETTLING + _PASSING - now
             if pause <= 0.0:
                 pause = self._backoff.pause(key, wanted.course)
             if pause > 0.0:

@@ -47,7 +47,7 @@ PACE = 5.0
 DETAIL_PACE = 15.0
 NUMBERS_A_SECOND = 3.0
 NUMBERS_AT_ONCE = 10
-SETTLING = 1.0
+SETTLING, IN_PASSING = 1.0, 5.0
 PAUSE_AFTER_A_START = 300.0
 LONG_AGO = "2020-01-01T00:00:00Z"
 
@@ -388,6 +388,23 @@ def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
         bench.look()
         bench.advance(SETTLING)
         assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_who_waits_for_the_window_is_told_so_if_that_does_not_pass(passes: bool) -> None:
+    with desk(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
+        bench.ledger.limits = replace(bench.ledger.limits, window=4)
+        bench.add(gang("next", 3)[1:]).settle()
+        assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
+        bench.advance(IN_PASSING - 0.1)
+        if passes:
+            bench.start("first")
+            bench.settle()
+        else:
+            assert bench.look() == []
+            bench.advance(0.1)
+        told = [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()]
+        assert told == (["Running", "Starting"] if passes else ["WindowFull"])
 
 
 def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
