@@ -136,7 +136,7 @@ class Claims:
         version: int = 0,
         token: int = 0,
         posting: tuple[Posting, ...] = (),
-    ) -> None:
+    ) -> Claim:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
         # All sums stay as they are for a claim that only advances to another pinned stage.
@@ -152,6 +152,7 @@ class Claims:
         if (on_node := self._on_node.get(node)) is None:
             on_node = self._on_node[node] = {}
         on_node[pod.uid] = claim
+        return claim
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)

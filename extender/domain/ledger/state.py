@@ -193,16 +193,16 @@ class ClaimMoves:
 
     def show(self, pod: PodRecord) -> None:
         """The watch shows a pod: on a node it holds room, ended it holds none, waiting it keeps its claim."""
-        before = self._claims.get(pod.uid)
+        before = now = self._claims.get(pod.uid)
         if pod.holds_room:
-            self._claims.put(pod, pod.node, ClaimStage.BOUND)
+            now = self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
+            now = None
             self._claims.drop(pod.uid)
-        elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(
-                pod, claim.node, claim.stage, claim.since, claim.version, claim.token, claim.posting
+        elif before is not None:
+            now = self._claims.put(
+                pod, before.node, before.stage, before.since, before.version, before.token, before.posting
             )
-        now = self._claims.get(pod.uid)
         if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
             self._changes.note_freed(pod.group)
         if pod.group:
