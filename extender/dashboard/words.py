@@ -58,6 +58,12 @@ def named(name: str) -> str:
     return f"{name[:half]}…{name[-half:]}"
 
 
+def may_be_name(text: str) -> bool:
+    """Whether an object can be called so. Whatever cannot has no page: a browser takes `..` out of an
+    address, and what is left may be that of another object."""
+    return 0 < len(text) <= 253 and "/" not in text and text not in (".", "..")
+
+
 def sentence(text: str) -> str:
     """What starts small and ends without a dot, for a place of its own; a name in front stays as it is."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
@@ -109,6 +115,7 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         known_by,
         short_resource,
         named,
+        may_be_name,
         told,
         hours,
         lasting,

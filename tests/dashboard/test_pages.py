@@ -174,6 +174,17 @@ def test_markup_in_names_is_text(path: str) -> None:
     assert "{{7*7}}" in answer.text
 
 
+@pytest.mark.parametrize("path", ["/", "/queues", "/nodes"])
+def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
+    """A pod may name any group, and a browser goes up by `..`."""
+    source = town(NOW)
+    source.seen = spoilt(source.seen, "/../../groups/victims/train")
+    answer = browser(source).get(path)
+    assert answer.status_code == 200
+    assert "/../../groups/victims/train" in answer.text
+    assert not [it for it in re.findall(r'(?:href|action)="([^"]*)"', answer.text) if ".." in it]
+
+
 @pytest.mark.parametrize("path", SCREENS)
 @pytest.mark.parametrize(
     "asked",
