@@ -81,7 +81,7 @@ def tool(module: Path, package: str) -> Path:
 
 
 def older_etcd() -> Path:
-    """The oldest that the API servers here start with."""
+    """Two minor releases behind that of the control plane."""
     return tool(MODULES.parent / "etcd", *TOOLS["etcd"])
 
 

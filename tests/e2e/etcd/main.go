@@ -2,9 +2,11 @@
 package main
 
 import (
-	"go.etcd.io/etcd/etcdmain"
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
 )
 
 func main() {
-	etcdmain.Main()
+	etcdmain.Main(os.Args)
 }
