@@ -99,7 +99,7 @@ class Estimates(Poller):
             self._note_wait(key, made)
 
     def _note_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
-        """Who waits for a place in the window is next by itself, in a moment."""
+        """One that waits for a place in the window has it in a moment: there is nothing to foretell."""
         with self._lock:
             if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())

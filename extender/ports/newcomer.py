@@ -171,11 +171,12 @@ class Newcomer:
 
     def _send(self) -> None:
         """As much of the answer as the caller takes now."""
-        with suppress(BlockingIOError):
-            try:
-                self._unsent = self._unsent[self._sock.send(self._unsent) :]
-            except ConnectionError:
-                return self._connections.drop(self)
+        try:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return self._connections.drop(self)
         if self._unsent and self.state == "served":
             self._enter("answer")
             self._connections.wait(self)

@@ -29,6 +29,7 @@ _TYPES = message_types(
         },
         "TypeMeta": {"api_version": (1, "string"), "kind": (2, "string")},
         "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
+        "Varint": {"number": (1, "int64")},
         "ReadPods": {"items": (2, "*Pod")},
         "ListMeta": {"version": (2, "string"), "token": (3, "string")},
         "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
@@ -55,7 +56,9 @@ _TYPES = message_types(
     }
 )
 _EVENT, _UNKNOWN, _POD, _LIST = (_TYPES[name] for name in ("WatchEvent", "Unknown", "Pod", "PodList"))
-_LIST_META, _BOOKMARK, _READ = _TYPES["ListMeta"], _TYPES["Bookmark"], _TYPES["ReadPods"]
+_LIST_META, _BOOKMARK, _READ, _VARINT = (
+    _TYPES[name] for name in ("ListMeta", "Bookmark", "ReadPods", "Varint")
+)
 
 LENGTH = 4  # bytes before each frame, the highest first
 
@@ -156,13 +159,8 @@ def _closed(kind: str, raw: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """A length, seven bits in each byte, the lowest first; all but the last have the highest bit."""
-    written = bytearray()
-    while number > 127:
-        written.append(number & 127 | 128)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
+    """A length as it is written before what is as long."""
+    return bytes(_VARINT(number=number).SerializeToString()[1:])  # the first byte names the field
 
 
 def _frame(type_: str, pod: bytes) -> bytes:
