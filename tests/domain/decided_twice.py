@@ -17,14 +17,15 @@ class DecidedTwice(RuleBasedStateMachine):
         self.world.settle()
 
     @invariant()
-    def groups_are_found_by_their_queue(self) -> None:
+    def decided_as_from_nothing(self) -> None:
+        self._find_groups_by_queue()  # before they have new views, and after
+        snapshot = self.world.ledger.snapshot()
+        self._find_groups_by_queue()
+        assert comparable(decide(snapshot, self.world.decisions)) == comparable(decide(snapshot))
+
+    def _find_groups_by_queue(self) -> None:
         registry = self.world.ledger.registry
         queues = {key: registry.routes.queue_of(group) for key, group in registry.groups.items()}
         for name in {*queues.values(), *registry._viewed_in}:
             found = registry._groups_of({name})
             assert sorted(found) == sorted(key for key, queue in queues.items() if queue == name)
-
-    @invariant()
-    def decided_as_from_nothing(self) -> None:
-        snapshot = self.world.ledger.snapshot()
-        assert comparable(decide(snapshot, self.world.decisions)) == comparable(decide(snapshot))

@@ -3,8 +3,12 @@
 import pytest
 
 from extender.domain.ledger.claims import ClaimStage
+from extender.domain.ledger.groups import Group
+from extender.domain.model.pod_records import pod_record
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import group_record
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
@@ -494,3 +498,20 @@ def test_a_claim_does_not_move_while_a_binding_is_on_its_way(called_twice: World
     called_twice.add(node("a", cpu="1", cordoned=True))
     assert len(called_twice.confirm(single("p")).lost) == 1
     assert called_twice.stage("p") is ClaimStage.POSTED, "only the newer call has lost it"
+
+
+# ---- what was whole between two decisions
+
+
+@pytest.mark.parametrize(("reduced_to", "enough"), [(None, 3), (2, 2)])
+def test_a_group_stands_whole_once_as_many_have_started_as_it_needs(
+    reduced_to: int | None, enough: int
+) -> None:
+    """A job that starts with fewer pods than its PodGroup says needs no more of them."""
+    there = Group(key("g"))
+    there.put_record(group_record(group("g", 3)), version=1)
+    there.reduced_to = reduced_to
+    for number in range(3):
+        assert there.stood_whole is (number >= enough)
+        there.note_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
+    assert there.stood_whole

@@ -228,3 +228,9 @@ def test_a_group_above_the_capability_of_its_queue_stays_pending() -> None:
 
 def test_a_group_within_the_capability_of_its_queue_lacks_only_members() -> None:
     assert beyond("4").decision("g").life.phase is Phase.INQUEUE
+
+
+def test_a_member_that_is_being_deleted_does_not_count_as_running() -> None:
+    world = running(3)
+    world.mark_deleted("g-0")
+    assert (life(world.settle()).running, life(world).succeeded, life(world).failed) == (2, 0, 0)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -59,13 +60,21 @@ def _pod(made: Pod, owned: bool, namespace: str, version: str, waits: bool) -> P
     return replace(made, metadata=meta, status=replace(made.status, conditions=[WAITS] if waits else None))
 
 
-@given(st.lists(st.tuples(pods_, st.booleans()), min_size=2, max_size=12), st.booleans())
-def test_what_was_read_before_changes_nothing(given_: list[tuple[Pod, bool]], auto_groups: bool) -> None:
+@given(
+    st.lists(pods_, min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from(UIDS), st.booleans()), min_size=2, max_size=8),
+    st.booleans(),
+)
+def test_what_was_read_before_changes_nothing(
+    templates: list[Pod], made: list[tuple[int, str, bool]], auto_groups: bool
+) -> None:
     shapes = Shapes()
-    read = PodRecords(shapes, auto_groups)
-    records = [read.of(each, ours) for each, ours in given_]
-    for (each, ours), record in zip(given_, records, strict=True):
-        assert record == pod_record(each, shapes, ours, auto_groups)
+    read, kept = PodRecords(shapes, auto_groups), list[PodRecord]()
+    for number, uid, ours in made:
+        template = templates[number % len(templates)]
+        each = replace(template, metadata=replace(template.metadata, name=f"p-{uid}", uid=uid))
+        kept.append(read.of(each, ours))
+        assert kept[-1] == pod_record(each, shapes, ours, auto_groups)
 
 
 def members(count: int, **options: Any) -> list[PodRecord]:
@@ -79,6 +88,23 @@ def test_pods_of_one_template_share_what_is_equal() -> None:
     assert one.queue is other.queue
     assert one.checkpoint is other.checkpoint
     assert (one.name, other.name) == ("p-0", "p-1")
+
+
+def test_only_the_pod_itself_can_name_the_group_that_would_be_its_own() -> None:
+    read, name = PodRecords(Shapes(), auto_groups=True), group_name_of("uid-a")
+    other, own = (read.of(pod(f"p-{uid}", name, uid=f"uid-{uid}"), ours=True) for uid in ("b", "a"))
+    assert other.own_group == own.own_group == f"team/{name}"
+    assert (other.auto, own.auto) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("auto_groups", "groups"),
+    [(True, ["team/podgroup-uid-p-0", "team/podgroup-uid-p-1"]), (False, ["team/pod:p-0", "team/pod:p-1"])],
+)
+def test_each_plain_pod_is_a_group(auto_groups: bool, groups: list[str]) -> None:
+    read = PodRecords(Shapes(), auto_groups)
+    records = [read.of(pod(f"p-{number}"), ours=True) for number in range(2)]
+    assert [record.group for record in records] == [record.own_group for record in records] == groups
 
 
 def test_a_shape_goes_with_the_last_pod_that_has_it() -> None:

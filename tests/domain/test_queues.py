@@ -211,3 +211,26 @@ def test_of_many_queues_a_round_looks_at_those_that_have_news_and_those_above_th
     assert {name for name in now if now[name].requested != before[name].requested} == {"a", "p"}
     assert {name for name in now if now[name].counts != before[name].counts} == {"a", "p"}
     assert now["b"] is before["b"]
+
+
+def test_the_groups_of_a_queue_are_found_without_looking_at_all() -> None:
+    """Wherever they go, before they have been viewed there and after."""
+    world = World(*map(queue, "abc"), *(gang(name, 1, queue="a") for name in "gh"))  # no room: both wait
+    registry = world.ledger.registry
+
+    def found() -> dict[str, set[str]]:
+        return {name: {each.partition("/")[2] for each in registry._groups_of({name})} for name in "abc"}
+
+    for settle in (lambda: None, world.settle):
+        settle()
+        assert found() == {"a": {"g", "h"}, "b": set(), "c": set()}
+    world.add(group("g", 1, queue="b"))
+    for settle in (lambda: None, world.settle):
+        settle()
+        assert found() == {"a": {"h"}, "b": {"g"}, "c": set()}
+    world.add(queue("b", weight=7))
+    assert found()["b"] == {"g"}
+    world.ledger.intake.drop_group(key("g"))
+    world.delete("g-0").settle()
+    assert found() == {"a": {"h"}, "b": set(), "c": set()}
+    assert "b" not in registry._viewed_in

@@ -103,3 +103,11 @@ def test_a_pod_with_thousands_of_names() -> None:
 def test_what_is_no_list_of_pods(body: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.page(body)
+
+
+def test_a_pod_that_cannot_be_read_costs_the_others_of_its_page_nothing() -> None:
+    bad = field(1, field(5, b"\xff") + field(6, b"9"))
+    named = field(1, field(1, b"v1") + field(2, b"PodList"))
+    page = CODEC.page(b"k8s\0" + named + field(2, field(2, bad) + field(2, POD)))
+    assert [item.pod for item in page.pods] == [bad, POD]
+    assert [item.facts is None for item in page.pods] == [True, False]
