@@ -44,7 +44,7 @@ FEW = {("list", "podgroups", it) for it in ("", "product", "students")}
 
 def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
     viewer = viewer or SomeViewer()
-    return create_dashboard_app(source, lambda _: viewer, history=past).test_client()
+    return create_dashboard_app(source, lambda _: viewer, history=past, clock=lambda: NOW).test_client()
 
 
 def text(page: str) -> str:
