@@ -34,7 +34,7 @@ log = logger(__name__)
 
 LARGEST = 16 * 1024 * 1024  # bytes of a body
 _SMALL = 64 * 1024  # bytes
-_PATIENCE = 30.0  # seconds for the next piece of a body
+_PATIENCE = 20.0  # seconds for the next piece of a body
 # Connections of each class; further requests wait for one.
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
