@@ -1,9 +1,20 @@
-"""Names for a sentence; and tables of texts: a line `name: text` for each, continued in indented lines."""
+"""Which names objects may have; names for a sentence; and tables of texts: a line `name: text` for each,
+continued in indented lines."""
 
 import re
 from collections.abc import Sequence
 
 _ENTRY = re.compile(r"^([^\s:]+): (.+(?:\n  .+)*)", re.MULTILINE)
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_LONGEST_NAME = 253
+
+
+def may_be_name(text: str) -> bool:
+    """Whether an object can be called so. Of what cannot, nothing is asked and no page is linked: in a path,
+    `q/status` and `..` lead to another object."""
+    return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:

@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response
 from extender.api.changes import OF_GROUP, OF_QUEUE, Patch, of_priority
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
+from extender.api.texts import may_be_name
 from extender.dashboard.source import Source, Unsure, Viewer
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 
@@ -64,10 +65,8 @@ def actions(source: Source) -> Blueprint:
 def _check_right(chosen: Chosen, viewer: Viewer) -> None:
     """The API server has the last word; this saves the question. Raises HTTPException."""
     for name in filter(None, (chosen.namespace, chosen.name)):
-        try:
-            NAME.read(name)
-        except ValueError:
-            raise NotFound(f"{name[:100]!r} is no name of an object") from None
+        if not may_be_name(name):
+            raise NotFound(f"{name[:100]!r} is no name of an object")
     resource = chosen.resource
     if not viewer.may("patch", resource.group, resource.plural, chosen.namespace, chosen.name):
         where = f" in namespace {chosen.namespace}" if chosen.namespace else ""

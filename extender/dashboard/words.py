@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from flask import Blueprint
 from markupsafe import Markup
 
+from extender.api.texts import may_be_name
 from extender.api.units import at_least, moment, rounded, two_units
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
@@ -56,12 +57,6 @@ def named(name: str) -> str:
         return name
     half = LONGEST_NAME // 2
     return f"{name[:half]}…{name[-half:]}"
-
-
-def may_be_name(text: str) -> bool:
-    """Whether an object can be called so. Whatever cannot has no page: a browser takes `..` out of an
-    address, and what is left may be that of another object."""
-    return 0 < len(text) <= 253 and "/" not in text and text not in (".", "..")
 
 
 def sentence(text: str) -> str:

@@ -7,6 +7,7 @@ import base64
 from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.texts import may_be_name
 from extender.domain.admission.access import Subject
 from extender.kube.access import AccessReview, access_review
 from extender.kube.errors import NotFound
@@ -50,8 +51,8 @@ class AdmissionApi(Requests):
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """By a name that a tenant wrote: the API server would read `q/status` as a part of another queue."""
-        if name in (".", "..") or "/" in name or "%" in name:
+        """By a name that a tenant wrote."""
+        if not may_be_name(name):
             raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)
 

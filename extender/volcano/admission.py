@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
+from extender.api.texts import may_be_name
 from extender.api.units import as_seconds
 from extender.api.workloads.operators import excesses
 from extender.domain.admission.faults import Code, Fault
@@ -29,7 +30,6 @@ T = TypeVar("T", bound=Hashable)
 RETRIES = 3  # of a job or a task that says nothing
 _MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
@@ -286,7 +286,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
         if bool(name) is (volume.volume_claim is not None):
             text = "allowed is one of volumeClaimName, of one that there is, and volumeClaim, for a new one"
             yield Fault(Code.JOB_NOT_VALID, field, f"got {'both' if name else 'neither'}; {text}")
-        elif name and (len(name) > 253 or _SUBDOMAIN.fullmatch(name) is None):
+        elif name and not may_be_name(name):
             text = f"got {_shown(name)}; allowed is a DNS name"
             yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
 

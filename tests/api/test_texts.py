@@ -1,6 +1,8 @@
-"""Lists in sentences, and where they are cut."""
+"""Names that objects may have; lists in sentences, and where they are cut."""
 
-from extender.api.texts import and_more, listed
+import pytest
+
+from extender.api.texts import and_more, listed, may_be_name
 
 
 def test_a_list_says_how_many_it_leaves_out() -> None:
@@ -8,3 +10,15 @@ def test_a_list_says_how_many_it_leaves_out() -> None:
     assert listed(["a", "b", "c"], 2, " or ") == "a or b and 1 more"
     assert and_more(0) == and_more(-1) == []
     assert and_more(1200, " nodes") == ["and 1,200 more nodes"]
+
+
+@pytest.mark.parametrize("name", ["q", "a.b", "a-1.b2", "x" * 253])
+def test_an_object_can_be_called_so(name: str) -> None:
+    assert may_be_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../q", "q/status", "a%2Fb", "Q", "-a", "a.", "a\n", "x" * 254]
+)
+def test_no_object_can_be_called_so(name: str) -> None:
+    assert not may_be_name(name)

@@ -54,7 +54,7 @@ def test_a_limit_of_memory_is_told_in_the_words_of_its_version(
     assert group.kills() == 2
 
 
-def test_who_takes_more_memory_than_there_is_gets_killed() -> None:
+def test_a_process_that_takes_more_memory_than_there_is_gets_killed() -> None:
     """By the kernel, where the machine lets us ask it for that."""
     asks = "import sys; sys.stdin.read(1); more = b'x' * (64 << 20); print(len(more))"
     try:

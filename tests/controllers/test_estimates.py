@@ -66,7 +66,7 @@ def test_it_is_written_into_the_status_once(bench: Desk) -> None:
     assert bench.look() == []
 
 
-def test_who_has_come_a_moment_ago_may_start_meanwhile(bench: Desk) -> None:
+def test_a_group_that_has_just_come_may_start_meanwhile(bench: Desk) -> None:
     bench.advance(module._LASTING - 0.1)
     bench.estimates.look(bench.decisions)
     bench.estimates.work()
@@ -76,7 +76,7 @@ def test_who_has_come_a_moment_ago_may_start_meanwhile(bench: Desk) -> None:
     assert bench.estimates.of(key("next")) is not None
 
 
-def test_who_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
+def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
     bench = Desk(node("n", cpu="8"), queue("q"))
     bench.ledger.limits = replace(bench.ledger.limits, window=4)
     bench.add(gang("a", 3, queue="q"), gang("b", 3, queue="q")).settle()

@@ -391,7 +391,7 @@ def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_who_waits_for_the_window_is_told_so_if_that_does_not_pass(passes: bool) -> None:
+def test_a_group_that_waits_for_the_window_is_told_so_if_that_lasts(passes: bool) -> None:
     with desk(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
         bench.ledger.limits = replace(bench.ledger.limits, window=4)
         bench.add(gang("next", 3)[1:]).settle()

@@ -172,7 +172,7 @@ def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
     raw.close()  # so that nothing is dialled any more
 
 
-def test_who_waits_too_long_for_a_connection_may_come_again(
+def test_a_client_that_waits_too_long_for_a_connection_may_come_again(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a proxy that does not say that a connection is open."""

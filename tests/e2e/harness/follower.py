@@ -137,7 +137,7 @@ def _version(item: Json) -> int:
 
 
 class Following:
-    """Whoever has followers, which follow while it is entered."""
+    """A base of what has followers, which follow while it is entered."""
 
     _followers: Sequence[Follower]
 
