@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.model.records import PodRecord
+from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, queue, stranger, together
@@ -274,6 +274,25 @@ def test_what_is_undone_leaves_no_trace(world: World, partly: bool, spread: bool
     could = space_.could_place(pods, Counter(pod.shape for pod in pods))
     assert state(space_, everybody) == before
     assert could == (space_.place(pods) is not None)
+
+
+@given(crowded(), st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=12))
+def test_what_is_kept_of_a_count_is_what_a_new_count_says(
+    world: World, turns: list[tuple[int, bool]]
+) -> None:
+    pods = [record(world, name) for name in world.pods if name.startswith("new")]
+    space_, plans = space(world), dict[int, dict[Uid, str] | None]()
+    for turn, looks in turns:
+        one = pods[turn % len(pods) :][:1]
+        if plan := plans.pop(turn % len(pods), None):
+            space_.give_back(one, plan)
+        else:
+            plans[turn % len(pods)] = space_.place(one)
+        anew = space_.capacity.clone()
+        for shape in {each.shape for each in pods[:3]} if looks else ():
+            counts = anew.counts(shape).tolist()
+            assert space_.capacity.counts(shape).tolist() == counts
+            assert space_.capacity.total(shape) == sum(counts)
 
 
 selectors = st.sampled_from([{"app": "x"}, {"app": "y"}, {"tier": "1"}, {"app": "x", "tier": "1"}])

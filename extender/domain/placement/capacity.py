@@ -1,9 +1,9 @@
 """Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
-Counts are computed for all rows at once with numpy, and kept until room is taken. Whatever is read is noted:
-what was decided on a group that waits rests on it."""
+Counts are computed for all rows at once with numpy, and kept until room is taken; then they are corrected on
+the rows where it was. Whatever is read is noted: what was decided on a group that waits rests on it."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
 from functools import reduce
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
@@ -55,6 +55,8 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
+        self._counted: Mapping[Shape, Rows] = {}  # before room was taken or given back on these rows
+        self._changed: set[int] = set()
         # What has been counted is valid until room is taken.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
@@ -95,17 +97,27 @@ class Capacity:
     def recall(self, known: CapacityCounts) -> None:
         """The room is again as it was when this was counted."""
         self._counts, self._totals, self._sums = known
+        self._counted = {}
 
     # ---- looking
 
     def counts(self, shape: Shape) -> Rows:
         """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
         self._note(PLACES)
-        if shape not in self._counts:
+        if shape not in self._counts and not self._is_corrected(shape):
             rows, fits = self._fits(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.left), dtype=np.int64)
             self._counts[shape][rows] = fits
         return self._counts[shape]
+
+    def _is_corrected(self, shape: Shape) -> bool:
+        """Whether its counts are there again, by what they were before room was taken."""
+        if (before := self._counted.get(shape)) is None:
+            return False
+        rows, now = np.fromiter(self._changed, dtype=np.int64), before.copy()
+        now[rows] = self._counts_on(shape, self.left, rows)
+        self._counts[shape] = now
+        return True
 
     def beside(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
         """The rows with room for a pod of either shape; and how many of the other each of these has room for
@@ -126,9 +138,12 @@ class Capacity:
         if shape not in self._totals:
             base, few = self.base, min(FEW, len(self.left) // _DEARER)
             known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
-            if known is not None and base is not None and self._taken:  # corrected by what was taken since
+            if shape in self._counts or self._is_corrected(shape):
+                known = None
+            elif known is not None and base is not None and self._taken:  # corrected by what was taken since
                 rows = np.fromiter(self._taken, dtype=np.int64)
-                known += self._count_on(shape, self.left, rows) - self._count_on(shape, base.room, rows)
+                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.left, base.room))
+                known += int(now.sum() - then.sum())
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
@@ -138,13 +153,13 @@ class Capacity:
                 self.base.pods[shape] = known
         return self._totals[shape]
 
-    def _count_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> int:
-        """How many pods of a shape some rows of a matrix have room for."""
-        if not len(rows) or not self._offers(shape):
-            return 0
+    def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
+        """How many pods of a shape each of some rows of a matrix has room for."""
         columns, asked = self._request(shape)
-        fits = np.min(matrix[np.ix_(rows, columns)] // asked, axis=1, initial=_UNBOUNDED)
-        return int(np.maximum(fits, 0)[self.suitable(shape)[rows]].sum())
+        if not len(rows) or not len(columns) or not self._offers(shape):
+            return np.zeros(len(rows), dtype=np.int64)
+        fits = np.min(matrix[rows[:, None], columns] // asked, axis=1)
+        return np.where(self.suitable(shape)[rows], np.maximum(fits, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
@@ -209,9 +224,12 @@ class Capacity:
         parts = (n * self._scale[column[name]] for name, n in requests.items() if name in column)
         return float(max(parts, default=0.0))
 
-    def tightest_first(self, rows: Rows) -> Rows:
-        """Best fit: rows with the least room left first; ties in the order of rows."""
+    def tightest_first(self, rows: Rows, pods: int | None = None) -> Rows:
+        """Best fit: rows with the least room left first; ties in the order of rows. `pods`: for how many
+        these are, where each has room for one."""
         left = self.left[rows] @ self._scale
+        if pods == 1 and len(rows):
+            return rows[[np.argmin(left)]]
         return rows[np.argsort(left, kind="stable")]
 
     def emptiest_first(self, shape: Shape, pods: int) -> Rows:
@@ -244,23 +262,25 @@ class Capacity:
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
         self._taken.add(row)
-        self._forget()
+        self._change([row])
 
     def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
         """The same for many pods: for each shape, one row number per pod."""
+        changed: list[int] = []
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
             np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
+            changed += of_shape[: FEW + 1].tolist()
             if len(self._taken) <= FEW:
                 self._taken.update(of_shape.tolist())
-        self._forget()
+        self._change(changed)
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """The same for amounts that are no pod's: one row of `amounts` for each of `rows`, which differ."""
         self.left[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
-        self._forget()
+        self._change(rows[: FEW + 1].tolist())
 
     def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
         """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
@@ -294,7 +314,7 @@ class Capacity:
         """The scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape.anywhere, set()).add(row)
         self.base = None  # its totals do not account for this refusal
-        self._forget()
+        self._change([row])
 
     # ---- inside
 
@@ -335,5 +355,11 @@ class Capacity:
             self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
         return self._requests[shape]
 
-    def _forget(self) -> None:
+    def _change(self, rows: Collection[int]) -> None:
+        """What was counted does not hold on these rows; if they are many, on none."""
+        if self._counts:
+            self._counted, self._changed = self._counts, set()
+        self._changed.update(rows)
+        if len(self._changed) > FEW:
+            self._counted, self._changed = {}, set()
         self._counts, self._totals, self._sums = {}, {}, {}

@@ -352,7 +352,7 @@ class Planner:
                 elif apart:
                     found = capacity.emptiest_first(pod.shape, len(part))
                 else:  # each row is filled before the next is used
-                    order = capacity.tightest_first(np.flatnonzero(counts))
+                    order = capacity.tightest_first(np.flatnonzero(counts), len(part))
                     found = np.repeat(order, np.minimum(counts[order], len(part)))
                 taken = list(zip(part, found[: len(part)].tolist(), strict=False))
                 self._count_all(taken, 1)
