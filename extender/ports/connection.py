@@ -5,7 +5,7 @@
 
 All but `served` have a deadline. A request is served once its body is complete and, at a port that answers
 only so many at a time, once it is its turn; an answer that the caller does not take at once makes the
-connection wait for it. Only the Content-Length gives the length of a request: a body in chunks is refused.
+connection wait for it. Where chunks are not accepted, only the Content-Length gives the length of a request.
 
 What is refused at any port is told as {"error": …}. Requests of web pages get 403: those with an Origin and,
 on loopback, those whose Host is another name, because a page may give its own name the address 127.0.0.1.
@@ -111,31 +111,33 @@ class CallerConnection(RequestHandler):
 
     async def body(self, request: web.BaseRequest) -> bytes:
         """The whole body. Raises HTTPException."""
-        if "Transfer-Encoding" in request.headers:
+        if "Transfer-Encoding" in request.headers and not self._limits.chunks:
             raise LengthRequired("A Content-Length is required: chunked bodies are not accepted")
         if (request.content_length or 0) > self._limits.body:
-            raise RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
+            raise self._too_large()
         content = request.content
         if content.is_eof():
             return content.read_nowait()
+        if request.headers.get("Expect", "").lower() == "100-continue" and self._wire:
+            self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         whole = bytearray()
         try:
             while piece := await content.readany():
                 whole += piece
+                if len(whole) > self._limits.body:
+                    raise self._too_large()
                 self._connections.grow(self, len(piece))
         except web.RequestPayloadError as fault:
             raise BadRequest(_text(fault)) from fault
         return bytes(whole)
 
+    def _too_large(self) -> HTTPException:
+        return RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
+
     def serve(self) -> None:
         """From now on the caller waits for us, and not we for the caller."""
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
-
-    def stream(self) -> None:
-        """As `serve`, once the body is complete; the answer has begun before."""
-        assert self._content is not None
-        self._content.on_eof(lambda: self.serve() if self.state == "body" else None)
 
     async def send(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Raises ConnectionError."""
@@ -145,6 +147,8 @@ class CallerConnection(RequestHandler):
             response.body = None  # in aiohttp, an idle connection holds its last answer
         self.answered += 1
         if request.content.is_eof():
+            if self.state == "body":  # it was refused at once
+                self.serve()
             self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request
             if self._again and response.keep_alive and self._arrived == self._whole:
                 self._loop.call_soon(self._give_back, self._again)

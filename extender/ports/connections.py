@@ -47,6 +47,7 @@ class ConnectionLimits(NamedTuple):
     line: int = 4094  # bytes of the request's first line
     field: int = 8190  # bytes of one header
     fields: int = 100
+    chunks: bool = False  # whether a body may come in chunks
     of_one: int = 0  # connections from one address, which others may share; 0: as many as in all
 
 

@@ -44,8 +44,8 @@ sslproto.SSLProtocol.max_size = 32 * 1024
 log = logger(__name__)
 
 Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
-# Reads the body from the connection and answers; calls `serve` of the connection in between, or `stream` at
-# the beginning. Raises HTTPException. Cancelled when the caller hangs up.
+# Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
+# HTTPException. Cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
 # The same for what is short: how it is answered, and None if `Answer` does that. The answer is a whole one as
 # it is written; without one, the connection ends.

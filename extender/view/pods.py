@@ -210,11 +210,11 @@ class PodRequests:
         clients = self._clients.copy().items()
         return [reader for key, client in clients for reader in client.readers(key[0] or "")]
 
-    async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
         """Raises what `pass_on` raises."""
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
-            return await pass_on(self._upstream, request, target)
+            return await pass_on(self._upstream, request, target, body)
         asked = target if target.watches else self._lists.first_page(target)
         async with self._upstream.open(asked, request.headers) as answer:
             form = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 from aiohttp import hdrs, web
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestTimeout
 
 from extender.api.setting_kinds import Address
 from extender.domain.model.appearance import Appearances
@@ -44,23 +44,15 @@ from extender.view.target import (
     read_target,
     refusal,
 )
-from extender.view.upstream import (
-    LARGEST,
-    BadBody,
-    CutOff,
-    TooManyEvents,
-    Unanswered,
-    Upload,
-    Upstream,
-    UpstreamGone,
-)
+from extender.view.upstream import CutOff, TooManyEvents, Unanswered, Upstream, UpstreamGone
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
 _MOST_LOGGED = 100
+_PATIENCE = 20.0  # seconds for a whole body
 
-# Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled.
-Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
+# Answers one request, whose body is given. May raise what `pass_on` raises; cancelled if the client hangs up.
+Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
 
 
 class Handlers(NamedTuple):
@@ -105,10 +97,10 @@ class Relay:
         self.watches = OpenWatches()
         self._logged: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
         outcome = "left"
         try:
-            response, outcome = await self._answer(request)
+            response, outcome = await self._answer(request, connection)
             return response
         except Exception as fault:
             outcome, told = _fault(request.method, fault)
@@ -138,7 +130,9 @@ class Relay:
         finally:
             _requests_of(outcome).inc()
 
-    async def _answer(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
+    async def _answer(
+        self, request: web.BaseRequest, connection: CallerConnection
+    ) -> tuple[web.StreamResponse, str]:
         if request.method == "CONNECT":
             return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
         target = read_target(request.method, request.raw_path, self._secret)
@@ -153,12 +147,13 @@ class Relay:
             asked = f"the scheduler's view refuses {target.method} {target.path}"
             answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
             return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
+        body = await _whole_body(request, connection)
         if not target.watches:
-            return await self._pass(request, target), "passed"
+            return await self._pass(request, target, body), "passed"
         with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
-            return await self._pass(request, target), "passed"
+            return await self._pass(request, target, body), "passed"
 
-    async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
+    async def _pass(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
         handler = None
         if "/pods" in target.path and (resource := read_resource(target.path)):
             if resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
@@ -166,8 +161,19 @@ class Relay:
             elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
                 handler = self._handlers.pod_status
         if handler is None:
-            return await forwarding.pass_on(self._upstream, request, target)
-        return await handler(request, target)
+            return await forwarding.pass_on(self._upstream, request, target, body)
+        return await handler(request, target, body)
+
+
+async def _whole_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
+    """Raises HTTPException."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            body = await connection.body(request)
+    except TimeoutError:
+        raise RequestTimeout(f"The body did not come within {_PATIENCE:.0f} s") from None
+    connection.serve()
+    return body
 
 
 def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
@@ -175,8 +181,8 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
-        case BadBody():
-            return "refused", _last(refusal(fault.status, str(fault)))
+        case HTTPException():  # of the body
+            return "refused", _last(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
             return "gone", targets.gone(str(fault))
         case TooManyEvents():
@@ -232,11 +238,8 @@ class StatusPatches:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
         """Raises what `pass_on` raises."""
-        body = await forwarding.read_body(request)
-        if isinstance(body, Upload):
-            body = b"".join([piece async for piece in body])
         message = _refusal(body)
         if message is not None:
             _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
@@ -250,7 +253,7 @@ class StatusPatches:
                 }
                 headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
                 return web.Response(headers=headers, body=msgspec.json.encode(pod))
-        return await forwarding.send_on(self._upstream, request, target, body)
+        return await forwarding.pass_on(self._upstream, request, target, body)
 
 
 def _refusal(body: bytes) -> str | None:
@@ -274,16 +277,17 @@ def _refusal(body: bytes) -> str | None:
 # ---- the port
 
 # A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
-# Watches last, and how long a body may take is the matter of the relay, which passes it on as it comes.
+# Watches last. A body may be as large as for the API server; the relay says how long it may take, with a 408.
 LIMITS = ConnectionLimits(
     connections=256,
-    body=LARGEST,
+    body=3 * 1024 * 1024,
     unread=64 * 1024 * 1024,
     patience=Patience(head=10.0, body=NEVER, answer=NEVER),
     head=1024 * 1024,
     line=64 * 1024,
     field=16 * 1024,
     fields=64,
+    chunks=True,
 )
 _LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
 _STOPPED = 2.0  # seconds until the thread is left alone
@@ -343,15 +347,11 @@ class ViewServer:
         upstream = Upstream(self._endpoint)
         self._relay = relay = Relay(upstream, self._secret, self._handlers(upstream))
 
-        async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
-            connection.stream()
-            return await relay(request)
-
         self._port = port = ServedPort(
             "view",
             self._listener,
             self._limits,
-            answer,
+            relay,
             refuse=_malformed,
             open_to_pages=True,
             short=relay.short,

@@ -2,8 +2,8 @@
 
 A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
 class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
-would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp: small bodies are read
-whole, larger ones pass in pieces.
+would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp. A body is there before a
+connection is taken for it; answers that are not small pass in pieces.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from http import HTTPStatus
+from io import BytesIO
 from typing import Any, TypeVar
 
 import aiohttp
@@ -32,9 +32,7 @@ from extender.view.target import RequestClass, ViewTarget
 
 log = logger(__name__)
 
-LARGEST = 16 * 1024 * 1024  # bytes of a body
 _SMALL = 64 * 1024  # bytes
-_PATIENCE = 20.0  # seconds for the next piece of a body
 # Connections of each class; further requests wait for one.
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
@@ -50,7 +48,6 @@ _REFRESH = 1.0  # seconds between two looks at the credentials
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError, Unsent)
 
-Body = bytes | AsyncIterable[bytes]
 Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
@@ -92,7 +89,7 @@ class Upstream:
 
     @asynccontextmanager
     async def open(
-        self, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body = b""
+        self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to a request with the headers of the client, its body unread.
 
@@ -109,13 +106,14 @@ class Upstream:
                 target.method,
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent,
-                data=body or None,
+                # In pieces, between which others have their turn.
+                data=BytesIO(body) if len(body) > _SMALL else body or None,
                 allow_redirects=False,
                 **self._route,
             )
 
         with self._counted(asked):
-            async with await self._ask(target, send, again=isinstance(body, bytes)) as answer:
+            async with await self._ask(target, send) as answer:
                 if asked is RequestClass.TELLING:
                     self._told = time.monotonic()
                 yield answer
@@ -131,7 +129,7 @@ class Upstream:
             return await self._lines.ask(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
         with self._counted(RequestClass.TELLING):
-            reply = await self._ask(target, send, again=True)
+            reply = await self._ask(target, send)
             self._told = time.monotonic()
             return reply.answer
 
@@ -145,12 +143,12 @@ class Upstream:
         finally:
             self._under_way[asked] -= 1
 
-    async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]], again: bool) -> Answer:
-        """`again`: it can be sent twice, which happens if the credentials were too old."""
+    async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        """`send` is called twice if the credentials were too old."""
         shown = self._endpoint.current
         try:
             answer = await send()
-            if answer.status == 401 and await self._renew(shown) and again:
+            if answer.status == 401 and await self._renew(shown):
                 if isinstance(answer, aiohttp.ClientResponse):
                     answer.close()
                 answer = await send()
@@ -225,91 +223,16 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
     return route
 
 
-class BadBody(Exception):
-    """The client's fault, as a status and a message."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Upload:
-    """The pieces of a large body, for one sending only: what was sent is gone."""
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
-        self._begun = False
-        self.fault: BadBody | None = None  # why it ended before its end
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._begun:
-            raise OSError("the body has been sent already")
-        self._begun = True
-        return self._pieces()
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        size = 0
-        try:
-            while piece := await _in_time(self._request.content.readany()):
-                if (size := size + len(piece)) > LARGEST:
-                    raise _too_large()
-                yield piece
-        except BadBody as fault:
-            self.fault = fault
-            raise
-
-
-async def read_body(request: web.BaseRequest) -> bytes | Upload:
-    """Raises BadBody."""
-    if not request.body_exists:
-        return b""
-    length = request.content_length
-    if length is not None and length > LARGEST:
-        raise _too_large()
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer has not begun
-    if length is None or length > _SMALL:
-        return Upload(request)
-    if request.content.is_eof():
-        return await request.read()
-    return await _in_time(request.read())
-
-
-async def _in_time(reading: Awaitable[bytes]) -> bytes:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            return await reading
-    except TimeoutError:
-        raise BadBody(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
-    except web.RequestPayloadError as fault:
-        raise BadBody(HTTPStatus.BAD_REQUEST, f"malformed body: {fault}") from fault
-
-
-def _too_large() -> BadBody:
-    return BadBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {LARGEST} bytes")
-
-
 class CutOff(Exception):
     """The API server ended an answer of which the client has the beginning: the client has to see that."""
 
 
-async def pass_on(upstream: Upstream, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
-    """The API server's answer to the client's request. Raises BadBody, UpstreamGone, Unanswered, CutOff."""
-    return await send_on(upstream, request, target, await read_body(request))
-
-
-async def send_on(
-    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes | Upload
+async def pass_on(
+    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes
 ) -> web.StreamResponse:
-    """As `pass_on`, with the body of the request, which has been read."""
-    try:
-        async with upstream.open(target, request.headers, body) as answer:
-            return await hand_over(upstream, answer, request, target)
-    except (UpstreamGone, Unanswered):
-        if isinstance(body, Upload) and body.fault:
-            raise body.fault from None
-        raise
+    """The API server's answer to the client's request. Raises what `open` and `hand_over` raise."""
+    async with upstream.open(target, request.headers, body) as answer:
+        return await hand_over(upstream, answer, request, target)
 
 
 async def hand_over(

@@ -22,6 +22,7 @@ from extender.ports.port import ServedPort
 from extender.web.listen import listen
 from extender.web.side import SideServer
 from tests.fuzz.answers import statuses
+from tests.ports.clock import Clock
 
 PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
@@ -30,15 +31,6 @@ LONG_ANSWER = b"x" * 10_000_000
 FIELDS = rb"(?:\r\n[^\r\n]+)"
 ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
 Script = Callable[["Stage"], Awaitable[None]]
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time can be moved on."""
-
-    skipped = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.skipped
 
 
 class Stage:
@@ -273,6 +265,34 @@ def test_an_idle_connection_is_closed_in_the_end_and_that_is_no_fault() -> None:
         assert await reader.read() == b""
 
     played(wait)
+
+
+def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer() -> None:
+    """It does not wait for the rest of a head."""
+
+    async def ask_again(stage: Stage) -> None:
+        reader, writer = await stage.say(request(b"x").replace(b"localhost", b"evil.example"))
+        assert (await reader.readline()).split()[1] == b"403"
+        await stage.later(90)
+        await stage.say_more(writer, request(b"again"))
+        assert (await reader.readuntil(b"again")).endswith(b"again")
+
+    played(ask_again)
+
+
+@pytest.mark.parametrize(("length", "told"), [(10_000, b"100"), (10_001, b"413")])
+def test_who_asks_before_sending_a_large_body_is_told_to_go_on_or_what_is_wrong(
+    length: int, told: bytes
+) -> None:
+    async def ask(stage: Stage) -> None:
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % length
+        reader, writer = await stage.say(head + b"Expect: 100-continue\r\n\r\n")
+        assert (await reader.readline()).split()[1] == told
+        if told == b"100":
+            await stage.say_more(writer, b"x" * length)
+            assert (await reader.readuntil(b"x")).startswith(b"\r\nHTTP/1.1 200 OK")
+
+    played(ask, LIMITS._replace(body=10_000))
 
 
 def test_who_hangs_up_half_way_makes_room() -> None:

@@ -1,8 +1,9 @@
 """A view on real sockets before a scripted API server."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ MakeHandlers = Callable[[Upstream], Handlers]
 
 def no_handlers(upstream: Upstream) -> Handlers:
     return Handlers()
+
+
+def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
+    """The status and the reason of a Status object."""
+    found = json.loads(answer.read())
+    assert (found["kind"], found["code"]) == ("Status", answer.status)
+    return answer.status, found["reason"]
 
 
 class Front:

@@ -1,19 +1,33 @@
-"""Bodies that are read and written as they come: watches, uploads, slow clients, the ends of connections."""
+"""Watches, bodies of requests, slow clients, the ends of connections."""
 
-import socket
-from contextlib import closing
-from threading import Event, Thread
+from contextlib import ExitStack, closing
+from http.client import HTTPResponse
+from itertools import cycle
+from threading import Event
 
 import pytest
 
 from tests.e2e.harness.waiting import wait_for
 from tests.kube.server import Lines, Reply, Server
+from tests.ports.clock import Clock
 from tests.view import ANSWER_TIME
-from tests.view.conftest import SECRET, Start
+from tests.view.conftest import SECRET, Start, status_and_reason
 from tests.view.raw import CHUNKED, RawConnection, RawServer, chunk, dial
 
 WATCH = f"GET /{SECRET}/api/v1/nodes?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 HEAD_END = b"\r\n\r\n"
+EVENTS = f"/{SECRET}/api/v1/namespaces/a/events"
+MOST = 3 * 1024 * 1024  # bytes of a body
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+BEGUN = (
+    ("Content-Length: 10", b"x"),
+    ("Content-Length: 100000", b"x" * 70_000),
+    ("Transfer-Encoding: chunked", chunk(b"x")),
+)
+
+
+def post(*fields: str) -> bytes:
+    return "\r\n".join((f"POST {EVENTS} HTTP/1.1", "Host: x", *fields, "", "")).encode()
 
 
 def watch(raw: RawServer, start: Start) -> tuple[RawConnection, RawConnection]:
@@ -83,73 +97,90 @@ def test_a_client_that_hangs_up_ends_its_request_upstream(raw: RawServer, start:
     assert upstream.read_to_end() == b""
 
 
-def test_a_large_body_is_passed_on_as_it_comes(raw: RawServer, start: Start) -> None:
+def test_a_body_in_chunks_is_passed_on_whole(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
-    path = f"/{SECRET}/api/v1/namespaces/a/events"
-    client.send(f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-    client.send(chunk(b"first"))
-    upstream = raw.accept()
-    upstream.read_until(b"first\r\n")
+    client.send(post("Transfer-Encoding: chunked") + chunk(b"first"))
     client.send(chunk(b"second") + b"0\r\n\r\n")
-    upstream.read_until(b"second\r\n0\r\n\r\n")
+    upstream = raw.accept()
+    head = upstream.read_until(HEAD_END).lower()
+    assert b"content-length: 11\r\n" in head
+    assert b"transfer-encoding" not in head
+    assert upstream.read(11) == b"firstsecond"
     upstream.send(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
     assert client.read_until(b"\r\n") == b"HTTP/1.1 201 Created\r\n"
     client.close()
 
 
-def test_a_client_may_ask_before_it_sends_a_large_body(raw: RawServer, start: Start) -> None:
+def test_a_client_may_ask_before_it_sends_a_body(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
-    path = f"/{SECRET}/api/v1/namespaces/a/events"
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n"
-    client.send(head.encode())
-    assert client.read_until(HEAD_END) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(post("Content-Length: 100000", "Expect: 100-continue"))
+    assert client.read_until(HEAD_END) == CONTINUE
     client.send(b"x" * 100_000)
     upstream = raw.accept()
-    head_there = upstream.read_until(HEAD_END).lower()
-    assert b"content-length: 100000" in head_there
-    assert b"expect" not in head_there
+    head = upstream.read_until(HEAD_END).lower()
+    assert b"content-length: 100000" in head
+    assert b"expect" not in head
     assert upstream.read(100_000) == b"x" * 100_000
     client.close()
 
 
-def test_a_body_that_is_too_large_is_413(server: Server, start: Start) -> None:
+def test_a_body_may_be_as_large_as_for_the_api_server(server: Server, start: Start) -> None:
     client = start(server.url).client()
-    path = f"/{SECRET}/api/v1/namespaces/a/events"
-    client.putrequest("POST", path)
-    client.putheader("Content-Length", str(16 * 1024 * 1024 + 1))
+    server.script.append(Reply(201))
+    client.request("POST", EVENTS, b"x" * MOST)
+    assert client.getresponse().read() == b"{}"
+    assert len(server.requests[0].body) == MOST
+    client.putrequest("POST", EVENTS)
+    client.putheader("Content-Length", str(MOST + 1))
     client.endheaders()
-    assert client.getresponse().status == 413
-    assert not server.requests
+    assert status_and_reason(client.getresponse()) == (413, "RequestEntityTooLarge")
+    assert len(server.requests) == 1
 
 
-def test_a_body_that_turns_out_to_be_too_large_is_413(raw: RawServer, start: Start) -> None:
-    front = start(raw.url)
-    with closing(dial(front.port)) as client:
-        path = f"/{SECRET}/api/v1/namespaces/a/events"
-        client.send(f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-        Thread(target=_send_much, args=[client.sock, 17], daemon=True).start()
-        assert not raw.accept().read_to_end().endswith(b"0\r\n\r\n")
-        assert client.read_until(b"\r\n") == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+def test_a_body_that_turns_out_to_be_too_large_is_413(server: Server, start: Start) -> None:
+    with closing(dial(start(server.url).port)) as client:
+        client.send(post("Transfer-Encoding: chunked") + chunk(b"x" * MOST) + b"1\r\n")
+        assert not server.connections
+        client.send(b"x")
+        assert _answer(client) == (413, "RequestEntityTooLarge")
+    assert not server.connections
 
 
-def _send_much(sock: socket.socket, mebibytes: int) -> None:
-    try:
-        for _ in range(mebibytes):
-            sock.sendall(chunk(b"x" * (1 << 20)))
-    except OSError:
-        return
+@pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\nxx\r\n"])
+def test_chunks_that_are_none_are_400(server: Server, start: Start, sent: bytes) -> None:
+    with closing(dial(start(server.url).port)) as client:
+        client.send(post("Transfer-Encoding: chunked") + sent)
+        assert _answer(client) == (400, "BadRequest")
+    assert not server.connections
 
 
-def test_a_body_that_does_not_come_is_408(
+def test_bodies_that_do_not_come_are_408_and_keep_nobody_waiting(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.view.upstream._PATIENCE", 0.05)
+    """They are more than there are connections to the API server for what is like them."""
+    clock = Clock()
+    monkeypatch.setattr("asyncio.new_event_loop", lambda: clock)
     front = start(server.url)
-    for length in (10, 100_000):
-        with closing(dial(front.port)) as client:
-            path = f"/{SECRET}/api/v1/namespaces/a/events"
-            client.send(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\nx".encode())
-            assert client.read_until(b"\r\n") == b"HTTP/1.1 408 Request Timeout\r\n"
+    server.script.append(Reply(201))
+    with ExitStack() as stack:
+        stalled = [stack.enter_context(closing(dial(front.port))) for _ in range(10)]
+        for client, (length, begun) in zip(stalled, cycle(BEGUN), strict=False):
+            client.send(post(length, "Expect: 100-continue"))
+            assert client.read_until(HEAD_END) == CONTINUE
+            client.send(begun)
+        other = front.client()
+        other.request("POST", EVENTS, b"x" * 100_000)
+        assert other.getresponse().read() == b"{}"
+        clock.skipped += 20
+        clock.call_soon_threadsafe(lambda: None)  # it looks at its time again
+        assert [_answer(client) for client in stalled] == [(408, "Timeout")] * len(stalled)
+    assert len(server.requests) == 1
+
+
+def _answer(client: RawConnection) -> tuple[int, str]:
+    answer = HTTPResponse(client.sock)
+    answer.begin()
+    return status_and_reason(answer)
 
 
 def test_a_client_that_does_not_read_is_waited_for_and_delays_nobody(server: Server, start: Start) -> None:
