@@ -11,6 +11,7 @@ from functools import partial
 
 from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
+from extender.controllers.podgroup_status import first_status
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.auto_podgroups import PlainPods, PodGroupStep, build, min_resources, next_step
@@ -124,6 +125,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
         group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
+        group["status"] |= first_status(self._ledger.decisions.groups.get(key))
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 

@@ -25,6 +25,7 @@ from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_sus
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
+from extender.controllers.podgroup_status import first_status
 from extender.controllers.queue_status import note_takings
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
@@ -217,8 +218,10 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_unit and self._newest(managed.job) is None:
             return
         job = managed.job
+        made = unit(job, managed.queue, managed.members)
+        made["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
         try:
-            self._cluster.create_group(job.namespace, unit(job, managed.queue, managed.members))
+            self._cluster.create_group(job.namespace, made)
         except Conflict:  # it exists already: the watch will show it
             pass
         except (Forbidden, Invalid) as fault:

@@ -3,7 +3,10 @@
 There are three lanes. A change of a group's course is written at once; then numbers of members that run or
 have ended; and then messages in which only numbers changed: one other pod may change those of ten thousand
 groups. All numbers share a budget. A group whose members are still being created waits, too: most are
-complete before it is worth reporting that they are not.
+complete before it is worth reporting that they are not. So does the note of the queue that took a group in,
+while that is open: it goes with what is written next, and at once when the queue closes.
+
+A PodGroup that Muster makes says from the beginning why its group waits.
 
 Conditions of other controllers stay as they are. A patch is valid for only one version of its group: a write
 on an outdated copy is refused by the API server and made again on the new one.
@@ -18,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, START_TIMEOUTS, STOOD_WHOLE
-from extender.api.objects.base import Condition, condition
+from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, WaitingStatus
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.estimates import Estimates
@@ -29,15 +32,17 @@ from extender.domain.explain.explain import WhyGroup
 from extender.domain.model import wire_records as marks
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import note, noted_queue
-from extender.domain.model.reasons import Outcome, Reason
+from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
+from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
+_PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
 _PASSING = 5.0  # seconds from when a group was first seen until it is told that it waits for the window
 _LONGEST = 30.0  # seconds between two writes of the same value
 _MOST_HOLDERS = 5  # named in a status
@@ -63,8 +68,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     @property
     def course(self) -> tuple[object, ...]:
         """What is written at once when it changes."""
-        told = (self.phase, self.reason, self.stood_with)
-        return (*told, self.queue_uid, self.admitted, self.start_timeouts)
+        return self.phase, self.reason, self.stood_with, self.admitted, self.start_timeouts
 
 
 def report_of(
@@ -188,6 +192,18 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     }
 
 
+def first_status(decision: GroupDecision | None) -> dict[str, Any]:
+    """The status with which Muster makes the PodGroup of a group that waits: it costs no further write then.
+    Empty for others, and where it is likely to start before it is worth reporting that it does not."""
+    if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
+        return {}
+    group = PodGroup(Meta())
+    told = report_of(decision, None, None, "", False, None, 0, written=reported(group))
+    status: dict[str, Any] = patch(group, told)["status"]
+    waiting = {name: value for name, value in status["waiting"].items() if value is not None}
+    return {"phase": told.phase, "waiting": waiting, "conditions": status["conditions"]}
+
+
 class WriteBackoff:
     """Growing pauses between writes of the same value. `clock` is monotonic, in seconds.
 
@@ -243,6 +259,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
         self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
+        self._filling: dict[GroupKey, float] = {}  # until when groups may be filling before they are reported
+        self._open: set[str] = set()  # the queues that are
         self._backoff = WriteBackoff(self._clock)
 
     def _see(self, key: GroupKey) -> None:
@@ -256,11 +274,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._changes.forget(key)
         self._backoff.forget(key)
         self._numbers_at.pop(key, None)
+        self._filling.pop(key, None)
         self._left.discard(key)
 
     def rest(self) -> None:
         super().rest()
         self._numbers_at.clear()
+        self._filling.clear()
         self._left.clear()
         self._backoff = WriteBackoff(self._clock)
 
@@ -272,6 +292,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._left and not self._ledger.pods.left:
             yield from self._left
             self._left.clear()
+        were_open = self._open
+        self._open = {name for name, queue in decisions.queues.items() if queue.state == QueueState.OPEN}
+        if closed := were_open - self._open:
+            yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
         """All of a decision but its detail: what waits to have that written is looked at if this changes."""
@@ -296,14 +320,18 @@ class PodGroupStatusController(PacedController[GroupKey]):
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
         lane = _DETAIL if wanted.numbers == written.numbers else _COUNTS
-        if wanted.course != written.course:
-            pause = due - now if self._is_filling(key, wanted, written) else 0.0
+        queue_is_lost = wanted.queue_uid != written.queue_uid and decision.queue not in self._open
+        if wanted.course != written.course or queue_is_lost:
+            pause = 0.0
+            if self._is_filling(key, wanted, written):
+                pause = self._filling.setdefault(key, now + _SETTLING) - now
             if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most have a place before
                 pause = due - _SETTLING + _PASSING - now
             if pause <= 0.0:
-                pause = self._backoff.pause(key, wanted.course)
+                pause = self._backoff.pause(key, (*wanted.course, wanted.queue_uid))
             if pause > 0.0:
                 return self._queue.add(key, pause)
+            self._filling.pop(key, None)
             self._numbers_at[key] = max(due, now + _SETTLING)
             self.write(key, partial(self._patch, key))
         elif now >= due and self._budget.take(now):
@@ -318,10 +346,12 @@ class PodGroupStatusController(PacedController[GroupKey]):
         """Whether members are being created and more are needed. Before the first one, some operators wait
         for the phase, so it is not delayed. A job that has just come may start at once; while one that starts
         has no pod, nothing is on its way that a mark would have to keep."""
-        if not written.reason and self._ledger.registry.has_job(key):
+        if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
             is_ours = record is not None and record.name == group_name_of(record.owner)
-            if wanted.phase == Phase.PENDING or (wanted.phase == Phase.INQUEUE and is_ours and not pods):
+            if wanted.phase == Phase.INQUEUE and is_ours and not pods:
+                return True
+            if wanted.phase == Phase.PENDING and not written.reason:
                 return True
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.groups.has_members(key)

@@ -268,6 +268,8 @@ def test_one_that_waits_gets_a_podgroup_after_a_moment_and_then_its_name() -> No
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1, 0.9) == []
         assert looks(bench, 0.2) == MADE
+        ((_, made),) = bench.api.done("create group")
+        assert [each["reason"] for each in made["status"]["conditions"]] == ["NeverFits"]
         bench.show(group(OWN, 1))
         assert looks(bench, 10) == [("name group", "a")]
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects.base import OwnerReference, merged
+from extender.api.objects.base import OwnerReference, condition, merged
 from extender.api.objects.cluster import Event
+from extender.api.objects.queues import PodGroupStatus
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
@@ -84,6 +85,21 @@ def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> No
         assert bench.look() == []
         bench.advance(SHOWN)
         assert bench.look() == [("create group", unit_name("train"))], "it was not shown: it may be lost"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "told"),
+    [("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False))],
+    ids=["it can never start", "it waits", "it starts"],
+)
+def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, told: tuple[str, bool]) -> None:
+    with desk(node("n0", cpu=cpu), gang("first", 2)) as bench:
+        bench.submit(job("train", 2)).look()
+        ((_, made),) = bench.api.done("create group")
+        status = msgspec.convert(made["status"], PodGroupStatus)
+        scheduled = condition(status.conditions, keys.SCHEDULED)
+        assert (scheduled.reason if scheduled else "", status.waiting is not None) == told
+        assert status.phase == "Pending"
 
 
 def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None:

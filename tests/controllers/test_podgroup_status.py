@@ -28,7 +28,12 @@ from extender.api.objects.queues import (
 from extender.controllers import podgroup_status
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import ObjectStore
-from extender.controllers.podgroup_status import PodGroupStatusController, ReportedStatus, reported
+from extender.controllers.podgroup_status import (
+    PodGroupStatusController,
+    ReportedStatus,
+    first_status,
+    reported,
+)
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -41,7 +46,7 @@ from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.job_world import BATCH, job, unit_name
-from tests.domain.world import gang, key, names, nodes, timestamp
+from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 PACE = 5.0
 DETAIL_PACE = 15.0
@@ -97,6 +102,60 @@ def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods:
         bench.advance(pause)
         (patch,) = bench.look()
         assert patch["status"]["phase"] == "Inqueue"
+
+
+def test_a_job_that_waited_is_not_told_of_a_start_in_passing() -> None:
+    with desk(node("n0", cpu="1")) as bench:
+        bench.ledger.intake.set_job(BATCH, job("train", 2))
+        made = builders.group(unit_name("train"), 2)
+        bench.add(replace(made, metadata=replace(made.metadata, owner_references=MADE_BY_MUSTER)))
+        bench.settle().show(unit_name("train"))
+        bench.look()
+        bench.advance(SETTLING)
+        assert status_of(bench.look()[0])[0] == "Pending"
+        bench.advance(60.0).add(node("n1", cpu="2")).settle()
+        assert bench.look() == []
+        bench.advance(SETTLING)
+        assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
+
+
+def told_from_the_beginning(name: str, queue_name: str) -> PodGroup:
+    """As Muster makes a PodGroup for what waits for a queue of 1 cpu."""
+    waits = World(node("n0"), queue(queue_name, capability={"cpu": "1"}), gang(name, 2, queue=queue_name))
+    status = first_status(waits.settle().decision(name))
+    return replace(builders.group(name, 2, queue_name), status=msgspec.convert(status, PodGroupStatus))
+
+
+def test_which_queue_took_it_in_is_noted_with_what_is_written_next_while_that_is_open() -> None:
+    members = [builders.pod(f"g-{number}", "g") for number in range(2)]
+    one_cpu = queue("q", capability={"cpu": "1"})
+    with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
+        assert bench.settle().look() == []
+        bench.add(queue("q", capability={"cpu": "2"})).settle()
+        (patch,) = bench.look()
+        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
+
+
+def test_which_queue_took_it_in_is_noted_in_its_turn() -> None:
+    members = [builders.pod(f"g-{number}", "g") for number in range(2)]
+    one_cpu = queue("q", capability={"cpu": "1"})
+    with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
+        assert bench.settle().look() == []
+        bench.advance(SETTLING)
+        assert [patch["metadata"]["annotations"] for patch in bench.look()] == [{QUEUE_UID: "uid-q/uid-g"}]
+
+
+def test_which_queue_took_them_in_is_noted_at_once_when_it_closes() -> None:
+    """However many there are: after a restart, only those that it took in may still start."""
+    many = [f"g{number}" for number in range(3 * NUMBERS_AT_ONCE)]
+    groups = [told_from_the_beginning(name, "q") for name in many]
+    members = [builders.pod(f"{name}-{number}", name) for name in many for number in range(2)]
+    one_cpu = queue("q", capability={"cpu": "1"})
+    with desk(node("n0"), one_cpu, groups, members) as bench:
+        assert bench.settle().look() == []
+        bench.add(replace(one_cpu, spec=replace(one_cpu.spec, state="Closed"))).settle()
+        noted = [patch["metadata"]["annotations"][QUEUE_UID] for patch in bench.look()]
+        assert sorted(noted) == sorted(f"uid-q/uid-{name}" for name in many)
 
 
 def test_starts_that_were_undone_are_noted_until_one_stands() -> None:
