@@ -26,17 +26,24 @@ class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
     node_names: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class MalformedRequest(ValueError):
+    """A body that does not follow the protocol; the message names the path of the fault."""
+
+
 class NodeNames(Sequence[str]):
     """The node names that the scheduler offers. Most lookups ask for a single name, which the raw bytes
     answer, because Go writes node names without escapes. All names are decoded on the first other access,
-    which raises msgspec.DecodeError if they are malformed."""
+    which raises MalformedRequest if they are none."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
         self._raw = bytes(raw)
 
     @cached_property
     def _all(self) -> list[str]:
-        return msgspec.json.decode(self._raw, type=list[str])
+        try:
+            return msgspec.json.decode(self._raw, type=list[str])
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise MalformedRequest(f"NodeNames: {fault}") from fault
 
     def __contains__(self, name: object) -> bool:
         return f'"{name}"'.encode() in self._raw
@@ -103,10 +110,6 @@ class PreemptionArgs(Message, frozen=True, forbid_unknown_fields=True):
 
 class PreemptionResult(Message, frozen=True):
     node_name_to_meta_victims: dict[str, MetaVictims]
-
-
-class MalformedRequest(ValueError):
-    """A body that does not follow the protocol; the message names the path of the fault."""
 
 
 T = TypeVar("T", bound=Message)

@@ -56,13 +56,14 @@ MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError,
 
 log = logger(__name__)
 Hook = Callable[[], None]
+Args = protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs
 
 
 class Verb(NamedTuple):
     """One route."""
 
     name: str
-    reads: type[protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs]
+    reads: type[Args]
     answer: Callable[[Any, Caller], Awaitable[object]]
     failed: object  # the answer if `answer` raises
 
@@ -83,23 +84,33 @@ class App:
         with metrics.counted(verb.name) as call:
             try:
                 args = protocol.decode(body, verb.reads)
+                with about(pod=_pod_of(args)):
+                    return await _answered(verb, args, caller, call)
             except MALFORMED as fault:
-                call.outcome = "malformed"
+                call.outcome, call.reason = "malformed", ""
                 raise BadRequest(str(fault)) from fault
-            if isinstance(args, protocol.BindingArgs):
-                pod = f"{args.pod_namespace}/{args.pod_name}"
-            else:
-                pod = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
-            with about(pod=pod):
-                try:  # encoding is guarded like the verb itself: either may raise something unforeseen
-                    return protocol.encode(await verb.answer(args, caller))
-                except asyncio.CancelledError:
-                    metrics.refused()
-                    raise
-                except Exception:
-                    call.outcome = "failed"
-                    log.exception("a verb failed", verb=verb.name)
-                    return protocol.encode(verb.failed)
+
+
+def _pod_of(args: Args) -> str:
+    if isinstance(args, protocol.BindingArgs):
+        return f"{args.pod_namespace}/{args.pod_name}"
+    return f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
+
+
+async def _answered(verb: Verb, args: Args, caller: Caller, call: metrics.Call) -> bytes:
+    """Encoding is guarded like the verb itself: either may raise something unforeseen. Raises
+    MalformedRequest for what the verb is the first to read."""
+    try:
+        return protocol.encode(await verb.answer(args, caller))
+    except asyncio.CancelledError:
+        metrics.refused()
+        raise
+    except protocol.MalformedRequest:
+        raise
+    except Exception:
+        call.outcome = "failed"
+        log.exception("a verb failed", verb=verb.name)
+        return protocol.encode(verb.failed)
 
 
 def _table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:

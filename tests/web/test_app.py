@@ -1,6 +1,7 @@
 """The application of the verbs' port, called as the scheduler calls it."""
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from extender.api.protocol import (
     FilterResult,
     HostPriority,
     MetaVictims,
+    NodeNames,
     PreemptionArgs,
     PreemptionResult,
 )
@@ -26,6 +28,7 @@ from extender.verbs.verbs import SchedulerVerbs
 from extender.web.server import App
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
+NAMES = b'{"Pod": {"metadata": {"name": "p", "namespace": "n"}}, "NodeNames": %b}'
 BINDING = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
 BODIES = {
     "filter": {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]},
@@ -47,7 +50,7 @@ class Agreeable(SchedulerVerbs):
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         metrics.refused("NoRoom")
-        return FilterResult(node_names=args.node_names, failed_nodes={"c": "full"})
+        return FilterResult(node_names=list(NodeNames(args.node_names)), failed_nodes={"c": "full"})
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         return [HostPriority("a", 10)]
@@ -156,13 +159,19 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
         (b'{"Pod":' + b"[" * 100_000, "recursion"),
         (b"[]", "object"),
         (b"{}", "Pod"),
+        # These are read only once a verb asks for them.
+        (NAMES % b"7", "NodeNames: Expected `array`, got `int`"),
+        (NAMES % b'{"a": "b"}', "NodeNames: Expected `array`, got `object`"),
+        (NAMES % b'["a", null]', "NodeNames: Expected `str`, got `null` - at `$[1]`"),
+        (NAMES % b'["a", [[]]]', "NodeNames: Expected `str`, got `array` - at `$[1]`"),
+        (NAMES % b'["\xff"]', "NodeNames: 'utf-8'"),
     ],
 )
 def test_a_malformed_call_is_answered_with_the_path_of_the_fault(app: App, body: bytes, message: str) -> None:
     before = count("filter", "malformed")
-    with pytest.raises(BadRequest, match=message.replace("$", r"\$")):
+    with capture_logs() as lines, pytest.raises(BadRequest, match=re.escape(message)):
         ask(app, "filter", body)
-    assert count("filter", "malformed") == before + 1
+    assert (count("filter", "malformed"), lines) == (before + 1, [])
 
 
 def test_a_wrong_method_is_told_the_right_one(app: App) -> None:
