@@ -51,6 +51,28 @@ def test_jobs_wait_without_pods_and_start_whole(jobs: Stage) -> None:
     assert unit(jobs, "second") in names
 
 
+def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) -> None:
+    version = jobs.api.listing(POD_GROUPS, jobs.namespace)["metadata"]["resourceVersion"]
+    jobs.job("large", parallelism=5, suspend=True, queue="default")
+    created = next(
+        group for kind, group in jobs.api.watch(POD_GROUPS, version, jobs.namespace) if kind == "ADDED"
+    )
+    assert created["metadata"]["name"] == unit(jobs, "large")
+    (scheduled,) = created["status"]["conditions"]
+    assert scheduled["reason"] == "NeverFits"
+    assert created["status"]["waiting"]["since"]
+    noted = "kube-muster.io/queue-uid"
+    wait_for(
+        lambda: (
+            noted
+            in jobs.api.get(POD_GROUPS, unit(jobs, "large"), jobs.namespace)["metadata"].get(
+                "annotations", {}
+            )
+        ),
+        what="its queue is noted",
+    )
+
+
 def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> None:
     jobs.queue("q", startTimeout="5s")
     jobs.kubelet.off()
