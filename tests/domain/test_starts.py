@@ -86,6 +86,17 @@ def test_it_is_undone_after_its_deadline() -> None:
     assert world.detail("g") == "the group did not stand whole within its deadline"
 
 
+def test_what_its_own_start_says_of_a_group_is_seen_without_news_of_its_pods() -> None:
+    world = crashed().settle()
+    world.pass_time(32.0)
+    assert world.ledger.snapshot().groups[key("g")].job.start_timeouts == 1
+    world = World(group("g", 2, admitted=True), [pod(name, "g") for name in ("g-0", "g-1")]).settle()
+    assert world.ledger.snapshot().groups[key("g")].history.resumes
+    world.settle().add(node("n")).settle()
+    assert world.verdict("g") is STARTS
+    assert not world.ledger.snapshot().groups[key("g")].history.resumes
+
+
 def test_it_stays_undone_until_the_eviction_succeeds() -> None:
     world = crashed().settle()
     world.pass_time(32.0)

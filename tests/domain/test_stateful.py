@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import asdict
 
 from extender.api import keys
 from extender.domain.ledger.claims import ClaimEvent, ClaimStage, allows
@@ -261,6 +262,17 @@ class Events(RuleBasedStateMachine):
         assert offered == dict(+Counter(dict(snapshot.queues["default"].allocated)))
         counted = sum(view.is_in_queue for view in snapshot.groups.values())
         assert snapshot.queues["default"].groups == counted
+
+    @invariant()
+    def views_are_as_if_made_anew(self) -> None:
+        ledger = self.world.ledger
+        before = ledger.snapshot().groups
+        for each in before:
+            ledger.registry.touch(each)
+        anew = ledger.snapshot().groups
+        assert {key: asdict(view) for key, view in before.items()} == {
+            key: asdict(view) for key, view in anew.items()
+        }
 
     @invariant()
     def bound_pods_stand_where_they_are(self) -> None:

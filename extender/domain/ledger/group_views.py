@@ -6,6 +6,7 @@ from functools import reduce
 from math import ceil
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.queues import Queue
@@ -118,7 +119,7 @@ class GroupViews:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
                 self._registry.touch(key)
-        touched = self._registry.take_touched()
+        touched, moved = self._registry.take_touched()
         if touched:
             self._views = dict(self._views)
         for key in touched:
@@ -129,9 +130,9 @@ class GroupViews:
                 self._registry.forget(group)
                 group = None
             if group is not None:
-                self._registry.routes.follow(group)
-                self._registry.settle_defaults(group)
-                group.view = self._views[key] = self._view(group)
+                has_only_moved = key in moved and before is not None and group.job is None
+                after = self._moved_view(group, before) if before is not None and has_only_moved else None
+                group.view = self._views[key] = after or self._view(group)
                 self._registry.note_view(key, was_in, group.view.queue)
             self.usage.follow(before, group.view if group is not None else None)
         self._refresh_queues()
@@ -158,16 +159,37 @@ class GroupViews:
 
     # ---- inside
 
-    def _view(self, group: Group) -> GroupView:
+    def _moved_view(self, group: Group, before: GroupView) -> GroupView | None:
+        """That of a group of which only claims, attempts and the start are not as `before`: what its pods and
+        all others say is kept. None: that has moved it to another queue."""
         members = Members(group, self._claims)
-        self._registry.note_start(group, is_under_way=bool(members.planned or members.holding))
-        queue = self._registry.routes.queue_of(group)
-        needs = group.needs
-        on_nodes = Counter(pod.role for pod in members.placed)
-        self._note_history(group, queue, members)
-        self._note_kept_back(group, queue, members)
+        self._registry.note_start(group, members.are_under_way)
+        if self._registry.routes.queue_of(group) != before.queue:
+            return None
+        return replace(
+            before,
+            job=self._job(group),
+            history=self._history(group, before.queue, before.history.stood_with),
+            start=group.start,
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            planned=members.planned,
+            attempts=dict(group.attempts),
+            allocated=requests_of(members.holding),
+            pending=members.pending,
+            by_pool=self._by_pool(group),
+        )
+
+    def _view(self, group: Group) -> GroupView:
+        named, members = self._registry, Members(group, self._claims)
+        named.routes.follow(group)
+        named.settle_defaults(group)
+        named.note_start(group, members.are_under_way)
+        queue, needs = named.routes.queue_of(group), group.needs
+        on_nodes = Counter([pod.role for pod in members.placed])
+        self._note_history(group, queue, needs, members)
+        self._note_kept_back(group, queue, needs, members)
         stood_with = group.stood_with.within(needs) if group.stood_with else None
-        named = self._registry
         return GroupView(
             key=group.key,
             exists=group.exists and not named.awaits_maker(group),
@@ -201,7 +223,7 @@ class GroupViews:
             stands=whole(*needs, on_nodes, on_nodes.total()),
             stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
             allocated=requests_of(members.holding),
-            pending=requests_of(Counter(pod.shape for pod in members.waiting)),
+            pending=members.pending,
             by_pool=self._by_pool(group),
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
@@ -225,7 +247,7 @@ class GroupViews:
         record, marks_count = group.record, self._registry.marks_count
         return GroupHistory(
             entitled=group.entitled_in == queue,
-            accepted_by=self._registry.accepts(group),
+            accepted_by=self._registry.accepts(group, queue),
             stood_with=stood_with,
             resumes=record is not None and record.admitted and marks_count and not group.waited,
             took_from=dict(group.took_from),
@@ -281,24 +303,26 @@ class GroupViews:
         of_pods = _longest(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
-    def _note_history(self, group: Group, queue: str, members: Members) -> None:
+    def _note_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
         whole. Only a group with no member left on a node counts as never having stood: it must start whole
         again. After the first time, further needed members count as soon as they are on nodes."""
-        if self._registry.was_taken_in(group) or self._registry.queues.is_open(queue):
+        is_new = group.entitled_in != queue
+        if is_new and (self._registry.was_taken_in(group, queue) or self._registry.queues.is_open(queue)):
             group.entitled_in = queue
         if group.record is not None and self._registry.marks_count:
             group.lost_work = max(group.lost_work, group.record.lost_work)
-        roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
-        noted = group.record.stood_with if group.record and self._registry.marks_count else None
         if not members.placed:
             group.stood_with = None
-        elif whole(*group.needs, roles, roles.total()):
-            group.stood_with = group.needs
+            return
+        roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
+        noted = group.record.stood_with if group.record and self._registry.marks_count else None
+        if whole(*needs, roles, roles.total()):
+            group.stood_with = needs
         elif group.stood_with is None and not group.waited and noted is not None:
             group.stood_with = Needs(noted, {})  # the mark on a PodGroup does not record roles
 
-    def _note_kept_back(self, group: Group, queue: str, members: Members) -> None:
+    def _note_kept_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Note since when it wants room: time in which it, or its queue, was held, its owner suspended, or
         gates of others kept members back, is no waiting that anybody owes it."""
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
@@ -309,7 +333,7 @@ class GroupViews:
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_shut or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
-            or there < group.needs.min_member
+            or there < needs.min_member
         )
         if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
             group.ready_at = timestamp_at(ceil(self._wall_clock()))

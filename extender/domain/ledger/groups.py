@@ -10,7 +10,7 @@ from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
-from extender.domain.model.shapes import Shape
+from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_view import Attempt, GroupView, Start
 from extender.domain.snapshot.job_suspension import ComingPods
@@ -292,12 +292,12 @@ class Members:
         self.planned: dict[Uid, str] = {}
         self.held_back = 0
         self.departing: list[PodRecord] = []
-        phases = Counter([pod.phase for pod in group.pods.values()])
-        self.succeeded, self.failed = phases["Succeeded"], phases["Failed"]
-        leaving = [pod for pod in group.pods.values() if pod.deleting and pod.phase == "Running"]
-        self.running = phases["Running"] - len(leaving)
+        self.running = self.succeeded = self.failed = 0
         holding: list[Shape] = []
         for pod in group.pods.values():
+            self.running += pod.phase == "Running" and not pod.deleting
+            self.succeeded += pod.phase == "Succeeded"
+            self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
             if is_pinned := claim is not None and claim.pinned:
                 holding.append(pod.shape)
@@ -314,3 +314,13 @@ class Members:
             elif pod.holds_room:
                 self.departing.append(pod)
         self.holding = Counter(holding)  # members that hold room, by shape
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether any has a node, or one is planned for it."""
+        return bool(self.planned or self.holding)
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """What those that wait ask for together."""
+        return requests_of(Counter([pod.shape for pod in self.waiting]))

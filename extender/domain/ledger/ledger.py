@@ -263,7 +263,9 @@ class Ledger:
         if (start := group.start_after(decision, now)) != group.start:
             if group.start.admitted_at is not None and start.admitted_at is None:
                 group.begin_attempts_anew()
-            group.start, turned = start, True
+            group.start = start
+            self.registry.touch_moved(group.key)
+            self._changes.mark()
         if turned:
             self.registry.touch(group.key)
             self._changes.mark()

@@ -129,6 +129,7 @@ class Registry:
         self.users_count = False  # whether it matters who may use a restricted queue
         # Touched groups in that order, and whether their queue may be another than that of their last view.
         self._dirty: dict[GroupKey, bool] = {}
+        self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
         self._viewed_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that view
 
     # ---- changes
@@ -141,6 +142,18 @@ class Registry:
 
     def touch(self, key: GroupKey) -> None:
         self._dirty[key] = True
+        self._moved.discard(key)
+
+    def touch_moved(self, key: GroupKey) -> None:
+        """Nothing is changed but claims of its members, attempts to use their nodes, and its start."""
+        if key not in self._dirty:
+            self._moved.add(key)
+        self._dirty[key] = True
+
+    def _touch_in_place(self, key: GroupKey) -> None:
+        """What is changed does not lead it into another queue."""
+        self._dirty.setdefault(key, False)
+        self._moved.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
         """True if anything that matters changed. `version`: the ledger's, from which on the record counts."""
@@ -189,7 +202,7 @@ class Registry:
         self.routes.local_queues.note_queues(affected)
         for key in self._groups_of(affected):
             self.note_arrival(self.groups[key])
-            self._dirty.setdefault(key, False)
+            self._touch_in_place(key)
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
@@ -209,29 +222,33 @@ class Registry:
     def note_start(self, group: Group, is_under_way: bool) -> None:
         """Note in which queue a group is starting or has started, while that exists: by what bindings noted
         on its pods or, where that does not count, as this process saw it."""
+        if not is_under_way:
+            group.started_in = ""
+            return
         pods = group.pods.values() if self.marks_count else ()
         noted = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_room}
         queues = {name for uid in noted if (name := self.queues.names.get(uid))}
         queue = group.started_in or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
-        group.started_in = queue if is_under_way and self.queues.get(queue) is not None else ""
+        group.started_in = queue if self.queues.get(queue) is not None else ""
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
         self.routes.local_queues.note_queues(affected)
         for key in self._groups_of(affected):
-            self._dirty.setdefault(key, False)
+            self._touch_in_place(key)
 
     def forget(self, group: Group) -> None:
         """Nothing of a group is left."""
         del self.groups[group.key]
         self.routes.forget(group)
 
-    def take_touched(self) -> Collection[GroupKey]:
-        """The groups that were touched since the last call, in that order."""
-        touched, self._dirty = self._dirty, {}
-        return touched
+    def take_touched(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
+        """The groups that were touched since the last call, in that order, and which of them only moved."""
+        touched, moved = self._dirty, self._moved
+        self._dirty, self._moved = {}, set()
+        return touched, moved
 
     def note_view(self, key: GroupKey, before: str, now: str) -> None:
         """Its last view is of the queue `now`, not of `before`; empty: there is none."""
@@ -299,16 +316,17 @@ class Registry:
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
-    def accepts(self, group: Group) -> str:
-        """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
-        deleted one does not take in the groups of that one."""
-        queue = self.queues.get(self.routes.queue_of(group))
+    def accepts(self, group: Group, name: str) -> str:
+        """The UID of its queue, of that name, if it takes a group in, or empty. A queue created again under
+        the name of a deleted one does not take in the groups of that one."""
+        queue = self.queues.get(name)
         accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
-    def was_taken_in(self, group: Group) -> bool:
-        """Whether a mark proves that it came while its queue was open; phase and reason prove nothing."""
-        queue, record = self.queues.get(self.routes.queue_of(group)), group.record
+    def was_taken_in(self, group: Group, name: str) -> bool:
+        """Whether a mark proves that it came while its queue, of that name, was open; phase and reason prove
+        nothing."""
+        queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.marks_count:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
