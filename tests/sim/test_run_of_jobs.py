@@ -99,7 +99,8 @@ def test_volcano_jobs_wait_without_pods_are_stopped_by_commands_and_run_to_their
     volcano_job(cluster, "second", 2, "10")
     uid = cluster.service.get(VOLCANO_JOBS, "default", "second")["metadata"]["uid"]
     wait_for(lambda: reason_of(cluster, f"second-{uid}") == "NoRoom")
-    assert (pods(cluster, "second"), phase(cluster, "second")) == ([], "Pending")
+    wait_for(lambda: phase(cluster, "second") == "Pending")
+    assert pods(cluster, "second") == []
     command(cluster, "first", ABORT)
     wait_for(lambda: phase(cluster, "second") == "Completed")
     assert (phase(cluster, "first"), pods(cluster, "first")) == ("Aborted", [])
