@@ -68,7 +68,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
-        "reclaimed": _takings(decision) or None,
+        "reclaimed": takings(decision) or None,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}
@@ -80,7 +80,8 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     return changes_from(before, status, conditions, numbers)
 
 
-def _takings(decision: QueueDecision) -> list[QueueReclaimed]:
+def takings(decision: QueueDecision) -> list[QueueReclaimed]:
+    """What it took from others within an hour, as its status says it."""
     return [
         QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
         for losing, last in sorted(decision.reclaimed.items())
@@ -98,7 +99,7 @@ def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
         record = ledger.registry.queues.get(name) if taken else None
         if record is None or taken <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
             continue
-        changes = {"reclaimed": msgspec.to_builtins(_takings(decision))}
+        changes = {"reclaimed": msgspec.to_builtins(takings(decision))}
         try:
             cluster.patch_queue_status(name, {"metadata": {"uid": decision.uid}, "status": changes})
         except Refused as fault:

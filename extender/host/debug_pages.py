@@ -14,7 +14,7 @@ from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
-from extender.controllers.queue_status import local_queue_report
+from extender.controllers.queue_status import local_queue_report, takings
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.what_if_page import Supposing
@@ -71,7 +71,10 @@ class Views(NamedTuple):
         }
 
     def queues(self) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(queue) for _, queue in sorted(self.ledger.decisions.queues.items())]
+        return [
+            {**msgspec.to_builtins(queue), "reclaimed": takings(queue)}
+            for _, queue in sorted(self.ledger.decisions.queues.items())
+        ]
 
     def local_queues(self) -> list[dict[str, Any]]:
         queues, found = self.ledger.queues, []

@@ -10,11 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import __version__
 from extender.api.configuration import Configuration, as_document
+from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.api.summaries import VERSION
+from extender.api.units import timestamp_at
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
@@ -119,6 +122,13 @@ def test_a_queue_shows_its_numbers_and_state(screen: Callable[..., Screen]) -> N
     default, other = shown.show("queues")
     assert (default["name"], default["state"], default["requested"]["cpu"]) == ("default", "Open", 2000)
     assert (other["name"], other["state"], other["weight"]) == ("q", "Closed", 3)
+
+
+def test_a_queue_shows_from_whom_it_took_room(screen: Callable[..., Screen]) -> None:
+    taken = QueueReclaimed("rich", "team/x", timestamp_at(time.time()), 2)
+    shown = screen(node("a"), replace(queue("q"), status=QueueStatus(reclaimed=[taken])), gang("g", 2))
+    found = next(each for each in shown.show("queues") if each["name"] == "q")
+    assert found["reclaimed"] == [msgspec.to_builtins(taken)]
 
 
 def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., Screen]) -> None:
