@@ -1,7 +1,7 @@
 """The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from math import ceil
 
@@ -19,6 +19,7 @@ from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import requests_of
+from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
 from extender.domain.queues.tree import QueueView
@@ -47,14 +48,14 @@ class Usage:
         self.turned_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()
 
-    def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
+    def sum_up(self, offered: Iterable[str], views: Mapping[GroupKey, GroupView]) -> None:
         """Nodes offer the resources `offered`: if that is new, all is summed again from the views so far."""
         names = frozenset(offered)
         if names == self._offered:
             return
         self.turned_queues.update(self.of)
         self._offered, self.of, self.of_local = names, {}, {}
-        for view in views:
+        for view in views.values():
             self.count(view, 1)
 
     def follow(self, before: GroupView | None, now: GroupView | None) -> None:
@@ -107,23 +108,22 @@ class GroupViews:
         self._registry, self._wall_clock = registry, wall_clock
         self._claims = claims
         self.usage = Usage()
-        self._views: dict[GroupKey, GroupView] = {}
-        self._queues: dict[str, QueueView] = {}
+        self._views: Mapping[GroupKey, GroupView] = {}
+        self._queues: Mapping[str, QueueView] = {}
         self._queues_at = -1  # the version of the tree as which they are
         self.pools = Pools()
 
-    def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
+    def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupView], Mapping[str, QueueView]]:
         """The groups that changed since the last call, and all views of groups and queues, up to date."""
-        self.usage.sum_up(self._claims.capacity.columns.names, self._views.values())
+        self.usage.sum_up(self._claims.capacity.columns.names, self._views)
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
                 self._registry.touch(key)
         touched, moved = self._registry.take_touched()
-        if touched:
-            self._views = dict(self._views)
+        changes: dict[GroupKey, GroupView | None] = dict.fromkeys(touched)
         for key in touched:
-            group, before = self._registry.groups.get(key), self._views.pop(key, None)
+            group, before = self._registry.groups.get(key), self._views.get(key)
             was_in = before.queue if before is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
                 self._registry.note_view(key, was_in, "")
@@ -132,23 +132,32 @@ class GroupViews:
             if group is not None:
                 has_only_moved = key in moved and before is not None and group.job is None
                 after = self._moved_view(group, before) if before is not None and has_only_moved else None
-                group.view = self._views[key] = after or self._view(group)
+                group.view = changes[key] = after or self._view(group)
                 self._registry.note_view(key, was_in, group.view.queue)
             self.usage.follow(before, group.view if group is not None else None)
+        self._views = with_changes(self._views, changes)
         self._refresh_queues()
         return touched, self._views, self._queues
 
     def _refresh_queues(self) -> None:
         """Of a thousand queues, few hold something else than before."""
         turned, self.usage.turned_queues = self.usage.turned_queues, set()
-        known, version = self._queues, self._registry.queues.version
-        if version != self._queues_at:
-            known, self._queues_at = {}, version
-        elif not turned:
-            return
-        names = sorted({keys.DEFAULT_QUEUE, *self._registry.queues.records, *self.usage.of})
-        left = {name: view for name, view in known.items() if name not in turned}
-        self._queues = {name: left.get(name) or self.queue_view(name) for name in names}
+        there, version = (
+            ({keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of),
+            self._registry.queues.version,
+        )
+        known = self._queues if version == self._queues_at else {}
+        self._queues_at = version
+        changes = {
+            name: self.queue_view(name) if any(name in names for names in there) else None for name in turned
+        }
+        if known and all(name in known for name in turned):
+            self._queues = with_changes(known, changes)
+        else:  # in the order of names
+            every = sorted(set().union(*there))
+            self._queues = {
+                name: changes.get(name) or known.get(name) or self.queue_view(name) for name in every
+            }
 
     def queue_view(self, name: str) -> QueueView:
         used = self.usage.of.get(name) or Used()

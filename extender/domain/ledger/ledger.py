@@ -31,6 +31,8 @@ from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
+from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.spec import START_TIMEOUT
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -95,6 +97,7 @@ class Ledger:
         self._moments = Moments(self.registry)
         self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when
+        self._takings: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue, as decided last
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         # Touched since decisions were last published, with the version by which they were seen.
@@ -151,7 +154,7 @@ class Ledger:
                 orphans=self.registry.orphans(),
                 touched=frozenset(self._unpublished),
                 others=self.pods.others(),
-                reclaimed={name: it.reclaimed for name, it in self.decisions.queues.items() if it.reclaimed},
+                reclaimed=self._takings,
                 moves=moves,
                 spared=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
@@ -193,6 +196,7 @@ class Ledger:
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
             self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
             self._note_lost_work(before, decisions)
+            self._note_takings(before, decisions)
             for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
                 was, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed.put(key, decision.reclaim if decision is not None else None)
@@ -207,6 +211,11 @@ class Ledger:
                 if key in moved or not (was is decision or is_idle):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
+
+    def _note_takings(self, before: Decisions, now: Decisions) -> None:
+        turned = {name: now.queues.get(name) for name in differing(now.queues, before.queues)}
+        takings = {name: it.reclaimed or None if it is not None else None for name, it in turned.items()}
+        self._takings = with_changes(self._takings, takings)
 
     def _note_lost_work(self, before: Decisions, now: Decisions) -> None:
         """Of groups whose pods were evicted: those that were to be, and are on their way out by now."""

@@ -230,7 +230,7 @@ class Capacity:
         left = self.left[rows] @ self._scale
         if pods == 1 and len(rows):
             return rows[[np.argmin(left)]]
-        return rows[np.argsort(left, kind="stable")]
+        return rows[np.argsort(left, kind="stable")[:pods]]
 
     def emptiest_first(self, shape: Shape, pods: int) -> Rows:
         """A row for each of so many pods, as far as there is room: that with the most room left beside those

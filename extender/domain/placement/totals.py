@@ -47,7 +47,8 @@ class Totals:
     def after(self, room: AmountRows) -> "Totals | None":
         """The totals of another room, in the same dimensions of the same nodes; None where they are to be
         counted anew."""
-        rows = np.flatnonzero((self.room != room).any(axis=1))
+        # Looking for the few cells that differ is several times as fast as asking each row.
+        rows = np.unique(np.flatnonzero(self.room != room) // max(room.shape[1], 1))
         if len(rows) > min(FEW, len(room)):
             return None
         later, table = Totals(room, (), self._table.nodes), self._table.with_all(self.pods)

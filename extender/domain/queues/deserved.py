@@ -12,11 +12,14 @@ given, each gets the same part of it.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
+from operator import is_not
 
 import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
+from extender.domain.model.shared_maps import differing, have_same_keys
 from extender.domain.queues.share_tree import (
     EPSILON,
     TOP,
@@ -215,9 +218,9 @@ class Division:
 def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
     """The queues that ask for something else than before; None where the rows are not the same any more."""
     then = before.demands
-    if total != before.total or demands.keys() != then.keys():
+    if total != before.total or not have_same_keys(demands, then):
         return None
-    changed = [name for name, now in demands.items() if now is not then[name] and now != then[name]]
+    changed = [name for name in differing(demands, then) if demands[name] != then[name]]
     rows = ((demands[name], then[name]) for name in changed)
     has_other_rows = any(
         now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
@@ -295,14 +298,14 @@ class Holdings:
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """The same as made anew; only what is different is counted again."""
         alike = division.tree is self._division.tree and bool((division.kept == self._division.kept).all())
-        if not alike or own.keys() != self.own.keys():
+        if not alike or not have_same_keys(own, self.own):
             return Holdings(division, own)
         later = self.copy()
         later._division, later.own = division, own
-        for queue, amounts in own.items():
-            if (before := self.own[queue]) is not amounts and before != amounts:
-                later.take(queue, before, -1)
-                later.take(queue, amounts)
+        for queue in differing(own, self.own):
+            if own[queue] != self.own[queue]:
+                later.take(queue, self.own[queue], -1)
+                later.take(queue, own[queue])
         return later
 
     def copy(self) -> "Holdings":
@@ -322,8 +325,8 @@ class Holdings:
         return {
             node
             for now, before in sums
-            for node, (held, then) in enumerate(zip(now, before, strict=True))
-            if held is not then and held != then
+            for node in compress(range(len(now)), map(is_not, now, before))
+            if now[node] != before[node]
         }
 
     def held(self, node: int) -> Resources:

@@ -89,13 +89,14 @@ class ShareTree:
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, below)]
+        self._bounds = np.array([self._first, self._end], dtype=np.intp)  # of the children of each node
 
     def __len__(self) -> int:
         return len(self.queues)
 
     def children(self, nodes: Sequence[int] | Nodes) -> tuple[Nodes, Nodes]:
         """The children of `nodes`, which all have some, and the position of each one's parent."""
-        first, end = np.asarray(self._first)[nodes], np.asarray(self._end)[nodes]
+        first, end = self._bounds[:, nodes]
         rows = np.concatenate([np.arange(one, other) for one, other in zip(first, end, strict=True)])
         return rows, np.repeat(np.arange(len(first)), end - first)
 

@@ -26,6 +26,7 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
     groups: int  # how many the queue has, of any phase
     allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
     requested: Resources  # the same, and what its groups wait for that may start
+    wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
     fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
@@ -36,7 +37,7 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
     @property
     def to_open(self) -> str:
         """The queue that has to be opened for this one to be open."""
-        is_held = self.closed_above and wish(self.record) is QueueState.OPEN
+        is_held = self.closed_above and self.wish is QueueState.OPEN
         return self.closed_above if is_held else self.record.name
 
 
@@ -133,6 +134,7 @@ class Queues:
             groups=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
+            wish=wish(record or QueueRecord(name)),
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),

@@ -4,7 +4,7 @@ Whatever is taken is taken here. What one group takes the next one lacks; what a
 failed is given back."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
@@ -13,12 +13,15 @@ from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add
+from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
+from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
+from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.flavors import Flavors
-from extender.domain.scheduling.shares import QueueShares, Standing
+from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -27,16 +30,50 @@ _UNLIMITED = RunningLimits()
 UNKNOWN = "?"  # no user has this name
 
 
+class QueueRules(NamedTuple):
+    """What the specifications of few queues say."""
+
+    queues: Mapping[str, QueueView] = {}  # of which
+    limits: Mapping[str, RunningLimits] = {}  # on what they run, by queue
+    spread: Set[str] = frozenset()  # those that spread their pods
+    drained: Set[str] = frozenset()  # those whose groups are evicted
+
+    def of(self, queues: Mapping[str, QueueView]) -> "QueueRules":
+        """The same of other queues, of which only those are looked at that have changed."""
+        records = {name: _existing(queues, name) for name in differing(queues, self.queues)}
+        changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
+        if not changed:
+            return self._replace(queues=queues)
+        there = {name: record for name, record in changed.items() if record is not None}
+        limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
+        limits |= {name: it.limits for name, it in there.items() if it.limits != _UNLIMITED}
+        spread = {name for name, it in there.items() if it.placement == keys.SPREAD}
+        drained = {name for name, it in there.items() if it.stop_policy == keys.STOP_DRAIN}
+        return QueueRules(
+            queues,
+            with_changes(self.limits, limits),
+            (self.spread - changed.keys()) | spread,
+            (self.drained - changed.keys()) | drained,
+        )
+
+
+def _existing(queues: Mapping[str, QueueView], name: str) -> QueueRecord | None:
+    view = queues.get(name)
+    return view.record if view is not None and view.exists else None
+
+
 class Budget:
-    def __init__(self, snapshot: Snapshot, before: Standing | None = None) -> None:
+    shares: QueueShares
+
+    def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
+        """`before`: of an earlier round, to save work."""
+        self.rules: QueueRules = (QueueRules() if before is None else before.rules).of(snapshot.queues)
         self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
         self.planner = Planner.of(snapshot, self.journal)
-        self.shares = QueueShares(snapshot, before, self.journal)
+        self.shares = QueueShares(snapshot, None if before is None else before.shares.at_first, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
-        self.running = RunningCounts(snapshot, self.journal)
+        self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        queues = snapshot.queues.items()
-        self._spread = {name for name, queue in queues if queue.record.placement == keys.SPREAD}
         self.takings = 0  # how often room was taken; while the number is unchanged, so is everything else
 
     def place(
@@ -44,7 +81,7 @@ class Budget:
     ) -> dict[Uid, str] | None:
         """Start `pods` of a group: room, share and places for all of them at once; None where the room does
         not suffice, unless `partly`, which takes for as many as it does. `places`: see `count`."""
-        plan = self.planner.place(pods, partly, group.queue in self._spread)
+        plan = self.planner.place(pods, partly, group.queue in self.rules.spread)
         self.count(group, plan or {}, places=places)
         return plan
 
@@ -233,9 +270,8 @@ class RunningCounts:
     it, for each user and for each namespace inside it. Users whom no admission noted count as one user of
     their namespace."""
 
-    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
-        limits = {name: queue.record.limits for name, queue in snapshot.queues.items()}
-        self._limits = {name: limit for name, limit in limits.items() if limit != _UNLIMITED}
+    def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
+        self._limits = limits
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
         self._reserved: dict[Scope, Counter[str]] = {}  # what is kept for some

@@ -29,7 +29,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         return replace(previous, serial=previous.serial + 1, turned=())
     sleepers = Sleepers(snapshot, previous, notes)
     while True:
-        round_ = Round(snapshot, sleepers.awake, sleepers.decisions, sleepers.shares)
+        round_ = Round(snapshot, sleepers.awake, sleepers.decisions, sleepers.budget)
         judged = judge(round_, sleepers)
         if not sleepers.wake_after(judged):
             return decisions_of(judged, sleepers)

@@ -1,7 +1,7 @@
 """What one round hands to the next: who sleeps, and on what grounds (sleepers.py). It says nothing: with or
 without it, the same is decided."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -118,6 +118,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
     groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
     lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line
     moments: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
+    keeping: Set[str]  # the queues with a reservation, or that took room back
 
     @property
     def snapshot(self) -> Snapshot:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add, in_flavor, of_flavor, on_all_nodes, tally
+from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
-from extender.domain.queues.states import wish
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Judged, Notes
 from extender.domain.scheduling.order import Rank
@@ -208,11 +208,9 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         now[key] = _same(known.get(key), completed)
     gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
-    groups: Mapping[GroupKey, GroupDecision] = now if sleepers.then is None else known
-    if sleepers.then is not None and (changed or gone):
-        groups = left = {**known, **changed}
-        for key in gone:
-            left.pop(key, None)
+    groups: Mapping[GroupKey, GroupDecision] = now
+    if sleepers.then is not None:
+        groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
     turned = [key for key in now if key in touched or key in changed]
     turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
     more = moved(known, groups, turned, in_queue)
@@ -230,7 +228,7 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         local_counts=recount(before.local_counts, moved(known, groups, turned, in_local_queue)),
         serial=before.serial + 1,
         turned=turned,
-        memory=Notes(judged, sleepers.then, groups, positions.lines, moments),
+        memory=Notes(judged, sleepers.then, groups, positions.lines, moments, _keeping(sleepers, queues)),
     )
 
 
@@ -273,6 +271,7 @@ class _Earlier(NamedTuple):
     decisions: Mapping[str, QueueDecision] = {}
     views: Mapping[str, QueueView] = {}
     lines: Mapping[str, Sequence[GroupView]] = {}
+    keeping: Set[str] = frozenset()  # those with a reservation, or that took room back
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod
@@ -285,14 +284,16 @@ class _Earlier(NamedTuple):
         is_alike = snapshot.past is notes.snapshot.past and snapshot.pools == notes.snapshot.pools
         if began is None or unlike is None or not is_alike or shares.at_first.unmet != then.at_first.unmet:
             return cls()
-        return cls(sleepers.before.queues, notes.snapshot.queues, notes.lines, began | unlike)
+        known = sleepers.before.queues, notes.snapshot.queues, notes.lines, notes.keeping
+        return cls(*known, began | unlike)
 
     def turned(
         self, round_: Round, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupView]]
     ) -> Set[str]:
         """The queues of which this round says something else, though they hold what they held."""
         turned = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
-        for name, known in self.decisions.items():
+        for name in filter(self.decisions.__contains__, {*self.keeping, *round_.reclaimed, *reserved}):
+            known = self.decisions[name]
             is_any_reclaimed = known.reclaimed or name in round_.reclaimed  # an hour later it is less
             has_reclaimed_else = is_any_reclaimed and known.reclaimed != round_.reclaimed_by(name)
             if has_reclaimed_else or known.reservation != reserved.get(name):
@@ -327,10 +328,10 @@ def _queues(
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name, queue in queues.items():
-        if queue is not (was := earlier.views.get(name)):
-            asked.add(name, queue.requested)
-            asked.add(name, was.requested if was is not None else {}, -1)
+    for name in differing(queues, earlier.views):
+        if name in queues:
+            asked.add(name, queues[name].requested)
+            asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
     reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
     lines = positions.lines
     unlike = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.unlike)}
@@ -338,10 +339,10 @@ def _queues(
     if not unlike:
         return before
     flavors = _Flavors(snapshot, shares)
-    decided = dict(earlier.decisions)
+    changes: dict[str, QueueDecision] = {}
     usages = snapshot.past.of_queues() if snapshot.past.parts else {}
-    for name in queues.keys() & unlike if decided else queues:
-        queue, node, known = queues[name], tree.node[name], decided.get(name, _UNKNOWN)
+    for name in filter(queues.__contains__, unlike) if earlier.decisions else queues:
+        queue, node, known = queues[name], tree.node[name], earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
         add(counted, columns.of.get(name, {}))
         tally(requested, asked.of.get(name, {}), 1)
@@ -361,7 +362,7 @@ def _queues(
             flavors=flavors.of(queue, node),
             counts=counted,
             uid=queue.record.uid,
-            wish=wish(queue.record),
+            wish=queue.wish,
             closed_above=queue.closed_above,
             mark=queue.mark,
             fault=queue.fault,
@@ -370,8 +371,16 @@ def _queues(
             reclaimed=round_.reclaimed_by(name),
             waiting=len(lines.get(name, ())),
         )
-        decided[name] = _same(before.get(name), decision)
-    return decided
+        changes[name] = _same(before.get(name), decision)
+    return with_changes(earlier.decisions, changes)
+
+
+def _keeping(sleepers: Sleepers, now: Mapping[str, QueueDecision]) -> Set[str]:
+    """The queues with a reservation, or that took room back."""
+    notes, before = sleepers.notes, sleepers.before.queues
+    changed = set(differing(now, before if notes is not None else {}))
+    kept = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
+    return {*(notes.keeping - changed if notes is not None else ()), *kept}
 
 
 class _Flavors:

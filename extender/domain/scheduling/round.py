@@ -11,7 +11,6 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from extender.api.keys import STOP_DRAIN
 from extender.api.objects.queues import QueueTaken
 from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import Outcome, Reason, Verdict
@@ -20,7 +19,6 @@ from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.scheduling.budget import Budget
-from extender.domain.scheduling.shares import Standing
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import outcome_of
@@ -68,14 +66,14 @@ class Round:
         snapshot: Snapshot,
         groups: Mapping[GroupKey, GroupView] | None = None,
         asleep: Mapping[GroupKey, GroupDecision] = _NOBODY,
-        shares: Standing | None = None,
+        before: Budget | None = None,
     ) -> None:
         """`groups`: those that take part, if not all; what was decided on the others is in `asleep`.
-        `shares`: of an earlier round, to save work."""
+        `before`: of an earlier round, to save work."""
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
         self.limits = snapshot.limits
-        self.budget = Budget(snapshot, shares)
+        self.budget = Budget(snapshot, before)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
@@ -183,17 +181,9 @@ class Round:
         return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
-    def drained(self) -> frozenset[str]:
-        """The queues whose groups are evicted."""
-        queues = self.snapshot.queues.items()
-        return frozenset(
-            name for name, queue in queues if queue.exists and queue.record.stop_policy == STOP_DRAIN
-        )
-
-    @cached_property
     def draining(self) -> Mapping[GroupKey, GroupView]:
         """The groups whose queue or LocalQueue has them evicted."""
-        drained = self.drained
+        drained = self.budget.rules.drained
         return {
             key: group
             for key, group in self.groups.items()

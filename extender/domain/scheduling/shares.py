@@ -3,7 +3,7 @@
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
 group is judged by its share, and on the whole way up to root by ceilings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple
@@ -11,8 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.model.resources import PODS, Resources, add, resource_of, show, total
+from extender.domain.model.shared_maps import differing, have_same_keys, with_changes
 from extender.domain.placement.planner import Journal, read
-from extender.domain.queues.deserved import Division, Holdings
+from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.past_usage import UsedBy
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
@@ -40,27 +41,27 @@ class Standing(NamedTuple):
         """As a round begins: the same, whether or not it is made from the one `before`."""
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         pooled = _pooled(snapshot)
-        known: Mapping[str, QueueView] = {}
+        known: tuple[Mapping[str, QueueView], Demands, Mapping[str, Resources]] = {}, {}, {}
         if (
             before is not None
             and _pooled(before.snapshot) is pooled
             and before.snapshot.limits == snapshot.limits
+            and have_same_keys(queues, before.snapshot.queues)
         ):
-            known = before.snapshot.queues
-        demands: dict[str, QueueDemand] = {}
-        own: dict[str, Resources] = {}
-        for name, queue in queues.items():
-            if before is not None and known.get(name) is queue:
-                demands[name], own[name] = before.as_specified.demands[name], before.holdings.own[name]
-                continue
-            demands[name], own[name] = _demand(queue, oversell), queue.allocated
+            known = before.snapshot.queues, before.as_specified.demands, before.holdings.own
+        more: dict[str, QueueDemand] = {}
+        more_own: dict[str, Resources] = {}
+        for name in differing(queues, known[0]):
+            queue = queues[name]
+            more[name], more_own[name] = _demand(queue, oversell), queue.allocated
             if pooled is not None:
-                demands[name] = _with_flavors(demands[name], queue, pooled)
-                own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+                more[name] = _with_flavors(more[name], queue, pooled)
+                more_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+        demands, own = with_changes(known[1], more), with_changes(known[2], more_own)
         division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
         if unmet := as_specified.unmet():
             less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
-            division = Division.of(total, demands | less, as_specified)
+            division = Division.of(total, with_changes(demands, less), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
         return cls(division, holdings, snapshot, as_specified, unmet)
 
@@ -68,12 +69,12 @@ class Standing(NamedTuple):
     def pooled(self) -> PoolRows:
         return self.snapshot.nodes.pooled(self.snapshot.pools)
 
-    def queues_unlike(self, before: "Standing") -> Iterable[str]:
+    def queues_unlike(self, before: "Standing") -> Iterator[str]:
         """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
         tree, unlike = self.division.tree, self.nodes_unlike(before)
-        if unlike is None:
-            return tree.seat
-        return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
+        for queue in tree.seat if unlike or unlike is None else ():
+            if unlike is None or not unlike.isdisjoint(tree.path(queue)):
+                yield queue
 
     def nodes_unlike(self, before: "Standing") -> Set[int] | None:
         """The nodes that do; None where they cannot be compared."""

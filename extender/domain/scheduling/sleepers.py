@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.records import GroupKey
+from extender.domain.model.shared_maps import have_same_keys
 from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES
 from extender.domain.scheduling.budget import Budget, RunningCounts
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.shares import QueueShares, Standing
+from extender.domain.scheduling.shares import QueueShares
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
@@ -54,8 +55,8 @@ class Sleepers:
             self._wake([lambda: notes.memory.awake])
 
     @property
-    def shares(self) -> Standing | None:
-        return self.notes.judged.round_.budget.shares.at_first if self.notes is not None else None
+    def budget(self) -> Budget | None:
+        return self.notes.judged.round_.budget if self.notes is not None else None
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:
@@ -76,7 +77,7 @@ class Sleepers:
             for touches in WITHIN:
                 topics = touches(self.then.grounds, now)
                 self.is_touched_all_over |= topics is None
-                for topic in topics or ():
+                for topic in topics or () if buckets.read else ():
                     for kind in buckets.by_topic.get(topic, ()):
                         if kind in self.stirred or _is_read_alike(buckets.read[kind][topic], round_.budget):
                             continue
@@ -162,7 +163,7 @@ def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
         and now.dimensions == before.dimensions
         and now.refused == before.refused
         and now.past is before.past
-        and now.queues.keys() == before.queues.keys()
+        and have_same_keys(now.queues, before.queues)
         and now.occupancy.is_alike(before.occupancy)
         and np.array_equal(now.allocatable, before.allocatable)
     )
@@ -201,7 +202,7 @@ def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
 
 def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """What a queue, or one above it, deserves, may hold and holds."""
-    return [(QueueShares, queue) for queue in now.shares.queues_unlike(then.shares)]
+    return ((QueueShares, queue) for queue in now.shares.queues_unlike(then.shares))
 
 
 def running(then: Grounds, now: Grounds) -> Iterable[Topic]:

@@ -54,7 +54,7 @@ def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
 def _drained_by(round_: Round, group: GroupView) -> str:
     """Which queue or LocalQueue has it evicted, for people."""
     local = group.local_queue
-    if local is None or group.queue in round_.drained:
+    if local is None or group.queue in round_.budget.rules.drained:
         return f"queue {group.queue}"
     return f"LocalQueue {local.key}"
 

@@ -1,0 +1,104 @@
+"""Mappings that are never changed, each of which differs from the one before it in few of thousands of keys:
+they share the rest, so that a change costs what it concerns. Of few keys, plain dicts are copied: that is
+cheaper."""
+
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from math import isqrt
+from typing import Any, TypeVar, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+_FEW = 256  # keys of a dict that is copied
+_UNCHANGED: Any = object()
+
+
+def with_changes(known: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
+    """The same with other values; None for a key that is gone. A key keeps its place among the others."""
+    if not changes:
+        return known
+    if len(known) > _FEW:
+        shared = known if isinstance(known, SharedMap) else SharedMap(dict(known), {}, len(known))
+        return shared.with_changes(changes)
+    changed: dict[K, Any] = {**known, **changes}
+    return {key: value for key, value in changed.items() if value is not None}
+
+
+def differing(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
+    """The keys that have another object as their value, or are in one of both only."""
+    if isinstance(now, SharedMap) and isinstance(before, SharedMap):
+        keys: Iterable[K] = now.differences(before)
+    else:
+        keys = dict.fromkeys((*now, *before)) if now is not before else ()
+    return (key for key in keys if now.get(key) is not before.get(key))
+
+
+def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
+    return len(now) == len(before) and all(key in now for key in differing(now, before))
+
+
+class SharedMap(Mapping[K, V]):
+    """What changed since is kept beside the dict that it shares with those before it. No value is None."""
+
+    __slots__ = ("_all", "_base", "_changed", "_size")
+
+    def __init__(self, base: dict[K, V], changed: dict[K, V | None], size: int) -> None:
+        self._base, self._changed, self._size = base, changed, size
+        self._all: dict[K, V] | None = None if changed else base  # once it was asked for
+
+    def with_changes(self, changes: Mapping[K, V | None]) -> "SharedMap[K, V]":
+        size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
+        later = SharedMap(self._base, {**self._changed, **changes}, size)
+        # A copy of all now and then, and small ones in between, cost the least together.
+        return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
+
+    def differences(self, other: "SharedMap[K, V]") -> Iterable[K]:
+        """The keys that may have other values than in `other`."""
+        if self._base is other._base:
+            return {**self._changed, **other._changed}
+        return {**self.all, **other.all}
+
+    @property
+    def all(self) -> dict[K, V]:
+        if self._all is None:
+            every: dict[K, Any] = {**self._base, **self._changed}
+            for key, value in self._changed.items():
+                if value is None:
+                    every.pop(key, None)
+            self._all = every
+        return self._all
+
+    def __getitem__(self, key: K) -> V:
+        found = self.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | T, /) -> V | T: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        found = self._changed.get(key, _UNCHANGED)
+        if found is _UNCHANGED:
+            return self._base.get(key, default)
+        return default if found is None else found
+
+    def __contains__(self, key: object) -> bool:
+        known: Mapping[Any, Any] = self._changed if key in self._changed else self._base
+        return known.get(key) is not None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.all)
+
+    def keys(self) -> KeysView[K]:
+        return self.all.keys()
+
+    def values(self) -> ValuesView[V]:
+        return self.all.values()
+
+    def items(self) -> ItemsView[K, V]:
+        return self.all.items()
