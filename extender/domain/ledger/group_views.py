@@ -18,7 +18,7 @@ from extender.domain.model.ownership import too_long
 from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
-from extender.domain.model.shapes import requests_of
+from extender.domain.model.shapes import asked_by
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
@@ -184,7 +184,7 @@ class GroupViews:
             waiting=tuple(members.waiting),
             planned=members.planned,
             attempts=dict(group.attempts),
-            allocated=requests_of(members.holding),
+            allocated=asked_by(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
         )
@@ -231,7 +231,7 @@ class GroupViews:
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             stands=whole(*needs, on_nodes, on_nodes.total()),
             stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
-            allocated=requests_of(members.holding),
+            allocated=asked_by(members.holding),
             pending=members.pending,
             by_pool=self._by_pool(group),
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),

@@ -10,7 +10,7 @@ from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_view import Attempt, GroupView, Start
 from extender.domain.snapshot.job_suspension import ComingPods
@@ -120,7 +120,7 @@ class Group(msgspec.Struct, eq=False):
         if self.job is None:
             gang = self.owner.gang if self.owner else None
             if gang is None and (is_single(self.key) or any(not pod.maker for pod in self.pods.values())):
-                gang = MadePods()  # nothing makes its pod
+                gang = _ONE  # nothing makes its pod
             return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
 
@@ -273,6 +273,7 @@ class Group(msgspec.Struct, eq=False):
 
 
 _NO_ATTEMPT = Attempt()
+_ONE = MadePods()
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
@@ -293,14 +294,14 @@ class Members:
         self.held_back = 0
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
-        holding: list[Shape] = []
+        self.holding: list[Shape] = []  # of members that hold room
         for pod in group.pods.values():
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
             if is_pinned := claim is not None and claim.pinned:
-                holding.append(pod.shape)
+                self.holding.append(pod.shape)
             if pod.placed:
                 self.placed.append(pod)
             elif pod.waiting and pod.foreign_gates:
@@ -313,7 +314,6 @@ class Members:
                     self.planned[pod.uid] = claim.node
             elif pod.holds_room:
                 self.departing.append(pod)
-        self.holding = Counter(holding)  # members that hold room, by shape
 
     @property
     def are_under_way(self) -> bool:
@@ -323,4 +323,4 @@ class Members:
     @property
     def pending(self) -> dict[str, int]:
         """What those that wait ask for together."""
-        return requests_of(Counter([pod.shape for pod in self.waiting]))
+        return asked_by([pod.shape for pod in self.waiting])

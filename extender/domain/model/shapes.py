@@ -14,7 +14,7 @@ import msgspec
 from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
-from extender.domain.model.resources import Resources, add, pod_requests
+from extender.domain.model.resources import Resources, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
 
 
@@ -357,8 +357,15 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
     """What `shapes`, a count of pods for each shape, ask for together."""
     sums: dict[str, int] = {}
     for shape, count in shapes.items():
-        add(sums, shape.requests, count)
+        for name, amount in shape.requests.items():
+            sums[name] = sums.get(name, 0) + amount * count
     return sums
+
+
+def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
+    """What pods ask for together; `shapes`: that of each. Most groups have one member, or look at one."""
+    each = tuple(shapes)
+    return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:

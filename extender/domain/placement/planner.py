@@ -3,7 +3,6 @@
 Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
 select, only with others for which the same holds."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -12,7 +11,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
@@ -141,7 +140,7 @@ class Holding:
     @cached_property
     def requests(self) -> Resources:
         """What the planned pods ask for together."""
-        return requests_of(Counter(pod.shape for pod, _ in self.pods))
+        return asked_by(pod.shape for pod, _ in self.pods)
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
         """The held rows by shape, one for each pod; -1 for a node that is gone."""

@@ -26,7 +26,7 @@ from extender.domain.model.evictions import (
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
-from extender.domain.model.shapes import requests_of
+from extender.domain.model.shapes import asked_by
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import binding_roles
@@ -65,7 +65,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def requests(self) -> Resources:
         """What all its pods ask for together."""
-        return requests_of(Counter(pod.shape for pod in self.pods))
+        return asked_by(pod.shape for pod in self.pods)
 
     @cached_property
     def by_node(self) -> dict[str, list[PodRecord]]:
@@ -376,4 +376,4 @@ class Takings:
 
 
 def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:
-    return requests_of(Counter(pod.shape for pod in pods))
+    return asked_by(pod.shape for pod in pods)

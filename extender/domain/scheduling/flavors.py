@@ -19,7 +19,7 @@ from extender.api.texts import and_more
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
@@ -78,7 +78,7 @@ class Flavors:
         if asked is not None and not pools.all:
             return asked
         places = list(pods)
-        requests = requests_of(Counter(pod.shape for pod, _ in places)) if asked is None else asked
+        requests = asked_by(pod.shape for pod, _ in places) if asked is None else asked
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
     def ways(self, group: GroupView, wanted: Missing) -> Iterator[Way]:
@@ -89,7 +89,7 @@ class Flavors:
         for flavors in islice(product(*usable), _MOST_WAYS):
             asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
-                add(asked, self.counted(flavor, requests_of(Counter(pod.shape for pod in pods))))
+                add(asked, self.counted(flavor, asked_by(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     instead[name].add(in_flavor(name, pool.name if pool is not None else ""))

@@ -48,16 +48,21 @@ class Efforts:
         self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
         self._in_common = _MOST_IN_COMMON
 
-    def left(self, namespace: str, is_dear: bool) -> float:
+    def left(self, group: GroupKey, is_dear: bool) -> float:
         """For one group. `is_dear`: it was too dear before."""
-        spent = self.spent.get(namespace, 0.0)
+        spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
         left = max(self._own - spent, 0.0) + self._in_common
         return min(left, _MOST_ALONE - spent if is_dear else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
 
-    def spend(self, namespace: str, looks: float) -> None:
+    def spend(self, group: GroupKey, looks: float) -> None:
+        namespace = _namespace_of(group)
         before = self.spent[namespace]
         self.spent[namespace] += looks
         self._in_common -= max(before + looks - self._own, 0.0) - max(before - self._own, 0.0)
+
+
+def _namespace_of(group: GroupKey) -> str:
+    return group.partition("/")[0]
 
 
 class Round:
@@ -232,24 +237,23 @@ class Guard:
     Where judging exceeds its budget of work (not of time, since the same must be decided everywhere), the
     group backs off as after a failed start, with the reason TooComplex, and has more when its turn comes."""
 
-    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_namespace", "_outer", "_read", "_round")
+    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_read", "_round")
 
     def __init__(self, round_: Round, group: GroupView, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._round, self._group, self._held = round_, group, held
 
     def __enter__(self) -> None:
-        round_ = self._round
+        round_, key = self._round, self._group.key
         self._mark, self._outer = round_.journal.mark(), round_.judged
-        round_.judged, self._read = self._group.key, round_.reads.now
-        round_.reads.begin(self._group.key)
-        self._namespace = self._group.key.partition("/")[0]
+        round_.judged, self._read = key, round_.reads.now
+        round_.reads.begin(key)
         is_dear = getattr(self._group.start, "failure", "") == TOO_DEAR  # whatever is wrong with the group
-        self._allowed = round_.efforts.left(self._namespace, is_dear)
+        self._allowed = round_.efforts.left(key, is_dear)
         self._left = round_.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
         if spent := self._allowed - self._round.effort.allow(self._left):
-            self._round.efforts.spend(self._namespace, spent)
+            self._round.efforts.spend(self._group.key, spent)
             self._round.costly.add(self._group.key)
         if isinstance(fault, TooDear):
             self._round.look_again_at(seldom(self._round, self._group))

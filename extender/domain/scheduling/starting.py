@@ -15,7 +15,7 @@ from itertools import islice
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.scheduling.flavors import flavors_in_use
 from extender.domain.scheduling.obstacles import (
     TOO_LATE,
@@ -109,7 +109,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
 
 def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> str:
     """How more members would exceed the queue's ceiling or a limit; empty if they do not."""
-    asked, budget = requests_of(Counter(pod.shape for pod in pods)), round_.budget
+    asked, budget = asked_by(pod.shape for pod in pods), round_.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
     above = budget.shares.above_ceiling(group.queue, asked)

@@ -1,6 +1,5 @@
 """What decide() sees of one group: frozen, and the same object as long as nothing about the group changes."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
-from extender.domain.model.shapes import requests_of
+from extender.domain.model.shapes import asked_by
 from extender.domain.queues.local_queues import LocalQueueRecord
 
 
@@ -219,7 +218,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     def is_in_queue(self) -> bool:
         """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
         while the queue was open. Later ones, or pods of a deleted PodGroup, do not keep it from closing."""
-        return self.spec.recorded or (self.exists and (self.lives or self.history.entitled))
+        return self.spec.recorded or (self.exists and (self.history.entitled or self.lives))
 
     @property
     def has_pods(self) -> bool:
@@ -238,15 +237,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def once(self, work: Callable[["GroupView"], T]) -> T:
         """The result of `work` on this view, computed on first use: a view never changes."""
-        known = self._known
+        known: dict[Callable[[GroupView], Any], Any] = self.__dict__.setdefault("_known", {})
         if work not in known:
             known[work] = work(self)
         result: T = known[work]
         return result
-
-    @cached_property
-    def _known(self) -> dict[Callable[["GroupView"], Any], Any]:
-        return {}
 
     @cached_property
     def order(self) -> tuple[int, str, str]:
@@ -263,5 +258,5 @@ def once(work: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
 def kind_of(group: GroupView) -> RunKind:
     """Groups of one kind are expected to run for as long as each other."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
-    asks = requests_of(Counter(pod.shape for pod in pods))
+    asks = asked_by(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(asks.items()))
