@@ -28,6 +28,7 @@ from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
+from extender.domain.model.shared_maps import differing
 from extender.domain.queues.local_queues import Activity
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.scheduling.results import ADMITTED, WAITING
@@ -197,8 +198,9 @@ class QueueStatusController(QueueController[QueueCopy]):
         if self._shared is not (shared := bool(self._ledger.pods.left)):
             self._shared, before = shared, {}
             self._parked.clear()
-        for name, decision in decisions.queues.items():
-            if before.get(name) is not decision and not self._is_parked(name, _state(decision)):
+        for name in differing(decisions.queues, before):
+            decision = decisions.queues.get(name)
+            if decision is not None and not self._is_parked(name, _state(decision)):
                 yield name
 
     def reconcile(self, name: str) -> None:

@@ -39,6 +39,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Start, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
+from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
@@ -400,7 +401,7 @@ class Ledger:
         """What all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
-            return dict(zip(columns.names, columns.allocatable.sum(axis=0).tolist(), strict=True))
+            return dict(zip(columns.names, in_all(columns.allocatable), strict=True))
 
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
         """Those of a queue and all above it, as they were decided last. What all nodes offer is none: that is

