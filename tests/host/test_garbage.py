@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli.settings import loaded
 from extender.host.upkeep import FreedMemory, collect_less_often, long_lived
 
 
@@ -37,6 +38,12 @@ def test_what_is_there_then_is_left_out_and_what_comes_later_is_not() -> None:
     known = {id(each) for each in gc.get_objects()}
     assert id(early) not in known
     assert id(late) in known
+
+
+def test_what_is_loaded_to_serve_is_left_out() -> None:
+    module = loaded("extender.host.upkeep")
+    assert gc.isenabled()
+    assert id(module.__dict__) not in {id(each) for each in gc.get_objects()}
 
 
 def test_collections_are_fewer_before_and_after() -> None:
