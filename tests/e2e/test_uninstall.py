@@ -14,10 +14,12 @@ from tests.e2e.harness import installs, manifests, objects, webhooks
 from tests.e2e.harness.access import User
 from tests.e2e.harness.administrator import Administrator, commands
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.jobs import job
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.policy import gates_pods, gating
 from tests.e2e.harness.resources import (
     CRDS,
+    JOBS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -90,6 +92,7 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
         waiting = _create(cluster, "large", 3)
         wait_for(lambda: _nodes_of(cluster, running) == {"n0"}, what="what fits bound")
         muster.wait_decision(TEAM, "large", verdict="Waiting")
+        _create_jobs(cluster)
         assert _gated(cluster) == (set(waiting) if gates else set())
         administrator.step(1)
         wait_for(lambda: not gates_pods(cluster.admin, TEAM), what="nothing gated any more")
@@ -100,7 +103,7 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
     assert _gated(cluster) == set()
     assert cluster.admin.get(PODS, "large-2", TEAM)["spec"]["schedulingGates"] == [{"name": FOREIGN}]
     assert _nodes_of(cluster, running) == {"n0"}
-    assert len(cluster.admin.items(POD_GROUPS, TEAM)) == 2
+    assert len(cluster.admin.items(POD_GROUPS, TEAM)) == 4
     if way == "kustomize":
         _placed_by_a_plain_scheduler(cluster, administrator, muster_user, waiting[:2])
     administrator.step(5)
@@ -128,6 +131,7 @@ def _placed_by_a_plain_scheduler(
 ) -> None:
     """What the page offers for pods whose scheduler is gone: those that fit are placed, one by one."""
     administrator.step(4)
+    assert _suspended(cluster) == {"stopped"}
     assert not gates_pods(cluster.admin, TEAM)
     found = installs.kustomized(cluster.binaries / "kubectl", administrator.home / LEAVING)
     (config,) = [each for each in found if each["kind"] == "ConfigMap"]
@@ -162,6 +166,25 @@ def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
     if size > 1:
         pods[-1]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
     return [cluster.admin.create(PODS, pod)["metadata"]["name"] for pod in pods]
+
+
+def _create_jobs(cluster: ControlPlane) -> None:
+    """One that waits suspended until there is room for its pod, and one that its user has stopped."""
+    cluster.admin.create(JOBS, job("waits", namespace=TEAM, cpu="3", suspend=True, queue="default"))
+    noted = {"kube-muster.io/started": "2026-01-01T00:00:00Z"}
+    stopped = job("stopped", namespace=TEAM, suspend=True, queue="default", annotations=noted)
+    cluster.admin.create(JOBS, stopped)
+    wait_for(lambda: _reasons(cluster) == {"NoRoom", "Aborted"}, what="both told how they stand")
+
+
+def _reasons(cluster: ControlPlane) -> set[str]:
+    """Of the PodGroups of Jobs."""
+    found = [each for each in cluster.admin.items(POD_GROUPS, TEAM) if "ownerReferences" in each["metadata"]]
+    return {it["reason"] for each in found for it in each.get("status", {}).get("conditions", [])}
+
+
+def _suspended(cluster: ControlPlane) -> set[str]:
+    return {each["metadata"]["name"] for each in cluster.admin.items(JOBS, TEAM) if each["spec"]["suspend"]}
 
 
 def _accepted(cluster: ControlPlane, group: Json) -> bool:
