@@ -52,11 +52,13 @@ class SharedMap(Mapping[K, V]):
         # A copy of all now and then, and small ones in between, cost the least together.
         return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
 
-    def differences(self, other: "SharedMap[K, V]") -> Iterable[K]:
+    def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """The keys that may have other values than in `other`."""
-        if self._base is other._base:
-            return {**self._changed, **other._changed}
-        return {**self.all, **other.all}
+        is_shared = self._base is other._base
+        mine: Mapping[K, V | None] = self._changed if is_shared else self.all
+        theirs: Mapping[K, V | None] = other._changed if is_shared else other.all
+        yield from (key for key, value in mine.items() if theirs.get(key, _UNCHANGED) is not value)
+        yield from (key for key in theirs if key not in mine)
 
     @property
     def all(self) -> dict[K, V]:
