@@ -78,6 +78,7 @@ class Identity:
 
     def __init__(self, port: str) -> None:
         self._port = port
+        self._used: tuple[bytes | None, ...] = ()  # what the context was made of
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:
@@ -86,7 +87,10 @@ class Identity:
 
     def use(self, certificate: bytes, key: bytes, callers: bytes | None = None) -> None:
         """Serve with this certificate and key, all PEM. With `callers`, a bundle of CAs, only clients with a
-        certificate of one of them are served. Raises ssl.SSLError, an OSError, if the files do not match."""
+        certificate of one of them are served. Nothing is done while all are as before. Raises an OSError if
+        the files do not match."""
+        if (certificate, key, callers) == self._used:
+            return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # not h2: a held call would block all others
@@ -100,7 +104,7 @@ class Identity:
         x509 = import_module("cryptography.x509")  # loaded only where TLS is served
         expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
         metrics.certificate_expiry.labels(self._port).set(expires.timestamp())
-        self.context = context
+        self.context, self._used = context, (certificate, key, callers)
 
     def missing(self) -> str | None:
         """A check for /readyz."""

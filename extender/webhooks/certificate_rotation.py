@@ -139,7 +139,7 @@ def advanced(
 
 
 class CertificateRotation(Poller):
-    """`serve` gets the certificate and the key whenever they have changed."""
+    """`serve` gets the certificate and the key at each look: whom it is shown to may have changed."""
 
     def __init__(
         self,
@@ -169,17 +169,22 @@ class CertificateRotation(Poller):
         super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), poll)
 
     def look(self) -> bool:
-        """Take the step that is due. True if there is something new to look at. Raises ApiError."""
+        """Take the step that is due. True if there is something new to look at. Raises ApiError, and what
+        `serve` raises, which keeps nothing from being renewed."""
+        try:
+            return self._take_step()
+        finally:
+            if self._seen is not None:
+                self._serve(self._seen.serving.certificate, self._seen.serving.key)
+
+    def _take_step(self) -> bool:
         try:
             secret = self._api.secret(*self._secret)
         except NotFound:
             secret = None
         stored = read_stored(secret.data) if secret else None
-        if stored is not None:
-            if self._seen is None or stored.serving != self._seen.serving:
-                self._serve(stored.serving.certificate, stored.serving.key)
-            if stored != self._seen:
-                self._seen, self._since = stored, self._clock()
+        if stored is not None and stored != self._seen:
+            self._seen, self._since = stored, self._clock()
         trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)

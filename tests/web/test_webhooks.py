@@ -14,7 +14,7 @@ import pytest
 from extender.api.setting_kinds import Address
 from extender.web.listen import Identity, listen
 from extender.web.side import LARGEST_REVIEW, WebhookServer
-from extender.webhooks.certificates import Pair, make_pair
+from extender.webhooks.certificates import Pair, make_mutual, make_pair
 from extender.webhooks.reviews import Malformed, Reviewer, ReviewOutcome
 from extender.webhooks.reviews import Path as ReviewPath
 
@@ -63,6 +63,35 @@ def test_a_file_without_a_ca_lets_nobody_in(pairs: tuple[Pair, Pair], tmp_path: 
     assert made.context is None
 
 
+def test_other_callers_are_let_in_once_their_ca_is_in_the_file(
+    server: WebhookServer, identity: Identity, pairs: tuple[Pair, Pair], tmp_path: Path
+) -> None:
+    """The certificate stays the same: it is renewed far less often."""
+    callers = tmp_path / "ca.crt"
+    of_both = [make_mutual([], 3600, time.time())[1] for _ in range(2)]
+
+    def let_in() -> list[bool]:
+        identity.use_for(callers, pairs[0].certificate, pairs[0].key)
+        return [is_answered(server, pairs[0], each, tmp_path) for each in of_both]
+
+    callers.write_bytes(of_both[0].authority)
+    assert let_in() == [True, False]
+    before = identity.context
+    assert let_in() == [True, False]
+    assert identity.context is before
+    callers.write_bytes(of_both[1].authority)
+    assert let_in() == [False, True]
+
+
+def is_answered(server: WebhookServer, pair: Pair, caller: Pair, folder: Path) -> bool:
+    (folder / "caller.pem").write_bytes(caller.certificate + caller.key)
+    with connect(server, pair, folder / "caller.pem") as connection:
+        try:
+            return post(connection, "/echo", b"x") == (200, b"x")
+        except OSError:
+            return False
+
+
 @pytest.fixture
 def echo() -> Echo:
     return Echo()
@@ -77,9 +106,11 @@ def server(echo: Echo, identity: Identity) -> Iterator[WebhookServer]:
 
 
 @contextmanager
-def connect(server: WebhookServer, pair: Pair) -> Iterator[HTTPSConnection]:
-    """A client that trusts only the CA of this pair."""
+def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Iterator[HTTPSConnection]:
+    """A client that trusts only the CA of this pair. `own`: the file with its own certificate and key."""
     context = ssl.create_default_context(cadata=pair.authority.decode())
+    if own is not None:
+        context.load_cert_chain(own)
     with closing(
         HTTPSConnection("127.0.0.1", server.address.port, context=context, timeout=PATIENCE)
     ) as made:

@@ -199,11 +199,15 @@ class Cluster(AdmissionApi):
 class Replica:
     def __init__(self, api: Cluster, whom: frozenset[str] = WHOM) -> None:
         self.now = NOW
-        self.served: list[bytes] = []
+        self.served: list[bytes] = []  # each certificate once
+        self.fault: Exception | None = None  # of the port
         self.keeper = CertificateRotation(api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now)
 
     def _serve(self, certificate: bytes, key: bytes) -> None:
-        self.served.append(certificate)
+        if self.fault is not None:
+            raise self.fault
+        if certificate not in self.served[-1:]:
+            self.served.append(certificate)
 
     def look(self) -> None:
         """Look until there is nothing new."""
@@ -261,6 +265,20 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     replica.now += settle(LIFE)
     replica.look()
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [1, 1]
+    assert len(replica.served) == 2
+
+
+def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Cluster) -> None:
+    """Such as one whose file with the callers' CAs is not there; it is tried again at each look."""
+    replica = Replica(api)
+    replica.look()
+    replica.now, replica.fault = replica.now + LIFE * 2 / 3 + 1, OSError("no such file")
+    for _ in range(2):
+        with pytest.raises(OSError, match="no such file"):
+            replica.keeper.look()
+    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
+    replica.now, replica.fault = replica.now + 2 * settle(LIFE), None
+    replica.look()
     assert len(replica.served) == 2
 
 
