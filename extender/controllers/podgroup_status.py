@@ -12,7 +12,7 @@ Conditions of other controllers stay as they are. A patch is valid for only one 
 on an outdated copy is refused by the API server and made again on the new one.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -35,8 +35,9 @@ from extender.domain.model.queue_of_group import note, noted_queue
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
+from extender.domain.model.shared_maps import differing
 from extender.domain.queues.states import QueueState
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
@@ -233,6 +234,11 @@ class WriteBackoff:
         self._written.pop(of, None)
 
 
+def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
+    queue = queues.get(name)
+    return queue is not None and queue.state == QueueState.OPEN
+
+
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
     lanes, rate, burst = 3, 3.0, 10
@@ -260,7 +266,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
         self._filling: dict[GroupKey, float] = {}  # until when groups may be filling before they are reported
-        self._open: set[str] = set()  # the queues that are
+        self._judged: Mapping[str, QueueDecision] = {}  # queues, at the last look
         self._backoff = WriteBackoff(self._clock)
 
     def _see(self, key: GroupKey) -> None:
@@ -292,9 +298,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._left and not self._ledger.pods.left:
             yield from self._left
             self._left.clear()
-        were_open = self._open
-        self._open = {name for name, queue in decisions.queues.items() if queue.state == QueueState.OPEN}
-        if closed := were_open - self._open:
+        before, self._judged = self._judged, decisions.queues
+        turned = differing(decisions.queues, before)
+        closed = {name for name in turned if _is_open(name, before) and not _is_open(name, decisions.queues)}
+        if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
@@ -320,7 +327,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
         lane = _DETAIL if wanted.numbers == written.numbers else _COUNTS
-        queue_is_lost = wanted.queue_uid != written.queue_uid and decision.queue not in self._open
+        is_open = _is_open(decision.queue, self._decisions.queues)
+        queue_is_lost = wanted.queue_uid != written.queue_uid and not is_open
         if wanted.course != written.course or queue_is_lost:
             pause = 0.0
             if self._is_filling(key, wanted, written):
