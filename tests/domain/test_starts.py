@@ -86,6 +86,15 @@ def test_it_is_undone_after_its_deadline() -> None:
     assert world.detail("g") == "the group did not stand whole within its deadline"
 
 
+def test_that_a_start_is_over_is_no_reason_to_decide_again() -> None:
+    world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1")
+    decisions = world.decide()
+    world.take_over(decisions)
+    assert world.verdict("g") is RUNS
+    now = world.ledger.snapshot()
+    assert (now.version, now.touched) == (decisions.version, frozenset())
+
+
 def test_what_its_own_start_says_of_a_group_is_seen_without_news_of_its_pods() -> None:
     world = crashed().settle()
     world.pass_time(32.0)

@@ -154,8 +154,10 @@ class Group(msgspec.Struct, eq=False):
         """Whether the standing members make the group whole, or it has stood whole before."""
         if self.stood_whole:
             return True
-        enough = len(self.standing) >= self.needs[0]
-        return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+        members, by_role = self.needs
+        if not by_role or len(self.standing) < members:
+            return len(self.standing) >= members
+        return whole(members, by_role, Counter(self.standing.values()), len(self.standing))
 
     # ---- attempts of members
 
@@ -269,7 +271,8 @@ class Group(msgspec.Struct, eq=False):
     @property
     def needs_no_barrier(self) -> bool:
         """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
-        return self.needs[0] <= 1 and not self.needs[1]
+        members, by_role = self.needs
+        return members <= 1 and not by_role
 
 
 _NO_ATTEMPT = Attempt()

@@ -270,14 +270,19 @@ class Ledger:
         group.started_in = group.started_in or (decision.queue if decision.plan else "")
         if decision.stood_whole and not group.stood_whole:
             group.stood_with, turned = group.view.needs if group.view else group.needs, True
-        if (start := group.start_after(decision, now)) != group.start:
-            if group.start.admitted_at is not None and start.admitted_at is None:
-                group.begin_attempts_anew()
-            group.start = start
-            self.registry.touch_moved(group.key)
-            self._changes.mark()
+        self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if turned:
             self.registry.touch(group.key)
+            self._changes.mark()
+
+    def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
+        """On a group that runs, nothing depends on when its start was: that it is over is no news."""
+        before, attempts, group.start = group.start, group.attempts, start
+        if before.admitted_at is not None and start.admitted_at is None:
+            group.begin_attempts_anew()
+        timeless = replace(before, admitted_at=None, released_at=None)
+        if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
+            self.registry.touch_moved(group.key)
             self._changes.mark()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
