@@ -136,8 +136,11 @@ def count_pods(obj: Json) -> int:
         return 0
     complete, counted = kind.complete(obj), 0
     for offspring in kind.offspring:
+        alike: dict[int, int] = {}  # how many pods one object has, by what it is made of
         for part, values in placed_parts(complete, offspring):
-            counted += int(values["count"]) * count_pods(made_of(complete, offspring, part, values))
+            if id(part.body) not in alike:
+                alike[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
+            counted += int(values["count"]) * alike[id(part.body)]
     return counted
 
 
