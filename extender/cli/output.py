@@ -18,6 +18,7 @@ from extender.api.objects.queues import Estimate
 from extender.api.setting_kinds import Kind
 from extender.api.units import BadQuantity, Quantity
 from extender.domain.model.resources import PODS, offered, show
+from extender.terminal.text import on_one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
@@ -136,7 +137,7 @@ def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.sc
 
 def fields(rows: Iterable[tuple[str, object]]) -> str:
     """`Weight:  2`, the values below each other."""
-    written = [(f"{title}:", str(value)) for title, value in rows]
+    written = [(f"{title}:", on_one_line(value)) for title, value in rows]
     widest = max(len(title) for title, _ in written)
     return "\n".join(f"{title:<{widest}}  {value}" for title, value in written)
 

@@ -108,8 +108,7 @@ def _read(file: Path, period: "Period") -> "Report":
 def _table(found: "Report", wide: bool) -> str:
     cells = [_cells(row, found.by == "queue", wide) for row in (*found.rows, found.total)]
     names = [*(row.name or NOTHING for row in found.rows), "all"]
-    safe = (name if name.isprintable() else ascii(name)[1:-1] for name in names)
-    rows = [(name, *row.values()) for name, row in zip(safe, cells, strict=True)]
+    rows = [(name, *row.values()) for name, row in zip(names, cells, strict=True)]
     lines = columns([found.by.upper(), *cells[-1]], rows, len(cells[-1]))
     return "\n".join([f"{found.since} to {found.until}", "", *lines])
 

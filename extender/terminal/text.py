@@ -35,6 +35,13 @@ def did_you_mean(meant: Sequence[str]) -> str:
     return f"did you mean {' or '.join(meant)}?" if meant else ""
 
 
+def on_one_line(written: object) -> str:
+    """As it is, with escapes for what would end the line, hide, or turn others around: names and messages are
+    written by anybody."""
+    text = str(written)
+    return text if text.isprintable() else "".join(it if it.isprintable() else ascii(it)[1:-1] for it in text)
+
+
 def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
     """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
     return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
@@ -55,7 +62,7 @@ _GAP = "   "
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> list[str]:
     """Lines of cells, a heading first, in columns as wide as needed; the `right` last are right-aligned."""
-    cells = [tuple(head), *(tuple(map(str, row)) for row in rows)]
+    cells = [tuple(head), *(tuple(map(on_one_line, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first = len(widths) - right
 

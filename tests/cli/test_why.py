@@ -842,6 +842,16 @@ def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> No
     assert "]0;title" in on_a_terminal(desk, "podgroup", "describe", "g")
 
 
+def test_a_name_of_a_tenant_forges_no_line_of_a_table(desk: Desk) -> None:
+    """Nor does what hides in it move the columns."""
+    desk.group("g", queue="q\nother   q   Running   1\u202e\u200b\x1b[32m")
+    desk.group("h", queue="q")
+    forged = r"q\nother   q   Running   1\u202e\u200b\x1b[32m"
+    head, *rows = on_a_terminal(desk, "podgroup", "list").splitlines()
+    assert [row[head.index("QUEUE") : head.index("PHASE")].rstrip() for row in rows] == [forged, "q"]
+    assert f"Queue:     {forged}\n" in on_a_terminal(desk, "podgroup", "describe", "g")
+
+
 def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
     assert "\x1b" not in on_a_terminal(town, "why", "podgroup/sweep", NO_COLOR="1")
 
