@@ -16,14 +16,16 @@ import ctypes
 import gc
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shared_maps import differing
 from extender.domain.queues.states import QueueState
-from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.host.feed import Feed
 from extender.kube.reflector import Reflector
 from extender.kube.writers import Poller, Writers
@@ -49,6 +51,8 @@ class Gauges:
         self._ledger = ledger
         self._clock = clock
         self._counted: Counter[tuple[str, str]] = Counter()
+        self._groups: Mapping[GroupKey, GroupDecision] = {}  # those that are shown, and their number by
+        self._verdicts: Counter[tuple[str, str]] = Counter()  # verdict and reason
         self._next = clock()
         self._expected_since: float | None = None
 
@@ -65,9 +69,8 @@ class Gauges:
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
         self._show_watches()
         metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
-        metrics.show_groups(
-            Counter((group.verdict, group.reason or "") for group in decisions.groups.values())
-        )
+        self._count(decisions.groups)
+        metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
@@ -88,6 +91,14 @@ class Gauges:
             contacts = [each.last_contact for each in watches if each.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
+
+    def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
+        """Of thousands, those of which something else is decided since the last call."""
+        for key in differing(groups, self._groups):
+            for decision, times in ((self._groups.get(key), -1), (groups.get(key), 1)):
+                if decision is not None:
+                    self._verdicts[decision.verdict, decision.reason or ""] += times
+        self._groups = groups
 
     def _more(self, kind: str, name: str, count: int) -> int:
         """By how much a count has grown since the last call."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import QueueDecision
 from extender.host.upkeep import Gauges
@@ -17,7 +18,7 @@ from extender.kube.resources import GROUPS_OF_OTHERS
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
-from tests.domain.world import gang
+from tests.domain.world import gang, key
 from tests.host.conftest import Station
 from tests.property_examples import examples
 
@@ -122,6 +123,25 @@ def test_watches_of_one_name_are_shown_together(station: Station) -> None:
         watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_relists_total", resource="podgroups") - before == 7
     assert shown("muster_cache_age_seconds", resource="podgroups") == 6
+
+
+def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
+    """Also one that changes twice between two looks, and one that is gone."""
+    watch = Watch(station, node("a", cpu="2"), gang("g", 2), gang("h", 2), gang("i", 2))
+
+    def counted() -> dict[str, float]:
+        watch.gauges.show(watch.bench.ledger.decisions)
+        labels = {"Starting": "", "Running": "", "Waiting": Reason.NO_ROOM}
+        return {verdict: shown("muster_groups", verdict=verdict, reason=it) for verdict, it in labels.items()}
+
+    assert counted() == {"Starting": 1, "Running": 0, "Waiting": 2}
+    watch.bench.start("g")
+    assert counted() == counted() == {"Starting": 0, "Running": 1, "Waiting": 2}
+    watch.bench.delete("g-0", "g-1", "i-0", "i-1")
+    for name in ("g", "i"):
+        watch.bench.ledger.intake.drop_group(key(name))
+    watch.bench.settle()
+    assert counted() == {"Starting": 1, "Running": 0, "Waiting": 0}
 
 
 def test_queues_are_counted_by_state(station: Station) -> None:
