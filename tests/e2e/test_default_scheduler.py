@@ -3,7 +3,9 @@
 The two speak TLS, each with a certificate of `muster certificates`, as installed.
 """
 
+import shutil
 import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,10 +17,12 @@ import pytest
 from extender.webhooks.certificates import make_mutual
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
-from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.resources import NAMESPACES, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler, load
-from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.stage import Json, Stage
+from tests.e2e.harness.standstill import Standstill
 from tests.e2e.harness.waiting import wait_for
 
 DEFAULT = "default-scheduler"
@@ -51,6 +55,41 @@ def test_marked_gangs_start_whole_beside_pods_of_nobody(
     assert [_marks(stage, name) for name in (*gang, *named)] == [MARKS] * 4
     assert [_marks(stage, name) for name in plain] == [{}] * 3
     muster.wait_calls("bind", 4)
+
+
+def test_certificates_of_another_ca_come_in_the_middle_of_a_start(
+    stage: Stage, proxy: FaultProxy, muster_user: User, tls: Path, tmp_path: Path
+) -> None:
+    """Muster's first, then the scheduler's with a restart, as docs/install.md says; two members are held."""
+    with stage.policy("default-scheduler/admission-policy.yaml"):
+        folder = f"--tls-folder={tls / 'muster'}"
+        muster = stage.start_muster(
+            folder, user=muster_user, server=proxy.server, scheduler_names=(DEFAULT, "muster")
+        )
+        options: Json = {"muster": muster.address, "tls": tls / "scheduler"}
+        scheduler = stage.start_scheduler("default-scheduler.yaml", **options)
+        stage.nodes(3, cpu="4")
+        gang = Standstill(stage, muster, proxy, scheduler=DEFAULT)
+        subprocess.run([PROGRAM, "certificates", "--out", tmp_path / "new"], check=True, timeout=60)
+        shutil.copytree(tmp_path / "new" / "muster", tls / "muster", dirs_exist_ok=True)
+        wait_for(lambda: _is_answered(muster, tmp_path / "new" / "scheduler"), what="the new CA in force")
+        assert muster.held().keys() == {*gang.held}
+        gang.let_go()
+        shutil.copytree(tmp_path / "new" / "scheduler", tls / "scheduler", dirs_exist_ok=True)
+        scheduler.restart()
+        stage.wait_phase(gang.pods, "Running")
+
+
+def _is_answered(muster: Muster, folder: Path) -> bool:
+    """Who comes with the scheduler's certificate of this folder."""
+    host, _, port = muster.address.partition(":")
+    known = ssl.create_default_context(cafile=folder / "ca.crt")
+    known.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    with closing(HTTPSConnection(host, int(port), timeout=30, context=known)) as caller:
+        try:
+            return _bind_nothing(caller) == 400
+        except (OSError, HTTPException):
+            return False
 
 
 def test_who_shows_no_certificate_is_not_answered(
