@@ -281,7 +281,7 @@ def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("length", "told"), [(10_000, b"100"), (10_001, b"413")])
-def test_who_asks_before_sending_a_large_body_is_told_to_go_on_or_what_is_wrong(
+def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
     length: int, told: bytes
 ) -> None:
     async def ask(stage: Stage) -> None:

@@ -130,8 +130,9 @@ class GroupViews:
                 self._registry.forget(group)
                 group = None
             if group is not None:
-                has_only_moved = key in moved and before is not None and group.job is None
-                after = self._moved_view(group, before) if before is not None and has_only_moved else None
+                after = None
+                if before is not None and key in moved and group.job is None:
+                    after = self._moved_view(group, before)
                 group.view = changes[key] = after or self._view(group)
                 self._registry.note_view(key, was_in, group.view.queue)
             self.usage.follow(before, group.view if group is not None else None)
@@ -142,12 +143,9 @@ class GroupViews:
     def _refresh_queues(self) -> None:
         """Of a thousand queues, few hold something else than before."""
         turned, self.usage.turned_queues = self.usage.turned_queues, set()
-        there, version = (
-            ({keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of),
-            self._registry.queues.version,
-        )
-        known = self._queues if version == self._queues_at else {}
-        self._queues_at = version
+        there = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
+        known = self._queues if self._registry.queues.version == self._queues_at else {}
+        self._queues_at = self._registry.queues.version
         changes = {
             name: self.queue_view(name) if any(name in names for names in there) else None for name in turned
         }
