@@ -295,6 +295,15 @@ def test_what_is_kept_of_a_count_is_what_a_new_count_says(
             assert space_.capacity.total(shape) == sum(counts)
 
 
+def test_a_large_gang_that_fills_node_after_node_is_counted_on_all_of_them() -> None:
+    nodes = [node(f"n{number}", cpu="40") for number in range(4)]
+    world = World(nodes, [pod(f"new-{number}", "g") for number in range(120)], pod("other", "h", cpu="2"))
+    space_, other = space(world), record(world, "other").shape
+    assert space_.capacity.total(other) == sum(space_.capacity.counts(other)) == 80
+    assert space_.place([record(world, f"new-{number}") for number in range(120)]) is not None
+    assert space_.capacity.total(other) == sum(space_.capacity.counts(other)) == 20
+
+
 selectors = st.sampled_from([{"app": "x"}, {"app": "y"}, {"tier": "1"}, {"app": "x", "tier": "1"}])
 required = st.lists(
     st.builds(PodAffinityTerm, st.sampled_from([HOSTNAME, ZONE]), st.builds(LabelSelector, selectors)),

@@ -271,7 +271,7 @@ class Capacity:
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
             np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
-            changed += of_shape[: FEW + 1].tolist()
+            changed += of_shape.tolist()
             if len(self._taken) <= FEW:
                 self._taken.update(of_shape.tolist())
         self._change(changed)
@@ -281,7 +281,7 @@ class Capacity:
         self.left[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
-        self._change(rows[: FEW + 1].tolist())
+        self._change(rows.tolist())
 
     def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
         """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
