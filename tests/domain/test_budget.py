@@ -72,7 +72,7 @@ def test_a_gang_that_waits_for_places_keeps_its_own_queue_waiting_and_no_other()
 def test_a_gang_that_has_waited_for_places_as_long_as_a_start_may_take_is_next() -> None:
     world = large_behind_small()
     assert world.detail("large").endswith(
-        "; from 2026-01-01T00:18:40Z on, only what has waited longer starts before it"
+        "; from 2026-01-01T00:18:40Z on, places are reserved in the order of waiting"
     )
     world.pass_time(LIMITS.start_deadline)
     world.add(gang("later", 1, created="2026-01-01", queue="a")).settle()
@@ -94,6 +94,18 @@ def test_a_gang_collects_the_common_places_while_other_queues_go_on_within_their
     ]
     world.scheduler_takes(*(f"slow-{n}" for n in range(10))).run(*(f"slow-{n}" for n in range(10))).settle()
     assert world.verdicts("large", "beyond", "more") == [STARTS, STARTS, STARTS]
+
+
+def test_one_cycle_gives_all_free_places_to_gangs_of_a_burst() -> None:
+    """The gang that had waited for places longest shut out all others for a cycle, and then the next one."""
+    world = World(nodes("n", cpu="1000", pods="1000"), limits=replace(LIMITS, window=30))
+    world.add([queue(f"q{n}") for n in range(20)])
+    gangs = [f"g{n}" for n in range(60)]
+    world.add([gang(name, 4, queue=f"q{n % 20}") for n, name in enumerate(gangs)]).settle().advance(1.0)
+    started = [member for name in gangs for member in world.plan(name)]
+    world.settle().scheduler_takes(*started).run(*started)
+    planned = sum(len(decision.plan) for decision in world.decide().groups.values())
+    assert planned == 28  # seven gangs: the next one waits for two more places
 
 
 @pytest.mark.parametrize("is_lost", [True, False], ids=["replacements", "elastic members"])

@@ -327,7 +327,7 @@ CASES = {
     "the window is full": Case(
         Reason.WINDOW_FULL,
         "2 members to start, window 3; from 2026-01-01T00:18:40Z on, "
-        "only what has waited longer starts before it",
+        "places are reserved in the order of waiting",
         lambda: World(node("n"), limits=Limits(window=3)).add(gang("f", 2), gang("g", 2)),
     ),
     "larger than the window": Case(

@@ -24,6 +24,7 @@ from extender.domain.scheduling.flavors import Flavors
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
 
 _NO_LIMIT = 10**9
 _UNLIMITED = RunningLimits()
@@ -98,13 +99,13 @@ class Budget:
             self.takings += 1
             self.shares.take(group.queue, self.requests(group, plan, asked))
             self.running.take(group, len(plan))
-            self.window.take(group.queue, len(plan) if places is None else places)
+            self.window.take(group, len(plan) if places is None else places)
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
         self.let_go(group, plan)
         self.running.take(group, -len(plan))
-        self.window.take(group.queue, -len(plan))
+        self.window.take(group, -len(plan))
 
     def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Room and share for members that start once the room is free."""
@@ -131,37 +132,42 @@ class Budget:
 
 
 class Window:
-    """The starting window: how many members may be on their way to the scheduler at once. Whatever is on its
-    way already has its place before anything new.
+    """The starting window: the number of members that may be in flight, between release and binding. Members
+    in flight have their places before any new ones start.
 
-    Half of the places are parts of the queues, by weight from root down; the rest is common. A queue has its
-    part and what is left of the rest, so whatever never binds, others find theirs. A gang is never split to
-    fit: where nothing of its queue is on its way, it may have all that is left.
+    Half of the places are parts of the queues, by weight from root down; the rest is common. A queue may use
+    its part and what is left of the common places, so the parts of other queues stay free for them. A gang is
+    never split to fit: a queue without members in flight may use all places that are left.
 
-    A gang that waits for places is overtaken by nothing in its own queue. For the one that has waited longest
-    the common ones are kept, while other queues go on within their parts. Whatever has waited for as long as
-    a start may take goes first: only what has waited longer starts before it.
+    While places are free, no group is shut out. Two groups reserve the places that they still need, until
+    they have taken them: the gang that has waited longest reserves common places, and a group that has waited
+    for as long as a start may take reserves any. Inside its queue, a gang that waits for places is overtaken
+    by none.
 
-    Its answers need not be noted as read: who could start but for places waits for them."""
+    Answers are not recorded as read: a group that lacks only places is evaluated in each cycle."""
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
         self.taken = Counter[str]()  # by queue
         self._snapshot, self._tree = snapshot, tree
-        self._collects: GroupKey | None = None
-        self._first: GroupKey | None = None
-        self.held_up: set[str] = set()  # queues of which a gang waits for places
+        self._collecting: GroupKey | None = None  # the gang that reserves common places
+        self._overdue: GroupKey | None = None  # the group that reserves any places
+        self._needed: dict[GroupKey, int] = {}  # by these two groups, less what they have taken
+        self.held_up: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
 
     def begin(
         self, gangs: Iterable[GroupView], others: Iterable[GroupView], is_due: Callable[[float], bool]
     ) -> None:
-        """Who of the gangs in line, and of the `others`, whose members start one by one, waits for places."""
+        """Choose the groups that reserve places, among the gangs in line and `others`, which start members
+        one by one."""
         waiting = sorted(filter(_waits_for_places, gangs), key=self._turn)
         everybody = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
-        self._collects = waiting[0].key if waiting else None
-        overdue = [group.key for group in everybody if is_due(self._patience_ends(group))]
-        self._first = overdue[0] if overdue else None
+        overdue = [group for group in everybody if is_due(self._patience_ends(group))]
+        self._collecting = waiting[0].key if waiting else None
+        self._overdue = overdue[0].key if overdue else None
+        for group in (*waiting[:1], *overdue[:1]):
+            self._needed[group.key] = max(len(missing(group).members), 1)
 
     def _patience_ends(self, group: GroupView) -> float:
         return (group.start.places_since or 0.0) + self._snapshot.limits.start_deadline
@@ -170,45 +176,53 @@ class Window:
         return self._patience_ends(group), group.order
 
     def lack(self, group: GroupView, members: int) -> str:
-        """What members lack that wait for places, and for how long, for people."""
+        """Describe the places that members wait for, and until when other groups may start before them."""
         text = f"{members} members to start, window {self.size}"
         if group.start.places_since is None:
             return text
         ends = self._snapshot.timestamp(self._patience_ends(group))
-        return f"{text}; from {ends} on, only what has waited longer starts before it"
+        return f"{text}; from {ends} on, places are reserved in the order of waiting"
 
-    def take(self, queue: str, members: int) -> None:
-        self._journal.take(partial(self._count, queue), members)
+    def take(self, group: GroupView, members: int) -> None:
+        """Give places to members of a group; a negative number frees them."""
+        self._journal.take(partial(self._count, group), members)
 
-    def _count(self, queue: str, members: int) -> None:
+    def _count(self, group: GroupView, members: int) -> None:
         self.left -= members
-        self.taken[queue] += members
+        self.taken[group.queue] += members
+        if group.key in self._needed:
+            self._needed[group.key] -= members
         self.__dict__.pop("_common_left", None)
 
     def gives_a_turn_to(self, group: GroupView) -> bool:
-        """Whether it is not judged as others that want the same."""
-        return group.key in (self._collects, self._first)
+        """Return whether a group reserves places: it is not evaluated like others that want the same."""
+        return group.key in self._needed
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self.held_up) or self._first is not None or self._collects is not None
+        return bool(self.held_up or self._needed)
 
     def has_places_for(self, group: GroupView, members: int) -> bool:
-        """Whether a whole gang may start."""
-        is_free = self._first is None and self._collects in (None, group.key)
-        has_all_that_is_left = is_free and not self.taken[group.queue] and group.queue not in self.held_up
-        return members <= (self.left if has_all_that_is_left else self.places(group))
+        """Return whether a whole gang may start."""
+        if self.taken[group.queue] or group.queue in self.held_up:
+            return members <= self.places(group)
+        reserved = max(self._reserved(self._overdue, group), self._reserved(self._collecting, group))
+        return members <= max(self.left - reserved, self.places(group))
 
     def places(self, group: GroupView) -> int:
-        """How many members of a group may start, one by one or as a gang."""
+        """Return how many members of a group may start, one by one or as a gang."""
         queue = group.queue
-        if self._first is not None:
-            return max(self.left, 0) if group.key == self._first else 0
+        if group.key == self._overdue:
+            return max(self.left, 0)
         if queue in self.held_up:
             return 0
         own = max(self._parts.get(queue, 0) - self.taken[queue], 0)
-        common = max(self._common_left, 0) if self._collects in (None, group.key) else 0
-        return max(min(own + common, self.left), 0)
+        common = max(self._common_left - self._reserved(self._collecting, group), 0)
+        return max(min(own + common, self.left - self._reserved(self._overdue, group)), 0)
+
+    def _reserved(self, holder: GroupKey | None, group: GroupView) -> int:
+        """Return the places that `holder` still needs, unless it is the group itself."""
+        return 0 if holder is None or holder == group.key else max(self._needed[holder], 0)
 
     @cached_property
     def _common_left(self) -> int:

@@ -71,7 +71,7 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
             budget.count(group, plan, holding.requests if plan is holding.plan else None)
-            budget.window.take(group.queue, len(group.pinned))
+            budget.window.take(group, len(group.pinned))
             kept.append(KeptPlan(group, plan, moved, unplanned))
     return kept
 

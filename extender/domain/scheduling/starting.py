@@ -149,7 +149,7 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
         with Guard(round_, group, kept.plan):
             retry = retry_of(round_, kept)
             started = dict(islice(more.items(), window.places(group)))
-            window.take(group.queue, len(started))
+            window.take(group, len(started))
             kept.add(started)
             reason: Reason | None = None
             detail = lost(group).absent
