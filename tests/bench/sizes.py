@@ -35,6 +35,11 @@ class Sizes:
         return max(self.nodes)
 
     @property
+    def burst(self) -> int:
+        """Pods that all wait when the scheduler starts."""
+        return min(3200, self.pods)
+
+    @property
     def held(self) -> int:
         """Bind calls held at once, and members of the gang that is aborted."""
         return min(1000, self.pods // 10)

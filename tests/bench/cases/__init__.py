@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tests.bench.cases.aborting import abort
+from tests.bench.cases.bursting import burst
 from tests.bench.cases.counting import count_case
 from tests.bench.cases.deciding import decide_case
 from tests.bench.cases.estimating import estimate_case
@@ -33,6 +34,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "flood": flood_case,
     "gates": gates,
     "abort": abort,
+    "burst": burst,
     "count": count_case,
     "decide": decide_case,
     "estimates": estimate_case,

@@ -1,0 +1,82 @@
+"""Bursts: gangs that all wait when the processes start, with free capacity for all of them.
+
+stock      the same pods, of the default scheduler: no groups, no queues
+muster     gangs in one queue, in 20 and in 200 queues; the scheduler reads through the scheduler proxy
+
+The pace is counted from the first binding to the last one. `ratio` compares it with the pace of stock, and
+`of one queue` with that of the same gangs in one queue. In the mix, gangs of 1, 4 and 20 follow one another.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import count, cycle
+
+from tests.bench.fleet import OURS, STOCK, Fleet, Side, pods
+from tests.bench.load import BoundWatch, Wish, create
+from tests.bench.meters import cpu_seconds
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.e2e.harness import objects
+from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
+
+_QUEUES = (1, 20, 200)
+_MIXES = {"1": (1,), "4": (4,), "20": (20,), "mix": (1, 4, 20)}
+_PODS_OF_NODE = 400
+_SPARE = 1.3  # nodes, so that no gang waits for capacity
+_CPU = "10m"
+
+
+def burst(bench: Bench) -> Iterator[Row]:
+    total = bench.sizes.burst
+    with Fleet(int(_SPARE * total / _PODS_OF_NODE) + 2, cpu="64", pods=_PODS_OF_NODE) as fleet:
+        stock = _paced(
+            fleet, fleet.stock(), lambda space: pods(space, "plain", total, scheduler=STOCK, cpu=_CPU)
+        )
+        yield {"scheduler": "stock", "gang": "", "queues": "", **stock}
+        names: list[str] = []
+        one_queue: dict[str, Row] = {}
+        for queues in _QUEUES:
+            more = [f"q{number}" for number in range(len(names), queues)]
+            create(fleet.access, ((QUEUES, objects.queue(name)) for name in more))
+            names += more
+            for mix, sizes in _MIXES.items():
+                show(f"burst: {total} pods in gangs of {mix} and {queues} queues")
+                row = _paced(fleet, fleet.ours(view=True), partial(_gangs, sizes, total, names))
+                ratios = {
+                    "ratio": _ratio(row, stock),
+                    "of one queue": _ratio(row, one_queue.setdefault(mix, row)),
+                }
+                yield {"scheduler": "muster", "gang": mix, "queues": queues, **row, **ratios}
+
+
+def _ratio(row: Row, other: Row) -> float:
+    return float(row["pods/s"]) / float(other["pods/s"])
+
+
+def _gangs(sizes: tuple[int, ...], total: int, queues: list[str], namespace: str) -> Iterator[Wish]:
+    """Yield the wishes for gangs with `total` pods, dealt out to the queues in turn."""
+    queue = cycle(queues)
+    for number, size in zip(count(), cycle(sizes), strict=False):
+        if total <= 0:
+            return
+        members, name = min(size, total), f"gang-{number}"
+        total -= members
+        record = objects.pod_group(name, namespace=namespace, min_member=members, queue=next(queue))
+        yield POD_GROUPS, record
+        yield from pods(namespace, name, members, group=name, scheduler=OURS, cpu=_CPU)
+
+
+def _paced(fleet: Fleet, side: AbstractContextManager[Side], wishes: Callable[[str], Iterable[Wish]]) -> Row:
+    """Create all wishes in a new namespace, start the side, and measure the pace of its bindings."""
+    namespace = fleet.namespace()
+    made = list(wishes(namespace))
+    create(fleet.access, made)
+    total = sum(resource is PODS for resource, _ in made)
+    with BoundWatch(fleet.access, namespace) as bound, side as who:
+        bound.wait(total, 60 + total / 20)
+        cost = {f"{name} cpu s": cpu_seconds(process.pid) for name, process in who.processes.items()}
+        at = sorted(bound.at.values())
+    fleet.clear(namespace)
+    seconds = at[-1] - at[0] if len(at) > 1 else 0.0
+    return {"bound": len(at), "seconds": seconds, "pods/s": len(at) / max(seconds, 0.1), **cost}
