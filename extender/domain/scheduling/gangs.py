@@ -51,7 +51,7 @@ class Admission:
         self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
         # In this pass: why members of a signature find no room, after how many takings, and what was read.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
-        self._equals: dict[Equals, GroupDecision | None] = {}  # what was said of such groups in this turn
+        self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
         """Judge `groups` in their order; returns those above their share (none once room is lent). Behind one
@@ -60,9 +60,9 @@ class Admission:
         lines = in_lines(groups, lambda group: group, strategies.rank)
         self.lines = self.lines or {queue: tuple(line) for queue, line in lines.items()}
         self._unplaceable.clear()
+        self._equals.clear()
         above_share: list[GroupView] = []
         for _, line in TurnOrder(budget.shares, self._round.snapshot.queues, lines):
-            self._equals.clear()
             takings = budget.takings
             while (
                 line and budget.takings == takings
@@ -161,12 +161,12 @@ class Admission:
     def _judge(self, group: GroupView) -> GroupDecision | None:
         own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
         signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
-        equals: Equals | None = None
+        equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
             in_front_of = tuple(room.group.key for room in passed)
-            equals = alike, in_front_of, self._budget.running.whose(group)
-            self._round.reads.alike(group.key, (group.queue, equals))
+            equals = group.queue, (alike, in_front_of, self._budget.running.whose(group))
+            self._round.reads.alike(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
@@ -190,6 +190,7 @@ class Admission:
         self._unplaceable = known
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
+            self._equals.clear()  # the capacity that it does not use is free
         return decision
 
     def _judge_now(self, group: GroupView) -> GroupDecision | None:

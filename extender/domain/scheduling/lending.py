@@ -18,7 +18,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.planner import Holding, Planner
+from extender.domain.placement.planner import Holding, Kind, Planner
 from extender.domain.placement.units import Loss, Taking
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.flavors import Way
@@ -36,6 +36,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
+        self._asked: set[Kind] = set()  # kinds of groups of which the first was asked for its claim
         self._kept: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
         self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
@@ -53,6 +54,10 @@ class Lending:
             or not shares.above_ceiling(group.queue, wanted.requests)
         ):
             return False
+        kind = self._round.reads.kind_of.get(group.key, group.key)
+        if kind in self._asked:
+            return False
+        self._asked.add(kind)
         since, period = group.start.claims_since, self._round.limits.room_kept
         if since is not None:  # room is kept for a while, then lent for as long
             periods = int((self._round.snapshot.now - since) // period)
