@@ -280,6 +280,14 @@ def reserved() -> World:
     return world
 
 
+def in_line() -> World:
+    """The head of a queue lacks room; there is some for the gang behind it."""
+    world = World(node("n", cpu="4"), queue("q", strategy="fifo"), stranger("s", on="n", cpu="3"))
+    for name, cpu in (("a", "2"), ("b", "1")):
+        world.add(gang(name, 1, queue="q", cpu=cpu, created=timestamp(1000)))
+    return world.settle().settle()
+
+
 ROOM = ("room_for_pods", "amounts_left", "places")
 CASES: dict[str, Case] = {
     "cluster": Case(short, lambda world: set_limits(world, window=1)),
@@ -304,7 +312,7 @@ CASES: dict[str, Case] = {
     "flavors": Case(
         lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
     ),
-    "takings": Case(short, lambda world: world.add(gang("first", 1, queue="q", cpu="0.5", priority=9))),
+    "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
     "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
     "turns": Case(one_after_the_other, first_goes),
     "victims": Case(
@@ -337,6 +345,23 @@ def test_without_a_cause_what_is_decided_is_stale(
     left = tuple(each for each in getattr(sleepers, when) if each.__name__ != cause)
     monkeypatch.setattr(sleepers, when, left)
     assert not is_as_from_nothing(world)
+
+
+def test_without_being_alert_what_is_decided_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where anything is allocated, one group of each bucket is evaluated again."""
+    world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
+    assert is_as_from_nothing(world)
+    monkeypatch.setattr(sleepers.Sleepers, "_has_to_be_alert", lambda *_: False)
+    assert not is_as_from_nothing(world)
+
+
+def test_where_something_starts_one_group_of_each_class_is_evaluated() -> None:
+    world = short().add([gang(f"more{n}", 2, queue="q", cpu="2", created=timestamp(1000)) for n in range(50)])
+    small: dict[str, Any] = {"queue": "q", "cpu": "0.2", "priority": 9}
+    world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
+    notes = notes_of(world.decide())
+    assert notes is not None
+    assert set(notes.judged.round_.decided) == {key("first"), key("second"), key("a")}
 
 
 def test_a_group_that_changes_while_it_is_decided_wakes_whoever_looked_meanwhile() -> None:

@@ -40,7 +40,7 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
     waits, and the others are not affected."""
     lending, strategies = Lending(round_), Strategies(round_)
     reservations = Reservations(round_, strategies)
-    admission = gangs.Admission(round_, lending, reservations, strategies)
+    admission = gangs.Admission(round_, lending, reservations, strategies, sleepers.next_equal)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
@@ -95,18 +95,24 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
         victims.drain(round_)
 
     has_taken = round_.budget.takings > takings or bool(replacements)
-    is_calm = not has_taken and _is_calm(round_, lending, reservations)
-    return Judged(round_, strategies, reservations, starving, admission.lines, is_calm)
+    takes = has_taken or _keeps_any(round_, lending, reservations)
+    concerns_all = _concerns_all(round_)
+    lines, heads = admission.lines, admission.heads
+    return Judged(round_, strategies, reservations, starving, lines, heads, takes, concerns_all)
 
 
-def _is_calm(round_: Round, lending: Lending, reservations: Reservations) -> bool:
-    """Whether no group that waits keeps anything from others: room that is taken back or kept for it, or
-    places in the window. And what one says of refusals, others of the same kind repeat."""
+def _keeps_any(round_: Round, lending: Lending, reservations: Reservations) -> bool:
+    """Return whether capacity or headroom is kept for claimants, also where a reservation has it."""
     capacity = round_.budget.planner.capacity
-    is_refused = round_.snapshot.refused or capacity.is_refused_anywhere
-    is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))  # room that is kept, too
-    is_kept = lending.keeps_any or round_.budget.window.is_waited_for
-    return not (round_.takes_back or is_refused or is_claimed or is_kept)
+    is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))
+    return bool(lending.keeps_any or is_claimed)
+
+
+def _concerns_all(round_: Round) -> bool:
+    """Return whether decisions of one group depend on others beyond the budget: on running groups that may
+    have to go, on refusals that groups of one kind repeat, on places that a group waits for."""
+    is_refused = round_.snapshot.refused or round_.budget.planner.capacity.is_refused_anywhere
+    return bool(round_.takes_back or is_refused or round_.budget.window.is_waited_for)
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:

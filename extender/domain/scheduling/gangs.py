@@ -4,9 +4,11 @@ their queue's deserved share; then, where room is lent, those above it.
 A gang is held by its queue's limits, its ceiling, its share, then by room, and last by the window. Groups of
 one queue that want the same are judged once, until one of them takes something."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,11 +28,26 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# What members miss, whose reservations they may pass, and which limits apply to them.
-Equals = tuple[Signature | Alike, tuple[GroupKey, ...], tuple[object, ...]]
+# What members miss, whose reservations they may pass, which limits apply to them, and whether their claim is
+# lent now.
+Equals = tuple[Signature | Alike, tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
 # These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
+
+BEHIND = "behind"  # the topic of what groups read that wait behind another
+
+
+class Behind(NamedTuple):
+    """Kind of the groups that a head keeps waiting."""
+
+    scope: Scope
+
+
+def behind(head: GroupKey, queue: str) -> str:
+    """Describe what a group behind the head of its queue waits for."""
+    return f"{head} goes first in queue {queue}"
+
 
 _WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which others may have taken some since
 
@@ -40,15 +57,22 @@ class Admission:
     share and lending comes later."""
 
     def __init__(
-        self, round_: Round, lending: Lending, reservations: Reservations, strategies: Strategies
+        self,
+        round_: Round,
+        lending: Lending,
+        reservations: Reservations,
+        strategies: Strategies,
+        next_equal: Callable[[GroupView], GroupView | None],
     ) -> None:
+        """`next_equal`: returns the next inadmissible group of the class of one that starts."""
         self._round = round_
         self._budget = round_.budget
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
-        self.lines: Mapping[str, Sequence[GroupView]] = {}  # by queue all groups to be judged, in their order
-        self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
+        self._next_equal = next_equal
+        self.lines: Mapping[str, list[GroupView]] = {}  # by queue all groups to be judged, in their order
+        self.heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
         # In this pass: why members of a signature find no room, after how many takings, and what was read.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
@@ -58,7 +82,7 @@ class Admission:
         of these that lets none pass, the rest of its queue waits with it."""
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
-        self.lines = self.lines or {queue: tuple(line) for queue, line in lines.items()}
+        self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
         self._unplaceable.clear()
         self._equals.clear()
         above_share: list[GroupView] = []
@@ -72,6 +96,8 @@ class Admission:
                     decision = self._decide(group)
                     if decision is not None:
                         self._round.settle(decision)
+                        if decision.verdict is Verdict.STARTING:
+                            self._queue_next_equal(group, line)
                         continue
                     above_share.append(group)
                     if self._holds_up_others(group):
@@ -79,14 +105,22 @@ class Admission:
                         line.clear()
         return above_share
 
+    def _queue_next_equal(self, group: GroupView, line: deque[GroupView]) -> None:
+        """Put the next group of the class of one that starts into the line of their queue."""
+        if (following := self._next_equal(group)) is not None:
+            insort(line, following, key=self._strategies.rank)
+            insort(self.lines[group.queue], following, key=self._strategies.rank)
+
     def _decide(self, group: GroupView) -> GroupDecision | None:
         if (known := self._round.decided.get(group.key)) is not None:  # room is being taken back for it
             return self._in_line(group, known)
-        if self._heads and not self._reservations.is_promised(group):
+        if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
-            head = next((self._heads[scope] for scope, _ in scopes if scope in self._heads), None)
-            if head is not None:
-                return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
+            scope = next((scope for scope, _ in scopes if scope in self.heads), None)
+            if scope is not None:
+                self._round.reads.alike(group.key, Behind(scope))
+                self._round.reads.note(BEHIND)
+                return waits(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
         backs_off = self._strategies.of(group).backs_off(group)
         decision = back_off(self._round, group) if backs_off else self._judge(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
@@ -113,7 +147,7 @@ class Admission:
             if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
                 excess = self._budget.running.excess(group, len(missing(group).members))
                 scope = excess.scope if excess is not None else scope
-            self._heads.setdefault(scope, group.key)
+            self.heads.setdefault(scope, group.key)
         return decision
 
     def _holds_up_others(self, group: GroupView) -> bool:
@@ -165,7 +199,8 @@ class Admission:
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
             in_front_of = tuple(room.group.key for room in passed)
-            equals = group.queue, (alike, in_front_of, self._budget.running.whose(group))
+            whose, is_claim_lent = self._budget.running.whose(group), self._lending.is_claim_lent(group)
+            equals = group.queue, (alike, in_front_of, whose, is_claim_lent)
             self._round.reads.alike(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]

@@ -36,7 +36,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
-        self._asked: set[Kind] = set()  # kinds of groups of which the first was asked for its claim
+        self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
         self._kept: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
         self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
@@ -54,19 +54,23 @@ class Lending:
             or not shares.above_ceiling(group.queue, wanted.requests)
         ):
             return False
-        kind = self._round.reads.kind_of.get(group.key, group.key)
-        if kind in self._asked:
+        if self.is_claim_lent(group) or not self._round.could_stand_alone(wanted, keeps_refusals=True):
             return False
-        self._asked.add(kind)
-        since, period = group.start.claims_since, self._round.limits.room_kept
-        if since is not None:  # room is kept for a while, then lent for as long
-            periods = int((self._round.snapshot.now - since) // period)
-            self._round.is_due(since + (periods + 1) * period)
-            if periods % 2:
-                return False
-        if would_stand := self._round.could_stand_alone(wanted, keeps_refusals=True):
+        kind = self._round.reads.kind_of.get(group.key, group.key)
+        if kind not in self._claiming:
+            self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
-        return would_stand
+        return True
+
+    def is_claim_lent(self, group: GroupView) -> bool:
+        """Return whether the capacity that a group claims is lent now: it is kept for a period, lent for the
+        next one, and so on."""
+        since, period = group.start.claims_since, self._round.limits.room_kept
+        if since is None:
+            return False
+        periods = int((self._round.snapshot.now - since) // period)
+        self._round.is_due(since + (periods + 1) * period)
+        return bool(periods % 2)
 
     def begin(self) -> None:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""

@@ -1,7 +1,7 @@
 """What one round hands to the next: who sleeps, and on what grounds (sleepers.py). It says nothing: with or
 without it, the same is decided."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -11,12 +11,13 @@ import msgspec
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.run_history import RunHistory
+from extender.domain.model.shared_maps import with_changes
 from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
-from extender.domain.scheduling.budget import Sums
+from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.gangs import may_choose
 from extender.domain.scheduling.obstacles import at_rest
-from extender.domain.scheduling.order import Strategies, lets_all_pass
+from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import InForce, Reservations
 from extender.domain.scheduling.round import Round
@@ -38,22 +39,28 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
     reservations: Reservations
     starving: Starving
     lines: Mapping[str, Sequence[GroupView]]  # by queue all groups that were to be judged, in their order
-    is_calm: bool  # whether nothing was taken, and no group that waits keeps anything from others
+    heads: Mapping[Scope, GroupKey]  # groups that wait and let none pass, by whom they keep waiting
+    takes: bool  # whether anything was allocated, or is kept for groups that wait
+    concerns_all: bool  # whether decisions depend on other groups beyond the budget
+
+    @property
+    def is_calm(self) -> bool:
+        return not (self.takes or self.concerns_all)
 
 
 class Buckets:
-    """Groups that sleep, by kind, and what was read for one of each. Never changed."""
+    """Inadmissible groups by kind, in the order of their queue, and what was read for one of each. Never
+    changed."""
 
-    def __init__(self, kind_of: Mapping[GroupKey, Kind], read: Mapping[Kind, Read]) -> None:
+    def __init__(
+        self,
+        kind_of: Mapping[GroupKey, Kind],
+        groups: Mapping[Kind, Sequence[GroupKey]],
+        read: Mapping[Kind, Read],
+    ) -> None:
+        self.groups = groups
         self.read = read
         self._kind_of = kind_of
-
-    @cached_property
-    def groups(self) -> Mapping[Kind, Sequence[GroupKey]]:
-        groups: dict[Kind, list[GroupKey]] = {}
-        for key, kind in self._kind_of.items():
-            groups.setdefault(kind, []).append(key)
-        return groups
 
     @cached_property
     def by_topic(self) -> Mapping[Topic, Sequence[Kind]]:
@@ -64,14 +71,44 @@ class Buckets:
                 kinds.setdefault(topic, []).append(kind)
         return kinds
 
-    def after(self, lie_in: Mapping[GroupKey, Kind], left: Collection[GroupKey], reads: Reads) -> "Buckets":
-        """`left`: groups that were judged, or are gone. `lie_in`: those of them that sleep again."""
-        if not lie_in and self._kind_of.keys().isdisjoint(left):
-            return self
-        kind_of = {**dict.fromkeys(left, None), **lie_in}
-        still = {key: kind for key, kind in {**self._kind_of, **kind_of}.items() if kind is not None}
-        read = {kind: reads.by_kind.get(kind) or self.read[kind] for kind in set(still.values())}
-        return Buckets(still, read)
+    def after(
+        self,
+        lie_in: Mapping[GroupKey, Kind],
+        left: Collection[GroupKey],
+        reads: Reads,
+        rank: Callable[[GroupKey], Rank],
+        reordered: Collection[GroupKey],
+    ) -> "Buckets":
+        """Return the buckets after a cycle.
+
+        Args:
+            lie_in: the groups that are inadmissible again.
+            left: groups that were evaluated, or are gone.
+            reads: what was read in the cycle.
+            rank: the order of groups in a bucket.
+            reordered: groups of which the rank may have changed.
+        """
+        now: dict[GroupKey, Kind | None] = {**dict.fromkeys(left, None), **lie_in}
+        known = self._kind_of
+        moved = {key: kind for key, kind in now.items() if known.get(key) != kind or key in reordered}
+        read = {**self.read, **{kind: reads.by_kind[kind] for kind in set(lie_in.values())}}
+        if not moved:
+            return Buckets(known, self.groups, read) if lie_in else self
+        joining: dict[Kind, list[GroupKey]] = {known[key]: [] for key in moved if key in known}
+        for key, kind in moved.items():
+            if kind is not None:
+                joining.setdefault(kind, []).append(key)
+        groups = dict(self.groups)
+        for kind, more in joining.items():
+            members = [key for key in groups.get(kind, ()) if key not in moved]
+            groups[kind] = sorted((*members, *more), key=rank) if more else members
+            if not groups[kind]:
+                del groups[kind]
+                read.pop(kind, None)
+        return Buckets(with_changes(known, moved), groups, read)
+
+
+_NO_BUCKETS = Buckets({}, {}, {})
 
 
 class Grounds(msgspec.Struct, frozen=True, eq=False):
@@ -95,7 +132,8 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     snapshot: Snapshot
     totals: Totals | None
-    grounds: Grounds | None  # by which all were judged; None: one mattered to others, and nobody sleeps
+    grounds: Grounds | None  # by which all were judged; None: not all by the same
+    concerns_all: bool  # whether no group may be left out of the next round
     awake: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
     not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
     buckets: Buckets
@@ -106,8 +144,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     def of_those_at_rest(self, now: Snapshot) -> "Memory":
         """What is known where all others are awake."""
-        none = Buckets({}, {})
-        return Memory(now, None, None, frozenset(), self.not_at_rest, none, {}, None, {}, {})
+        return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_BUCKETS, {}, None, {}, {})
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -144,24 +181,35 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         gone = [key for key in snapshot.touched if key not in snapshot.groups]
         awake = {group.key for group in (*reservations.due, *starving.first.values())}
         awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], self.groups[key])}
+        awake |= {*judged.heads.values()}
         moving = {key for key in ours if self.groups[key].fault or at_rest(snapshot.groups[key]) is None}
         if then is not None and then.not_at_rest is not None:
             moving |= then.not_at_rest.difference(ours, gone)
         reads, base = round_.reads, capacity.all_known()
         kinds = {key: reads.kind_of[key] for key in ours if key not in awake and key in reads.kind_of}
         read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
-        heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
+        # After a round in which anything was taken, one of each kind is judged in any case.
+        heard = set(read)
+        if judged.is_calm:
+            heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
         awake |= {key for key, kind in kinds.items() if kind not in heard}
         lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
-        buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
+        is_past_other = then is None or then.snapshot.past is not snapshot.past
+        buckets = (_NO_BUCKETS if then is None else then.buckets).after(
+            lie_in,
+            (*ours, *gone),
+            reads,
+            lambda key: judged.strategies.rank(snapshot.groups[key]),
+            snapshot.groups.keys() if is_past_other else snapshot.touched,
+        )
         first, idle = dict(reservations.first_due), starving.idle
         if then is not None:
             for kind, group in then.first_due.items():
                 if group.key not in ours and group.key in snapshot.groups:
                     first[kind] = min(group, first.get(kind, group), key=judged.strategies.rank)
-            those = then.first_starving.values()
+            those = (*then.idly_starving.values(), *then.first_starving.values())
             rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
-            idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
+            idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
             # most of these shapes are of groups long gone
             base = base.only({*chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))})
@@ -172,6 +220,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
             snapshot,
             base,
             grounds,
+            judged.concerns_all,
             frozenset(awake),
             None if round_.takes_back else frozenset(moving),
             buckets,
@@ -204,7 +253,7 @@ def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> boo
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and lets_all_pass(queue.record)
+        and judged.strategies.of(group).may_sleep(group)
         and not (has_room or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None

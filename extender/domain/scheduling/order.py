@@ -95,6 +95,11 @@ class Traverse:
         """Whether it is not tried now, because a start of it failed."""
         return self._round.snapshot.now < group.start.retry_at
 
+    def may_sleep(self, group: GroupView) -> bool:
+        """Return whether the place of a group, and whether it is tried, change only with what is recorded of
+        its queue and what was read for it."""
+        return True
+
 
 class Fair(Traverse):
     def used(self, group: GroupView) -> float:
@@ -113,6 +118,9 @@ class StrictPriority(Traverse):
             return super().backs_off(group)
         failed_at = group.start.retry_at - self._round.limits.retry_after(group.start.failures - 1)
         return self._round.snapshot.freed.for_group(group.key) <= failed_at
+
+    def may_sleep(self, group: GroupView) -> bool:
+        return not super().backs_off(group)
 
 
 class Rotation(Traverse):
@@ -136,6 +144,9 @@ class Mixed(Traverse):
     def has_turns(self, group: GroupView) -> bool:
         return not self.is_high(group)
 
+    def may_sleep(self, group: GroupView) -> bool:
+        return not self._queue.ageing  # which makes it high in time
+
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {
     "traverse": Traverse,
@@ -145,11 +156,6 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
     "rotation": Rotation,
     "mixed": Mixed,
 }
-
-
-def lets_all_pass(queue: QueueRecord) -> bool:
-    """Whether what its groups do is no matter to those behind them, but for what they take."""
-    return _STRATEGIES.get(queue.strategy, Traverse) in (Traverse, Fair)
 
 
 class Strategies:
@@ -179,7 +185,7 @@ class Strategies:
     def _newest_rotations(self) -> dict[str, int]:
         """By queue, of the groups that wait."""
         newest: dict[str, int] = {}
-        for group in self._round.groups.values():
+        for group in self._round.snapshot.groups.values():
             own = group.start.rotation
             if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
                 newest[group.queue] = own

@@ -198,7 +198,7 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
     positions, touched, known = positions_of(judged, sleepers), snapshot.touched, before.groups
     now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
     if sleepers.then is not None:
-        now = {decision.key: decision for decision in sleepers.told(round_.decided)}
+        now = {decision.key: decision for decision in sleepers.told(round_.decided, judged.heads)}
         for key, place in positions.of.items():
             decision = now.get(key) or known.get(key)
             if decision is not None and key not in round_.decided and place != decision.position:

@@ -1,10 +1,10 @@
-"""Who sleeps: groups that a round need not judge, and what wakes them.
+"""Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
 
-Most groups rest, or only wait. Those that wait lie in buckets: groups of one queue that miss the same are
-decided on alike, by what was read of the budget for one of them (`Reads`), and sleep as long as all of that
-would be read alike. Of each bucket that an event touches a round judges one group. The others repeat what it
-is told if only the numbers differ; else all of them wake and the round is repeated. Where anything is taken,
-everybody wakes who waits; where whole groups have to go, those at rest do, too.
+Groups of one queue that miss the same lie in a bucket: they are decided on alike, by what was read of the
+budget for one of them (`Reads`), and sleep while all of that would be read alike. Of each bucket that an
+event touches, the first group is evaluated; of every bucket where anything is allocated or kept in the cycle
+(`is_alert`). If that group starts, the next one of its bucket follows. The others repeat the numbers that it
+is told; if more than numbers differs, they wake, and the cycle is repeated.
 
 No rule knows of it: with or without sleepers, the same is decided."""
 
@@ -15,11 +15,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shared_maps import have_same_keys
 from extender.domain.placement.planner import Kind, Question, Topic
-from extender.domain.placement.totals import PLACES
-from extender.domain.scheduling.budget import Budget, RunningCounts
+from extender.domain.placement.totals import PLACES, Totals
+from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
+from extender.domain.scheduling.gangs import BEHIND, Behind, behind
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
@@ -42,15 +44,17 @@ class Sleepers:
         self.notes = notes
         self.then: Memory | None = None  # what is known of the sleepers; None where nobody sleeps
         self.awake: Mapping[GroupKey, GroupView] = snapshot.groups
-        self.stirred: dict[Kind, GroupKey] = {}  # by bucket that an event touched, its group that is judged
-        self.is_touched_all_over = False  # whether more has changed than it is worth to look for
+        self.stirred: dict[Kind, GroupKey] = {}  # by bucket, its group that is judged: the last one so far
+        self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # the groups behind that one
+        self.is_alert = False  # whether one group of each bucket is judged
         self.are_all_awake = True  # but for those at rest, perhaps
         if notes is None:
             return
-        if notes.memory.grounds is None:
+        if notes.memory.concerns_all:
             self._wake_all(notes.memory)
         else:
             self.then, self.awake, self.are_all_awake = notes.memory, {}, False
+            self.is_alert = notes.memory.grounds is None
             self._wake(BEFORE, self, notes)
             self._wake([lambda: notes.memory.awake])
 
@@ -66,24 +70,49 @@ class Sleepers:
     def stir(self, round_: Round, in_force: InForce) -> list[GroupView]:
         """One group of each bucket that an event has touched, now that the budget is what those that wait are
         judged by."""
-        self.stirred, capacity = {}, round_.budget.planner.capacity
+        self.stirred, self._following = {}, {}
+        capacity = round_.budget.planner.capacity
         if self.notes is not None and self.notes.memory.totals is not None:
             capacity.settle(self.notes.memory.totals)
-        if self.then is None or self.then.grounds is None:
+        if self.then is None or not self.then.buckets.groups:
             return []
-        self.is_touched_all_over = capacity.base is None
-        if capacity.base is not None:
-            now, buckets = Grounds.of(round_, in_force, capacity.base), self.then.buckets
-            for touches in WITHIN:
-                topics = touches(self.then.grounds, now)
-                self.is_touched_all_over |= topics is None
-                for topic in topics or () if buckets.read else ():
-                    for kind in buckets.by_topic.get(topic, ()):
-                        if kind in self.stirred or _is_read_alike(buckets.read[kind][topic], round_.budget):
-                            continue
-                        if asleep := next(filter(self.sleeps, buckets.groups[kind]), None):
-                            self.stirred[kind] = asleep
+        self.is_alert |= capacity.base is None
+        kinds: Iterable[Kind] = self.then.buckets.groups
+        if not self.is_alert and capacity.base is not None:
+            kinds = self._touched_kinds(round_, in_force, capacity.base)
+        for kind in self.then.buckets.groups if self.is_alert else kinds:
+            self._stir(kind, filter(self.sleeps, self.then.buckets.groups[kind]))
         return [self.snapshot.groups[key] for key in self.stirred.values()]
+
+    def _touched_kinds(self, round_: Round, in_force: InForce, totals: Totals) -> Set[Kind]:
+        """Return the kinds for which something of the budget would be read otherwise than it was."""
+        then, touched = self.then, dict[Kind, None]()
+        if then is None or then.grounds is None:
+            return touched.keys()
+        now, buckets = Grounds.of(round_, in_force, totals), then.buckets
+        for touches in WITHIN:
+            topics = touches(then.grounds, now)
+            self.is_alert |= topics is None
+            for topic in topics or ():
+                for kind in buckets.by_topic.get(topic, ()):
+                    if kind not in touched and not _is_read_alike(buckets.read[kind][topic], round_.budget):
+                        touched[kind] = None
+        return touched.keys()
+
+    def _stir(self, kind: Kind, asleep: Iterator[GroupKey]) -> GroupKey | None:
+        """Have the next group of a bucket judged, if it has any left."""
+        if (key := next(asleep, None)) is not None:
+            self.stirred[kind] = key
+            self._following[key] = kind, asleep
+        return key
+
+    def next_equal(self, group: GroupView) -> GroupView | None:
+        """Return the group of a bucket that is judged after one which starts; None where that has no bucket,
+        or is its last one."""
+        if group.key not in self._following:
+            return None
+        key = self._stir(*self._following[group.key])
+        return None if key is None else self.snapshot.groups[key]
 
     def sleeps(self, group: GroupKey) -> bool:
         return group not in self.awake and group in self.snapshot.groups  # it may be gone
@@ -97,10 +126,20 @@ class Sleepers:
         """Whether anybody wakes by what was decided, so that the round has to be repeated."""
         if self._wake(AFTER, self, self.then, judged):
             return True
+        if self._has_to_be_alert(judged):
+            self.is_alert = True
+            return True
         if not self.are_all_awake or self.then is None or not judged.round_.takes_back:
             return False
         self.then, self.awake = None, self.snapshot.groups
         return True
+
+    def _has_to_be_alert(self, judged: Judged) -> bool:
+        """Return whether anything was allocated or kept, and a bucket was left out: whatever comes after that
+        in the cycle is evaluated by less."""
+        if not judged.takes or self.is_alert or self.then is None:
+            return False
+        return self.stirred.keys() != self.then.buckets.groups.keys()
 
     def _wake(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
         if self.are_all_awake or self.then is None:
@@ -130,14 +169,27 @@ class Sleepers:
         groups = self.snapshot.groups
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
-    def told(self, decided: Mapping[GroupKey, GroupDecision]) -> Iterator[GroupDecision]:
-        """What sleepers repeat: the numbers that were told to one of their bucket."""
-        for kind, key in self.stirred.items() if self.then is not None else ():
-            detail = decided[key].detail
-            if self.then is not None and detail != self.before.groups[key].detail:
-                for other in self.then.buckets.groups[kind]:
-                    if other != key and self.sleeps(other):
-                        yield replace(self.before.groups[other], detail=detail)
+    def told(
+        self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
+    ) -> Iterator[GroupDecision]:
+        """Yield the decisions of sleepers that repeat the numbers, and the claim, of one of their bucket."""
+        buckets = self.then.buckets.groups if self.then is not None else {}
+        for kind, key in self.stirred.items():
+            now, before = decided[key], self.before.groups[key]
+            if _is_head(kind, key, heads):
+                now = replace(before, detail=behind(key, now.queue))
+            is_alike = now.detail == before.detail and now.claims_room == before.claims_room
+            if is_alike or now.verdict is Verdict.STARTING:
+                continue
+            for other in buckets[kind]:
+                if other not in decided and self.sleeps(other):
+                    told = self.before.groups[other]
+                    yield replace(told, detail=now.detail, claims_room=now.claims_room)
+
+
+def _is_head(kind: Kind, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
+    """Return whether a group of those behind a head is the head now."""
+    return isinstance(kind, Behind) and heads.get(kind.scope) == group
 
 
 def _is_read_alike(questions: Sequence[Question], budget: Budget) -> bool:
@@ -211,6 +263,11 @@ def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
+def lines(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """Which group is the head of its queue: the first one behind it is evaluated in each cycle."""
+    return (BEHIND,)
+
+
 def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
@@ -218,17 +275,17 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
 # ---- What wakes groups after a round, which is then repeated: None where everybody wakes.
 
 
-def takings(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey] | None:
-    """Anything was taken or kept: whoever comes after that is judged by less."""
-    is_touched = sleepers.is_touched_all_over
-    return None if is_touched or not judged.is_calm else ()
-
-
 def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
-    """One group of a bucket is decided on otherwise, in more than numbers."""
+    """One group of a bucket is decided on otherwise, in more than numbers, and does not start."""
+    kind_of = judged.round_.reads.kind_of
     for kind, key in sleepers.stirred.items():
         before, now = sleepers.before.groups[key], judged.round_.decided[key]
-        if replace(now, detail=before.detail, life=before.life, position=before.position) != before:
+        if now.verdict is Verdict.STARTING or _is_head(kind, key, judged.heads):
+            continue
+        if (
+            kind_of[key] != kind
+            or replace(now, detail=before.detail, life=before.life, position=before.position) != before
+        ):
             yield from then.buckets.groups[kind]
 
 
@@ -270,5 +327,5 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
 
 
 BEFORE = (cluster, objects, moments)
-WITHIN = (room, reservations, shares, running)
-AFTER = (takings, decisions, turns, victims)
+WITHIN = (room, reservations, shares, running, lines)
+AFTER = (decisions, turns, victims)
