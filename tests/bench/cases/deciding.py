@@ -3,6 +3,10 @@
 `first` knows nothing of before, and `again` follows it with nothing changed. `after an event` follows one pod
 bound elsewhere: the median of several events. `worst` is the slowest of them: an event that changes a number
 of which all groups are told. `snapshot` is what freezing the ledger costs in each.
+
+In many queues, of each strategy, the cluster is full of gangs that run. `start ms`: CPU time of the decision
+after one of them ends, in which groups that wait start. `started ms`: of the next one. `new ms`: of the one
+after a new group, which has to wait.
 """
 
 import gc
@@ -16,10 +20,12 @@ from extender.domain.snapshot.decisions import Decisions
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain import builders
-from tests.domain.world import World, gang
+from tests.domain.world import World, gang, timestamp
 
 MEMBERS = 20
 _REPEATS, _EVENTS = 5, 10
+_CROWDED_NODES, _SHAPES = 100, 12
+_STRATEGIES = ("traverse", "fair", "fifo", "priority", "rotation", "mixed")
 
 
 def decide_case(bench: Bench) -> Iterator[Row]:
@@ -28,6 +34,10 @@ def decide_case(bench: Bench) -> Iterator[Row]:
         for shapes in sorted({1, min(20, groups), min(1000, groups), groups}):
             show(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
             yield _timed(_world(nodes, groups, shapes, full), nodes, groups, shapes, full)
+    for strategy in _STRATEGIES:
+        for flavored in (False, True):
+            show(f"decide: {10 * groups} groups in queues of strategy {strategy}")
+            yield _in_queues(10 * groups, max(groups // 10, 2), strategy, flavored)
 
 
 def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
@@ -64,6 +74,67 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
         "snapshot first ms": frozen,
         "snapshot after ms": median(snapshots),
     }
+
+
+def _in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
+    """Return what decisions cost in which gangs of a crowded cluster end and start."""
+    world = _crowd(groups, queues, strategy, flavored)
+    starts, started, new = list[float](), list[float](), list[float]()
+    for number in range(_EVENTS):
+        world.finish(*(f"runs-{number}-{member}" for member in range(4)))
+        starts.append(_cpu_of_decision(world))
+        world.settle()
+        planned = [uid for each in world.decisions.groups.values() for uid in each.plan]
+        world.scheduler_takes(*(name for name in world.pods if f"uid-{name}" in planned))
+        started.append(_cpu_of_decision(world))
+        world.settle().add(gang(f"new-{number}", 2, queue=f"q{number % queues}", cpu="2.1"))
+        new.append(_cpu_of_decision(world))
+        world.settle()
+    return {
+        "cluster": "full",
+        "groups": groups,
+        "queues": queues,
+        "strategy": strategy,
+        "flavors": "on" if flavored else "off",
+        "start ms": median(starts),
+        "started ms": median(started),
+        "new ms": median(new),
+    }
+
+
+def _crowd(groups: int, queues: int, strategy: str, flavored: bool) -> World:
+    flavors = (builders.flavor("a"), builders.flavor("b")) if flavored else ()
+    world = World()
+    for number in range(_CROWDED_NODES):
+        labels = builders.on_flavor("ab"[number % 2]) if flavored else None
+        world.add(builders.node(f"n{number}", cpu="32", labels=labels))
+    for number in range(queues):
+        world.add(builders.queue(f"q{number}", strategy=strategy, flavors=flavors))
+    for number in range(4 * _CROWDED_NODES):
+        name, born = f"runs-{number}", timestamp(0)
+        world.add(builders.group(name, 4, queue=f"q{number % queues}", created=born))
+        world.add(
+            [
+                builders.pod(f"{name}-{member}", name, cpu="2", on=f"n{number // 4}", created=born)
+                for member in range(4)
+            ]
+        )
+    for number in range(groups):
+        cpu = f"{2000 + 100 * (number // queues % _SHAPES)}m"
+        born = timestamp(500 + number / 100)
+        world.add(gang(f"g{number}", 2, queue=f"q{number % queues}", cpu=cpu, created=born))
+    return world.settle()
+
+
+def _cpu_of_decision(world: World) -> float:
+    """Return the milliseconds of CPU time of one decision, which is published."""
+    gc.collect()
+    snapshot = world.ledger.snapshot()
+    started = time.process_time()
+    decisions = decide(snapshot, world.decisions)
+    spent = time.process_time() - started
+    world.take_over(decisions)
+    return 1000 * spent
 
 
 def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
