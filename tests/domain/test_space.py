@@ -165,6 +165,18 @@ def test_anti_affinity_looks_into_its_own_namespace_only() -> None:
     assert placed(world, "new") == {"new": "a"}
 
 
+def test_two_roles_that_keep_each_other_out_of_a_zone_get_a_zone_each() -> None:
+    """On the tightest nodes each would take the zone that the other one needs."""
+    sizes = {"x": ["2"] * 4, "y": ["3"] * 12 + ["1"] * 4}
+    world = World(*(node(f"{zone}{n}", it, zone=zone) for zone in sizes for n, it in enumerate(sizes[zone])))
+    away: dict[str, Any] = {"labels": {"app": "store"}, "affinity": apart(ZONE, app="worker")}
+    stores = {f"s{n}": pod(f"s{n}", cpu="1", **away) for n in range(4)}
+    workers = {f"w{n}": pod(f"w{n}", cpu="2", labels={"app": "worker"}) for n in range(12)}
+    plan = placed(world.add([*stores.values(), *workers.values()]), *stores, *workers)
+    assert plan is not None
+    assert ({plan[it][0] for it in stores}, {plan[it][0] for it in workers}) == ({"x"}, {"y"})
+
+
 def test_affinity_follows_who_stands() -> None:
     zones = [node("a", zone="a"), node("b", zone="b"), node("bare")]
     world = World(zones, pod("old", on="b", labels={"app": "db"}), pod("new", affinity=together(app="db")))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 # What costs as much as so many looks at a node: finding nodes for pods of one kind, and those near others.
 _PLACING, _NEAR = 500, 80
+T = TypeVar("T")
 
 
 class TooDear(Exception):
@@ -33,6 +35,18 @@ class Effort:
         """From now on so many; returns how many were left."""
         before, self._left = self._left, looks
         return before
+
+    def at_most(self, looks: float, work: Callable[[], T]) -> T | None:
+        """What the work returns; None where it takes more looks than that."""
+        before = self.allow(0.0)
+        allowed = min(before, looks)
+        self.allow(allowed)
+        try:
+            return work()
+        except TooDear:
+            return None
+        finally:
+            self.allow(before - (allowed - self._left))
 
     def spend(self, looks: float) -> None:
         """To be called before the work. Raises TooDear where more would be spent than allowed: then it is

@@ -3,24 +3,28 @@
 Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
 select, only with others for which the same holds."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial, wraps
+from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, asked_by
+from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
-from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 ZONE = "topology.kubernetes.io/zone"
 _ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
 _FEW = 16  # pods of one shape: trying all ways of placing more takes too long
 _MUCH = 2**40  # pods
+_FEW_PODS = 6  # that are searched nodes for one by one
+_MOST_TRIES, _MOST_LOOKS = 100, 5e4  # at nodes, in one search for any way to place a gang
 PlannedPod = tuple[PodRecord, str]
 
 
@@ -210,7 +214,8 @@ class Planner:
         """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) if they do not all
         fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
         that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first;
-        then, of two shapes, any way there is. `apart`: each on the emptiest node, if all fit so."""
+        then, of two shapes, any way there is; then other domains for pods that look at others. `apart`: each
+        on the emptiest node, if all fit so."""
         pods = list(pods)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
@@ -223,6 +228,7 @@ class Planner:
                 plan = self._place(by_choice, partly) if by_choice != batches else None
                 plan = self._place(batches[::-1], partly) if plan is None else plan
                 plan = self._place_two(*batches) if plan is None and len(batches) == 2 else plan
+                plan = self._place_otherwise(batches) if plan is None and not partly else plan
         return plan
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
@@ -339,20 +345,14 @@ class Planner:
     ) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
         for batch in batches:
-            pod, capacity = batch[0], self.capacity
+            pod = batch[0]
             # Members that must share a domain follow the first of them.
             leads = len(batch) > 1 and bool(pod.shape.constraints.affinity)
             for part in (batch[:1], batch[1:]) if leads else (batch,):
-                counts = capacity.counts(pod.shape)
-                if self.affinity.is_particular(pod):
-                    order = capacity.tightest_first(np.flatnonzero((counts > 0) & self.affinity.admit(pod)))
-                    order = order[::-1] if apart else order
-                    found = order[self.affinity.apart(pod, order, np.minimum(counts[order], len(part)))]
-                elif apart:
-                    found = capacity.emptiest_first(pod.shape, len(part))
-                else:  # each row is filled before the next is used
-                    order = capacity.tightest_first(np.flatnonzero(counts), len(part))
-                    found = np.repeat(order, np.minimum(counts[order], len(part)))
+                if apart and not self.affinity.is_particular(pod):
+                    found = self.capacity.emptiest_first(pod.shape, len(part))
+                else:
+                    found = self._rows_for(part, apart)
                 taken = list(zip(part, found[: len(part)].tolist(), strict=False))
                 self._count_all(taken, 1)
                 placed += taken
@@ -360,6 +360,80 @@ class Planner:
                     self._count_all(placed, -1)
                     return None
         return {pod.uid: self.name_of(row) for pod, row in placed}
+
+    def _rows_for(self, pods: Sequence[PodRecord], apart: bool = False, near: Mask | None = None) -> Rows:
+        """Rows for pods of one kind, as many as there are pods if all fit: the tightest first, or the
+        emptiest if `apart`. Each row is filled before the next one, and rows that are `near` come first."""
+        pod, capacity = pods[0], self.capacity
+        counts, is_particular = capacity.counts(pod.shape), self.affinity.is_particular(pod)
+        if is_particular or near is not None:
+            order = self._open_rows(pod)
+            order = order[::-1] if apart else order
+        else:
+            order = capacity.tightest_first(np.flatnonzero(counts), len(pods))
+        if near is not None:
+            order = np.concatenate([order[near[order]], order[~near[order]]])
+        most = np.minimum(counts[order], len(pods))
+        return order[self.affinity.apart(pod, order, most)] if is_particular else np.repeat(order, most)
+
+    def _open_rows(self, pod: PodRecord) -> Rows:
+        """The rows with room for a pod, the tightest first."""
+        rows = self.capacity.counts(pod.shape) > 0
+        rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
+        return self.capacity.tightest_first(np.flatnonzero(rows))
+
+    def _place_otherwise(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
+        """Any way there is, as far as the search is cheap, if each batch has room alone. The first pod of a
+        batch is tried in each domain, and the others follow it; few pods are tried one by one, on few nodes
+        each of them on each node."""
+        pods, mark = list(chain.from_iterable(batches)), self._journal.mark()
+        shapes = Counter(pod.shape for pod in pods)
+        left = self.capacity.sum_for(shapes)
+        is_any_particular = len(batches) > 2 or self.affinity.particular(pods)
+        if not is_any_particular or any(n > left.get(it, 0) for it, n in requests_of(shapes).items()):
+            return None
+        for batch in batches:
+            is_alone = self._place([batch], partly=False) is not None
+            self._journal.roll_back(mark)
+            if not is_alone:
+                return None
+        parts = [[pod] for pod in pods] if len(pods) <= _FEW_PODS else batches
+        keys = {term.topology_key for shape in shapes for term in shape.terms}
+        domains = [self.nodes.domains(key) for key in sorted(keys)]
+        search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
+        if (plan := self.affinity.effort.at_most(_MOST_LOOKS, search)) is None:
+            self._journal.roll_back(mark)
+        return plan
+
+    def _place_parts(
+        self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
+    ) -> dict[Uid, str] | None:
+        """Depth first. `domains`: by row, in those that the pods look at."""
+        if not parts:
+            return {}
+        (pod, *others), mark = parts[0], self._journal.mark()
+        rows = self._open_rows(pod).tolist()
+        large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # of several nodes
+        first_in = {tuple(int(codes[row]) for codes in large): row for row in reversed(rows)}
+        firsts = sorted(first_in.values(), key=rows.index)
+        for row in firsts if len(rows) > _FEW else dict.fromkeys([*firsts, *rows]):
+            tries_left[0] -= 1
+            if tries_left[0] < 0:
+                return None
+            found = [row]
+            self._count_all([(pod, row)], 1)
+            if others:
+                in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
+                near = np.all([in_all, *(codes == codes[row] for codes in large)], axis=0)
+                found += self._rows_for(others, near=near)[: len(others)].tolist()
+                self._count_all(zip(others, found[1:], strict=False), 1)
+            if len(found) > len(others):
+                later = self._place_parts(parts[1:], domains, tries_left)
+                if later is not None:
+                    names = map(self.name_of, found)
+                    return later | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
+            self._journal.roll_back(mark)
+        return None
 
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
         """Pods of two shapes, if there is any way: the few go where they cost the many the least room."""
