@@ -162,6 +162,20 @@ def test_of_several_reasons_the_nearest_to_a_start_counts() -> None:
     )
 
 
+def test_a_group_waits_for_the_only_choice_of_flavors_with_which_it_ever_fits() -> None:
+    """The driver's flavor is busy. With it on the other one, the workers never fit."""
+    world = World(node("n0", cpu="1", labels=on_flavor("a")), node("n1", cpu="2", labels=on_flavor("b")))
+    world.add(stranger("s", on="n0"), queue("q", flavors=(flavor("a"), flavor("b"))))
+    world.add(*with_roles(driver=1, worker=2)).settle()
+    assert world.detail("g") == (
+        "role driver: flavor a: NoRoom (cpu: 1 needed, 0 left on suitable nodes; room for 0 of 1 members); "
+        "flavor b: NeverFits (no flavor remains for the other roles, even when empty)"
+    )
+    assert world.reason("g") is Reason.NO_ROOM
+    world.drop_node("n0")
+    assert world.settle().reason("g") is Reason.NEVER_FITS
+
+
 def test_amounts_alone_exceed_the_queue() -> None:
     world = cluster().add(gang("g", 5, queue="q")).settle()
     assert world.decision("g").exceeds_queue

@@ -221,6 +221,11 @@ def flavors_in_use(amounts: Flavors, group: GroupView, plan: Mapping[Uid, str]) 
 
 LacksRoom = Callable[[Missing], Why | None]  # why members find no room next to each other; None if they do
 
+
+def _always_fits(_: Missing) -> Why | None:
+    return None
+
+
 # Of several flavors the reason is that which is nearest to a start.
 _NEAREST_FIRST = (
     *LACKS_ROOM,
@@ -280,18 +285,25 @@ def choose(
     plan: Mapping[Uid, str],
     is_lent: bool,
     lacks_room: LacksRoom,
+    never_fits: LacksRoom = _always_fits,
 ) -> Choice:
     """Flavors for `members` of a group; `plan` has the nodes of those that have one already. `is_lent`:
-    whether what the queue deserves of each flavor is no limit."""
+    whether what the queue deserves of each flavor is no limit. `never_fits`: why members find no room even
+    if nothing runs."""
     in_use = flavors_in_use(amounts, group, plan)
     roles = [
         (role, pods, (in_use[role],) if role in in_use else amounts.of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
-    search = _Search(amounts, group.queue, is_lent, lacks_room, most)
-    filled = search.fill(roles, _NOTHING)
-    return filled or replace(search.dead_end, is_above_share=search.is_above_share)
+    empty = _Search(amounts, group.queue, True, never_fits, most)
+    search = _Search(amounts, group.queue, is_lent, lacks_room, most, empty)
+    if (filled := search.fill(roles, _NOTHING)) is not None:
+        return filled
+    if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
+        search = _Search(amounts, group.queue, True, never_fits, most)
+        search.fill(roles, _NOTHING)
+    return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
 def flavored(amounts: Flavors, group: GroupView, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
@@ -310,41 +322,72 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its membe
 class _Search(msgspec.Struct, eq=False):
     """Depth first, in the order of roles and flavors: the first choice is that in which each role takes what
     the earlier ones left. Others are looked at where that ends in nothing, as far as the number of attempts
-    allows."""
+    allows. `empty` is the same search where nothing runs; that one has none itself."""
 
     amounts: Flavors
     queue: str
     is_lent: bool
     lacks_room: LacksRoom
     attempts_left: int
+    empty: "_Search | None" = None
     is_above_share: bool = False
     dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
+    never: dict[tuple[str, ...], Tried | None] = {}  # by the flavors of the roles up to one: why it has none
 
     def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Flavors for `roles`, next to those `chosen` before; None where there are none."""
         if not roles:
             return chosen
-        (role, pods, flavors), *later = roles
-        asked, tried = total(pod.shape.requests for pod in pods), []
+        _, pods, flavors = roles[0]
+        asked, tried = total(pod.shape.requests for pod in pods), list[tuple[Flavor, Tried | None]]()
         for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
-            more, wanted = total([chosen.asked, self.amounts.counted(flavor, asked)]), chosen.wanted
-            if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
-                wanted = Missing((*wanted.members, *on_nodes_of(flavor, pods)))
-                self.attempts_left -= 1
-                is_tried = self.attempts_left >= 0
-                lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
-                why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
-            if why is not None:
-                tried.append(why)
-                continue
-            names = chosen.flavors | {role: flavor.name}
-            if (found := self.fill(later, Choice(wanted, names, more))) is not None:
+            why, choice = self._try(flavor, roles[0], chosen)
+            if why is None and (found := self.fill(roles[1:], choice)) is not None:
                 return found
-        if len(tried) == len(flavors) and not self.dead_end.tried:  # every one was refused for a reason
-            lacking = [flavor.flavor for flavor in tried if flavor.reason in LACKS_ROOM]
-            names = chosen.flavors | ({role: lacking[0]} if lacking else {})
-            self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(tried))
+            tried.append((flavor, why))
+        if not (self.dead_end.tried or self.is_above_share):
+            self._note_dead_end(roles, chosen, tried)
         return None
+
+    def _note_dead_end(
+        self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, Tried | None]]
+    ) -> None:
+        """Note why the first of `roles` found no flavor; not where the group would never fit that way, so
+        that earlier roles need other flavors."""
+        role, reasons = roles[0][0], list[Tried]()
+        for flavor, why in tried:
+            if self.empty is not None and (why is None or why.reason not in _NEVER):
+                why = self.empty.why_never(flavor, roles, chosen) or why
+            reasons += [] if why is None else [why]
+        if self.empty is None or any(why.reason not in _NEVER for why in reasons):
+            lacking = [why.flavor for why in reasons if why.reason in LACKS_ROOM]
+            names = chosen.flavors | ({role: lacking[0]} if lacking else {})
+            self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
+
+    def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> Tried | None:
+        """Why the first of `roles` cannot have a flavor; None if it can, next to those `chosen` before and to
+        some of the later roles, or where too many of these remain."""
+        key = (*chosen.flavors.values(), flavor.name)
+        if key not in self.never:
+            why, choice = self._try(flavor, roles[0], chosen)
+            if why is None and self.fill(roles[1:], choice) is None:
+                detail = "no flavor remains for the other roles, even when empty"
+                why = Tried(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
+            self.never[key] = why if self.attempts_left >= 0 else None
+        return self.never[key]
+
+    def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[Tried | None, Choice]:
+        """Why a flavor does not take a role, and the choice with it."""
+        name, pods, _ = role
+        asked = total(pod.shape.requests for pod in pods)
+        more = total([chosen.asked, self.amounts.counted(flavor, asked)])
+        wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
+        if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
+            self.attempts_left -= 1
+            is_tried = self.attempts_left >= 0
+            lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
+        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, more)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> Tried | None:
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
@@ -353,7 +396,8 @@ class _Search(msgspec.Struct, eq=False):
         return Tried(flavor.name, reason, detail, is_amount=True)
 
     def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
-        if (why := self.amounts.ceiling_on(self.queue, asked)) is not None:
+        why = self.amounts.ceiling_on(self.queue, asked)
+        if why is not None and (self.empty is not None or why[0] in _NEVER):
             return Tried(flavor.name, *why, is_amount=True)
         if self.is_lent or not self.amounts.is_above_share(self.queue, asked):
             return None

@@ -19,7 +19,7 @@ from extender.domain.scheduling.backfill import KeptRoom
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.flavors import Alike, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.no_room import explain
+from extender.domain.scheduling.no_room import explain, never_fits
 from extender.domain.scheduling.obstacles import back_off, exceeds_queue, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import KEPT_FROM_OTHERS, Reservations
@@ -235,8 +235,8 @@ class Admission:
         if not self._lending.has_begun and budget.shares.is_above_share(group.queue, wanted.requests):
             return None
         if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
-            is_lent, lacks_room = self._lending.has_begun, partial(self._lacks_room, group)
-            choice = choose(budget.flavors, group, wanted.members, {}, is_lent, lacks_room)
+            rooms = partial(self._lacks_room, group), partial(never_fits, self._round)
+            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *rooms)
             if choice.is_above_share:
                 return None
             if choice.tried:

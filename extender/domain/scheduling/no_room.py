@@ -26,12 +26,8 @@ _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, an
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
     """The reason and its numbers for members that have no placement in `planner`."""
     members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
-    for shape in shapes:
-        if not round_.empty.capacity.total(shape):
-            return Reason.NEVER_FITS, _no_node(round_, shape)
-    if not round_.could_stand_alone(wanted):
-        detail = f"all suitable nodes together cannot hold {len(members)} members, even when empty"
-        return Reason.NEVER_FITS, detail
+    if (never := never_fits(round_, wanted)) is not None:
+        return never
     is_refused = any(capacity.refuses(shape) for shape in shapes)
     if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes that have room"
@@ -48,6 +44,17 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_room_for(capacity, shapes)}"
     return Reason.FRAGMENTED, at_once
+
+
+def never_fits(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
+    """The reason for members that have no placement even if nothing runs; None if they have one."""
+    for shape in wanted.shapes:
+        if not round_.empty.capacity.total(shape):
+            return Reason.NEVER_FITS, _no_node(round_, shape)
+    if round_.could_stand_alone(wanted):
+        return None
+    detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
+    return Reason.NEVER_FITS, detail
 
 
 def _no_node(round_: Round, shape: Shape) -> str:
