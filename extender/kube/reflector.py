@@ -188,9 +188,12 @@ class Reflector(Generic[T]):
         self._removable = removable
         self._unknown = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None
-        self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name=f"reflect-{self.resource.plural}", daemon=True
+        )
         self._thread.start()
 
     def stuck(self) -> str | None:
@@ -209,7 +212,7 @@ class Reflector(Generic[T]):
     def stop(self, patience: float = 1.0) -> None:
         """`halt`, and wait up to `patience` seconds for the thread: it may be dialling a dead address."""
         self.halt()
-        if self._thread.is_alive():
+        if self._thread:
             self._thread.join(timeout=patience)
 
     def _run(self) -> None:

@@ -110,15 +110,14 @@ class Writers:
         self._running: set[Hashable] = set()
         self._serial = count()
         self._stopped = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
-            for number in range(threads)
-        ]
+        self._names = [f"{name}-{number}" for number in range(threads)]
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, first on what has been submitted so far."""
-        for thread in self._threads:
-            thread.start()
+        for name in self._names:
+            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+            self._threads[-1].start()
 
     @property
     def depth(self) -> int:
@@ -154,7 +153,7 @@ class Writers:
             self._resting.clear()
             self._changed.notify_all()
         deadline = time.monotonic() + 1
-        for thread in filter(threading.Thread.is_alive, self._threads):
+        for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
