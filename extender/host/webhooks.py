@@ -32,7 +32,8 @@ class Webhooks:
         runs_volcano_jobs: Callable[[], bool],
     ) -> None:
         api = AdmissionApi(connection)
-        self._identity, callers = Identity("webhooks"), configuration.webhook_client_ca
+        self._identity = Identity("webhooks", connection.server_time)
+        callers = configuration.webhook_client_ca
         self._certificate: Poller
         if configuration.webhook_certificates == "files":
             names = (CERTIFICATE, KEY, *([str(Path(callers).absolute())] if callers else []))
@@ -48,6 +49,7 @@ class Webhooks:
                 frozenset(configuration.webhook_names),
                 configuration.webhook_lifetime,
                 partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
+                connection.server_time,
             )
         schedulers = frozenset(configuration.scheduler_names)
         lane = BoundedSemaphore(IN_LANE)

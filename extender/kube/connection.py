@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from urllib.parse import urlencode
 
@@ -107,6 +108,14 @@ class Connection:
         self._idle: list[HttpWire] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._dated: tuple[str, float] | None = None  # the Date of the last answer, and when it came
+
+    def server_time(self) -> float:
+        """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
+        if dated := self._dated:
+            with suppress(ValueError, TypeError):
+                return parsedate_to_datetime(dated[0]).timestamp() + self._clock() - dated[1]
+        return time.time()
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
@@ -189,7 +198,9 @@ class Connection:
             raise Unreachable(f"{self.endpoint.netloc}: {_text(fault)}") from fault
         try:
             wire.send(request, timeout)
-            return Stream(self, wire)
+            stream = Stream(self, wire)
+            self._dated = stream.headers.get("date", ""), self._clock()
+            return stream
         except OSError as fault:
             wire.close()
             raise Ambiguous(_text(fault)) from fault

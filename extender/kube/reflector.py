@@ -191,9 +191,7 @@ class Reflector(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread = threading.Thread(
-            target=self._run, name=f"reflect-{self.resource.plural}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=f"reflect-{self.resource.plural}", daemon=True)
         self._thread.start()
 
     def stuck(self) -> str | None:

@@ -5,6 +5,8 @@ the certificate that a port shows."""
 import errno
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -74,10 +76,13 @@ def open_ports(configuration: Configuration) -> Ports:
 
 
 class Identity:
-    """The certificate that a port serves. It may be replaced: each new connection gets the newest one."""
+    """The certificate that a port serves. It may be replaced: each new connection gets the newest one.
+    `clock`: of its clients, in seconds since the epoch."""
 
-    def __init__(self, port: str) -> None:
+    def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
+        self._clock = clock
+        self._begins, self._ends = 0.0, 0.0  # when the certificate is valid
         self._used: tuple[bytes | None, ...] = ()  # what the context was made of
         self.context: ssl.SSLContext | None = None
 
@@ -102,10 +107,16 @@ class Identity:
             file.flush()
             context.load_cert_chain(file.name)
         x509 = import_module("cryptography.x509")  # loaded only where TLS is served
-        expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-        metrics.certificate_expiry.labels(self._port).set(expires.timestamp())
+        read = x509.load_pem_x509_certificate(certificate)
+        self._begins = read.not_valid_before_utc.timestamp()
+        self._ends = read.not_valid_after_utc.timestamp()
+        metrics.certificate_expiry.labels(self._port).set(self._ends)
         self.context, self._used = context, (certificate, key, callers)
 
     def missing(self) -> str | None:
         """A check for /readyz."""
-        return None if self.context else "no certificate yet"
+        if not self.context:
+            return "no certificate yet"
+        if (wait := self._begins - self._clock()) > 0:
+            return f"the certificate is not valid before {wait:.0f} s from now: a clock is or was wrong"
+        return "the certificate has expired" if self._ends <= self._clock() else None

@@ -1,7 +1,8 @@
 """Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
 
 Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
-version that was read, so a second replica's step is refused as a conflict.
+version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
+by its own clock, so that clock decides and not a replica's, which may be wrong by days.
 """
 
 import time
@@ -17,7 +18,16 @@ from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
-from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
+from extender.webhooks.certificates import (
+    Pair,
+    Unreadable,
+    Validity,
+    make_pair,
+    names,
+    split,
+    validity,
+    vouches,
+)
 
 log = logger(__name__)
 
@@ -50,9 +60,9 @@ class RotationStep(Enum):
 class Kept(msgspec.Struct, frozen=True):
     """What is stored, as far as the next step depends on it."""
 
-    expires: float  # of the served certificate, in seconds since the epoch
+    served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
-    prepared: bool = False  # whether a second certificate is stored
+    prepared: Validity | None = None  # of a second certificate that is stored
     extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
@@ -64,12 +74,15 @@ def settle(lifetime: float) -> float:
 def next_step(
     kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
-    """`kept` None: nothing readable is stored. `settled`: it has been in force for long enough."""
-    if kept is None or kept.expires <= now:
+    """Return what is due at `now` by the API server's clock. `kept` None: nothing readable is stored.
+    `settled`: it has been in force for long enough."""
+    if kept is None or not kept.served.covers(now):
         return RotationStep.MAKE
+    if kept.prepared and not kept.prepared.covers(now):
+        return RotationStep.PRUNE
     if kept.prepared:
         return RotationStep.SWITCH if settled else RotationStep.KEEP
-    if kept.expires - now < lifetime * _RENEW or kept.names != names:
+    if kept.served.end - now < lifetime * _RENEW or kept.names != names:
         return RotationStep.PREPARE
     return RotationStep.PRUNE if kept.extra and settled else RotationStep.KEEP
 
@@ -90,7 +103,8 @@ class Stored(Wire, frozen=True):
     def kept(self) -> Kept:
         needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
         served, extra = self.serving.certificate, bool(set(self.trusted) - needed)
-        return Kept(expiry(served), names(served), self.prepared is not None, extra)
+        prepared = validity(self.prepared.certificate) if self.prepared else None
+        return Kept(validity(served), names(served), prepared, extra)
 
     @property
     def data(self) -> Data:
@@ -139,7 +153,8 @@ def advanced(
 
 
 class CertificateRotation(Poller):
-    """`serve` gets the certificate and the key at each look: whom it is shown to may have changed."""
+    """`serve` gets the certificate and the key at each look: whom it is shown to may have changed. `clock` is
+    the API server's; `monotonic` measures how long a change has been in force."""
 
     def __init__(
         self,
@@ -148,16 +163,17 @@ class CertificateRotation(Poller):
         names: frozenset[str],
         lifetime: float,
         serve: Serve,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._secret = secret
         self._names = names
         self._lifetime = lifetime
         self._serve = serve
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
         self._seen: Stored | None = None
-        self._since = clock()
+        self._since = monotonic()
 
         def poll() -> float | None:
             try:
@@ -184,14 +200,14 @@ class CertificateRotation(Poller):
             secret = None
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._seen:
-            self._seen, self._since = stored, self._clock()
+            self._seen, self._since = stored, self._monotonic()
         trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
-        settled = trusted and now - self._since >= settle(self._lifetime)
+        settled = trusted and self._monotonic() - self._since >= settle(self._lifetime)
         step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
-        due = advanced(step, stored, self._names, self._lifetime, self._clock())
+        due = advanced(step, stored, self._names, self._lifetime, now)
         try:
             if secret is None:
                 self._api.create_secret(*self._secret, due.data)
@@ -212,7 +228,7 @@ class CertificateRotation(Poller):
                 continue  # this webhook is not installed
             if all(webhook.client_config.ca_bundle == bundle for webhook in found.webhooks):
                 continue
-            self._since = self._clock()
+            self._since = self._monotonic()
             try:
                 self._api.trust(resource, found, bundle)
             except Conflict:

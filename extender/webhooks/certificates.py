@@ -4,6 +4,7 @@ signed: what is stored can serve, but cannot sign other certificates."""
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,6 +23,16 @@ class Pair(Wire, frozen=True):
     certificate: bytes
     key: bytes
     authority: bytes
+
+
+class Validity(NamedTuple):
+    """The time in which a certificate is valid, in seconds since the epoch."""
+
+    begin: float
+    end: float
+
+    def covers(self, now: float) -> bool:
+        return self.begin <= now < self.end
 
 
 class Unreadable(ValueError):
@@ -104,7 +115,13 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
 
 def expiry(certificate: bytes) -> float:
     """When a certificate expires, in seconds since the epoch. Raises Unreadable."""
-    return _read(certificate).not_valid_after_utc.timestamp()
+    return validity(certificate).end
+
+
+def validity(certificate: bytes) -> Validity:
+    """Return when a certificate is valid. Raises Unreadable."""
+    read = _read(certificate)
+    return Validity(read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp())
 
 
 def names(certificate: bytes) -> frozenset[str]:

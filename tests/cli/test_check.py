@@ -43,9 +43,9 @@ def site() -> Iterator[Installation]:
 HOST = "muster.kube-muster.svc"
 
 
-def webhook(site: Installation, days: float = 90.5, host: str = HOST) -> None:
-    """One that is served, with a certificate that ends in so many days."""
-    pair = make_pair([host], days * DAY, time.time())
+def webhook(site: Installation, days: float = 90.5, host: str = HOST, ahead: float = 0.0) -> None:
+    """One that is served, with a certificate that ends in so many days, by a clock so many days ahead."""
+    pair = make_pair([host], days * DAY, time.time() + ahead * DAY)
     meta = {"namespace": NAMESPACE, "name": "muster-webhook-certificate"}
     data = {"tls.crt": base64.b64encode(pair.certificate).decode()}
     site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
@@ -821,6 +821,14 @@ def test_a_certificate_that_has_ended(site: Installation, check: Callable[..., F
     found = faults(check())
     assert found["webhooks"] == "queues.kube-muster.io: its authority has expired"
     assert found["certificates"].endswith("muster-webhook-certificate has expired")
+
+
+def test_a_certificate_of_a_clock_that_was_ahead(site: Installation, check: Callable[..., Findings]) -> None:
+    for plural in ("validatingwebhookconfigurations", "secrets"):
+        site.of(plural).clear()
+    webhook(site, ahead=2.01)
+    message = "muster-webhook-certificate is not valid before 2d from now: a clock is or was wrong"
+    assert faults(check())["certificates"].endswith(message)
 
 
 def test_a_bundle_that_is_not_of_the_certificates_ca(

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.webhooks.certificate_rotation import Kept, RotationStep, next_step, settle
+from extender.webhooks.certificates import Validity
 
 NAMES = frozenset({"muster"})
 LIFE = 900.0
-FRESH = Kept(expires=LIFE, names=NAMES)
+WHOLE = Validity(0, LIFE)
+FRESH = Kept(WHOLE, NAMES)
 
 
 def step(kept: Kept | None, now: float = 0, settled: bool = True) -> RotationStep:
@@ -22,9 +24,15 @@ def test_a_fresh_certificate_is_kept() -> None:
     assert step(FRESH) is RotationStep.KEEP
 
 
-def test_what_is_not_there_or_has_expired_is_made_at_once() -> None:
+def test_what_is_not_there_or_not_valid_is_made_at_once() -> None:
     assert step(None, settled=False) is RotationStep.MAKE
     assert step(FRESH, now=LIFE, settled=False) is RotationStep.MAKE
+    assert step(FRESH, now=-1, settled=False) is RotationStep.MAKE
+
+
+def test_a_prepared_certificate_that_is_not_valid_is_discarded() -> None:
+    for prepared in (Validity(1, LIFE), Validity(-LIFE, 0)):
+        assert step(Kept(WHOLE, NAMES, prepared), settled=False) is RotationStep.PRUNE
 
 
 def test_the_next_one_is_made_when_a_third_is_left() -> None:
@@ -37,8 +45,8 @@ def test_other_names_need_another_certificate() -> None:
 
 
 def test_nothing_is_served_or_forgotten_before_it_has_settled() -> None:
-    prepared = Kept(LIFE, NAMES, prepared=True)
-    switched = Kept(LIFE, NAMES, extra=True)
+    prepared = Kept(WHOLE, NAMES, WHOLE)
+    switched = Kept(WHOLE, NAMES, extra=True)
     assert [step(prepared, settled=each) for each in (False, True)] == [
         RotationStep.KEEP,
         RotationStep.SWITCH,
@@ -56,20 +64,20 @@ def test_what_is_served_was_trusted_for_long_enough(pauses: list[float]) -> None
     """However rarely it looks: a served certificate was trusted `settle` seconds before, and stays trusted
     as long as any replica may serve it."""
     now, serving, prepared, trusted, since = 0.0, 0, None, {0}, 0.0
-    expires = {0: LIFE}
+    valid = {0: WHOLE}
     history = []
     for pause in pauses:
         now += pause
         extra = bool(trusted - {serving, prepared})
-        kept = Kept(expires[serving], NAMES, prepared is not None, extra)
+        kept = Kept(valid[serving], NAMES, valid[prepared] if prepared else None, extra)
         match step(kept, now, settled=now - since >= settle(LIFE)):
             case RotationStep.MAKE:
-                assert now >= expires[serving]
+                assert now >= valid[serving].end
                 serving, prepared, trusted = serving + 1, None, {serving + 1}
-                expires[serving] = now + LIFE
+                valid[serving] = Validity(now, now + LIFE)
             case RotationStep.PREPARE:
                 prepared = serving + 1
-                expires[prepared] = now + LIFE
+                valid[prepared] = Validity(now, now + LIFE)
                 trusted = trusted | {prepared}
             case RotationStep.SWITCH:
                 assert prepared is not None

@@ -123,6 +123,24 @@ def test_advice_may_also_come_in_the_status(server: Server, connection: Connecti
     assert caught.value.retry_after == 10
 
 
+@pytest.mark.parametrize(
+    ("date", "told"), [("Fri, 15 Jan 2027 08:00:00 GMT", 1_800_000_003.0), ("tomorrow", 5.0), ("", 5.0)]
+)
+def test_the_servers_clock_is_that_of_its_last_answer(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date: str, told: float
+) -> None:
+    monkeypatch.setattr("extender.kube.connection.time.time", lambda: 5.0)
+    elapsed = 0.0
+    connection = Connection(find(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: elapsed)
+    assert connection.server_time() == 5.0
+    raw = f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n{{}}"
+    server.script.append(Reply(raw=raw.encode()))
+    connection.request("GET", "/api")
+    elapsed = 3.0
+    assert connection.server_time() == told
+    connection.close()
+
+
 def test_a_proxys_words_are_shown_as_they_are(server: Server, connection: Connection) -> None:
     server.script.append(Reply(502, b"<h1>Bad gateway</h1>"))
     with pytest.raises(ServerFault, match=r"502 : <h1>Bad gateway</h1>"):

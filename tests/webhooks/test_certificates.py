@@ -31,11 +31,13 @@ from extender.webhooks.certificates import (
     make_pair,
     names,
     split,
+    validity,
     vouches,
 )
 
 NOW = 1_800_000_000.0
 LIFE = 900.0
+DAY = 86_400.0
 WHOM = frozenset({"muster-webhook.kube-muster.svc", "127.0.0.1"})
 SECRET = ObjectName("kube-muster", "certificate")
 
@@ -117,7 +119,20 @@ def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pa
     with pytest.raises(ssl.SSLError):
         identity.use(pair.certificate, make_pair(["x"], LIFE, NOW).key)
     assert identity.context is served
-    assert identity.missing() is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "found"),
+    [
+        (0.0, None),
+        (-2 * DAY, "the certificate is not valid before 172500 s from now: a clock is or was wrong"),
+        (LIFE, "the certificate has expired"),
+    ],
+)
+def test_a_certificate_is_missing_outside_of_its_time(pair: Pair, offset: float, found: str | None) -> None:
+    identity = Identity("webhooks", lambda: NOW + offset)
+    identity.use(pair.certificate, pair.key)
+    assert identity.missing() == found
 
 
 # ---- as it is stored
@@ -131,7 +146,8 @@ def test_what_is_stored_is_read_again() -> None:
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
-    assert [each.kept.prepared for each in (stored, prepared, switched)] == [False, True, False]
+    served = validity(prepared.serving.certificate)
+    assert [each.kept.prepared for each in (stored, prepared, switched)] == [None, served, None]
     assert [each.kept.extra for each in (prepared, switched, pruned)] == [False, True, False]
     assert switched.serving == prepared.prepared
 
@@ -197,11 +213,13 @@ class Cluster(AdmissionApi):
 
 
 class Replica:
-    def __init__(self, api: Cluster, whom: frozenset[str] = WHOM) -> None:
-        self.now = NOW
+    def __init__(self, api: Cluster, whom: frozenset[str] = WHOM, ahead: float = 0.0) -> None:
+        self.now = NOW + ahead
         self.served: list[bytes] = []  # each certificate once
         self.fault: Exception | None = None  # of the port
-        self.keeper = CertificateRotation(api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now)
+        self.keeper = CertificateRotation(
+            api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now, monotonic=lambda: self.now
+        )
 
     def _serve(self, certificate: bytes, key: bytes) -> None:
         if self.fault is not None:
@@ -280,6 +298,26 @@ def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Clus
     replica.now, replica.fault = replica.now + 2 * settle(LIFE), None
     replica.look()
     assert len(replica.served) == 2
+
+
+def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(api: Cluster) -> None:
+    """It was made two days ahead, by the clock of an API server that is right now."""
+    Replica(api, ahead=2 * DAY).look()
+    replica = Replica(api)
+    replica.look()
+    assert validity(replica.served[-1]).covers(NOW)
+    (bundle,) = set(api.bundles.values())
+    assert leads_to(replica.served[-1], bundle)
+
+
+def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: Cluster) -> None:
+    Replica(api).look()
+    Replica(api, frozenset({"other"}), ahead=LIFE / 2).look()
+    replica = Replica(api)
+    for _ in range(3):
+        replica.look()
+        replica.now += settle(LIFE) + 1
+    assert [validity(each).covers(NOW) for each in replica.served] == [True]
 
 
 def test_what_takes_the_ca_away_is_put_right(api: Cluster) -> None:

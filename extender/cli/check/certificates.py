@@ -62,6 +62,13 @@ def expiries(pem: bytes) -> list[float]:
     return [expiry(certificate) for certificate in split(pem)]
 
 
+def begins(pem: bytes) -> float:
+    """When all certificates have begun, in seconds since 1970. Raises ValueError."""
+    from extender.webhooks.certificates import split, validity
+
+    return max(validity(certificate).begin for certificate in split(pem))
+
+
 def ends(left: float) -> str:
     return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
 
@@ -110,10 +117,14 @@ def _ending(site: Installation, found: ShownCertificate, todo: str) -> Finding:
     if found.secret is None:
         return wrong("certificates", f"the Secret {found.name} does not exist", todo)
     try:
-        left = min(expiries(part_of(found.secret, "tls.crt"))) - site.now
+        pem = part_of(found.secret, "tls.crt")
+        left, wait = min(expiries(pem)) - site.now, begins(pem) - site.now
     except ValueError as fault:
         delete = "Delete it. " if found.own else ""
         return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
+    if wait > 0:
+        message = f"that of the Secret {found.name} is not valid before {rounded(int(wait))} from now"
+        return wrong("certificates", f"{message}: a clock is or was wrong", todo)
     message = f"that of the Secret {found.name} {ends(left)}"
     return wrong("certificates", message, todo) if left <= found.soon else fine("certificates", message)
 
