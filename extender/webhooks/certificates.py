@@ -67,8 +67,12 @@ class _Authority:
         self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        serial = x509.random_serial_number()
-        return x509.CertificateBuilder(self._name, subject, key.public_key(), serial, self._begin, self._end)
+        """With the key identifiers of RFC 5280, on which Python insists since 3.13."""
+        serial, public = x509.random_serial_number(), key.public_key()
+        made = x509.CertificateBuilder(self._name, subject, public, serial, self._begin, self._end)
+        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return made.add_extension(issuer, critical=False)
 
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -109,6 +109,7 @@ def server(echo: Echo, identity: Identity) -> Iterator[WebhookServer]:
 def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Iterator[HTTPSConnection]:
     """A client that trusts only the CA of this pair. `own`: the file with its own certificate and key."""
     context = ssl.create_default_context(cadata=pair.authority.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
     if own is not None:
         context.load_cert_chain(own)
     with closing(
