@@ -29,7 +29,8 @@ _DECIMAL: dict[str, Fraction] = {
     for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 }
 _LARGEST = 2**63 - 1
-_LONGEST = 100  # characters; the API server never writes more than 30
+_DIGITS = 10
+LONGEST = 100  # characters of a text that is parsed; the API server never writes more than 30
 
 
 class BadQuantity(ValueError):
@@ -51,9 +52,9 @@ def at_most(quantity: Quantity, scale: int = 1) -> int:
 @lru_cache(maxsize=4096)
 def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise BadQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
+        raise BadQuantity(f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
@@ -97,8 +98,8 @@ _GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 
 def as_seconds(text: str) -> float:
     """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
-    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
-        raise ValueError(text)
+    if len(text) > LONGEST or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text[:LONGEST])
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
     if seconds >= _GO_KNOWS:
         raise ValueError(text)
@@ -130,7 +131,7 @@ def as_moment(text: str, now: float) -> float:
     if re.fullmatch(r"[0-9]{1,5}|", days) and (days or rest) and re.fullmatch(r"[0-9.hms]*", rest):
         return now - int(days or 0) * 86400.0 - (as_seconds(rest) if rest else 0.0)
     try:
-        at = datetime.fromisoformat(text)
+        at = as_datetime(text)
     except OverflowError as fault:
         raise ValueError(text) from fault
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
@@ -148,9 +149,21 @@ def rounded(seconds: int) -> str:
     return f"{seconds // (365 * 86400)}y"
 
 
+def as_datetime(timestamp: str) -> datetime:
+    """Return the datetime of a timestamp of the API. Raises ValueError if it is none."""
+    if len(timestamp) > LONGEST:
+        raise ValueError(timestamp[:LONGEST])
+    return datetime.fromisoformat(timestamp)
+
+
+def is_count(text: object) -> bool:
+    """Return whether a text is a whole number from 0, short enough for every use."""
+    return isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= _DIGITS
+
+
 def age(timestamp: str, now: datetime | None = None) -> str:
     """How long ago a timestamp of the API was. Raises ValueError if it is not a timestamp."""
-    passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
+    passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
     return rounded(max(0, int(passed.total_seconds())))
 
 
@@ -165,14 +178,14 @@ def timestamp_at(seconds: float) -> str:
 def moment(timestamp: str | None) -> float:
     """A timestamp of the API in seconds since 1970; 0 for none, and for a text that is none."""
     try:
-        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+        return as_datetime(timestamp).timestamp() if timestamp else 0.0
     except (OverflowError, ValueError, TypeError):
         return 0.0
 
 
 def between(start: str, end: str) -> str:
     """How long it was from one timestamp of the API to another. Raises ValueError if one is none."""
-    return age(start, datetime.fromisoformat(end))
+    return age(start, as_datetime(end))
 
 
 def two_units(seconds: float) -> str:

@@ -30,7 +30,8 @@ def asked(address: Address, path: str, most: int) -> bytes:
             found: bytes = answer.read(most)
             return found
     except urllib.error.HTTPError as fault:
-        said = fault.read(4096).decode(errors="replace").strip()
+        with fault:
+            said = fault.read(4096).decode(errors="replace").strip()
         raise click.ClickException(f"the debug port {address} answered {fault.code}: {said}") from fault
     except (OSError, http.client.HTTPException) as fault:
         why = getattr(fault, "reason", fault)

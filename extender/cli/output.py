@@ -16,7 +16,7 @@ import click
 from extender.api import units
 from extender.api.objects.queues import Estimate
 from extender.api.setting_kinds import Kind
-from extender.api.units import BadQuantity, Quantity
+from extender.api.units import BadQuantity, Quantity, as_datetime
 from extender.domain.model.resources import PODS, offered, show
 from extender.terminal.text import on_one_line
 
@@ -223,7 +223,7 @@ def interval(estimate: Estimate | None) -> str:
 
 def _ahead(timestamp: str | None) -> str:
     with suppress(ValueError):
-        left = datetime.fromisoformat(timestamp or "") - datetime.now(UTC)
+        left = as_datetime(timestamp or "") - datetime.now(UTC)
         return units.rounded(max(0, int(left.total_seconds())))
     return NOTHING
 

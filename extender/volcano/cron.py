@@ -7,6 +7,7 @@ minute, so that no time makes two, and what is known lies in the status and in t
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from extender.volcano.states import JobPhase, phase_of
 
 JOB_VERSION = VOLCANO_JOB.api_version  # of CronJobs, too
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
+_LONGEST = 200  # characters of a schedule, and of a time zone
 _LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
 _KEPT_SUCCEEDED, _KEPT_FAILED = 3, 1
 _FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
@@ -43,6 +45,8 @@ class Schedule:
 
     def __init__(self, expression: str, zone: str | None) -> None:
         """Raises ValueError, with a sentence, for what is no schedule."""
+        if max(len(expression), len(zone or "")) > _LONGEST:
+            raise ValueError(f"schedule and timeZone may have {_LONGEST} characters")
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
@@ -73,6 +77,9 @@ class Schedule:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
 
 
+_schedule = lru_cache(maxsize=1024)(Schedule)  # each expression is parsed once
+
+
 class CronPlan(NamedTuple):
     """To be done in this order: deletes, the Job, status, where it differs."""
 
@@ -92,7 +99,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
     if cron.spec.suspend:
         return CronPlan(status, deletes)
     try:
-        schedule = Schedule(cron.spec.schedule, cron.spec.time_zone)
+        schedule = _schedule(cron.spec.schedule, cron.spec.time_zone)
         if len(cron.metadata.name) > _LONGEST_NAME:
             raise ValueError(f"its name may have {_LONGEST_NAME} letters: its Jobs are named after it")
     except ValueError as fault:

@@ -106,7 +106,8 @@ class Front:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refusal:
-            return refusal.code, refusal.read()
+            with refusal:
+                return refusal.code, refusal.read()
 
 
 def _status(code: int, reason: str) -> bytes:

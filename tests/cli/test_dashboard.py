@@ -49,12 +49,14 @@ def address(process: "subprocess.Popen[str]") -> str:
 def test_an_address_lets_one_browser_in(served: "subprocess.Popen[str]") -> None:
     first, url, mine = browser(), address(served), None
     base = url.partition("/login")[0]
-    with pytest.raises(HTTPError, match="401"):
+    with pytest.raises(HTTPError, match="401") as refused:
         browser().open(f"{base}/")
+    refused.value.close()
     page = first.open(url, timeout=30).read().decode()
     assert "waits" in page
-    with pytest.raises(HTTPError, match="401"):
+    with pytest.raises(HTTPError, match="401") as refused:
         browser().open(url)
+    refused.value.close()
     again = browser()
     again.open(address(served), timeout=30)
     for mine in (first, again):

@@ -130,6 +130,7 @@ def test_the_kind_refuses_what_has_not_five_fields() -> None:
         assert pattern.search(expression)
     for expression in ("", "0 0 * * * *", "@every 5m", "TZ=UTC 0 0 * * *", "* * * *"):
         assert not pattern.search(expression)
+    assert {spec["properties"][name]["maxLength"] for name in ("schedule", "timeZone")} == {200}
 
 
 FIELDS = ["*", "*/7", "0", "1-5", "3,9"]

@@ -5,7 +5,6 @@ Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts are
 that one that makes no sense costs its own node only.
 """
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 
 from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.pods import LabelSelector
+from extender.api.units import as_datetime
 
 
 class Taint(Wire, frozen=True):
@@ -100,7 +100,7 @@ def duration_of(lease: LeaseSpec) -> float:
 def age_of(lease: LeaseSpec, now: float) -> float | None:
     """Seconds since its renewal, negative if its holder's clock is ahead; None without a valid time."""
     try:
-        return now - datetime.fromisoformat(lease.renew_time or "").timestamp()
+        return now - as_datetime(lease.renew_time or "").timestamp()
     except ValueError:
         return None
 

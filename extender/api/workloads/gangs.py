@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api import keys
+from extender.api.units import is_count
 from extender.api.workloads.shape import MOST, Json, WorkloadRow, at
 
 ALL = "all"
@@ -52,7 +53,7 @@ def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
     asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return asked, None
-    return asked, int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+    return asked, int(text) if is_count(text) else 1
 
 
 def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
@@ -78,7 +79,7 @@ def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose:
         return GangSize(max(most, 1))
     if text == ALL:
         return GangSize(usual, f"{where}: got {ALL!r}; how many pods that is, is not known: write a number")
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST):
+    if not (is_count(text) and 0 < int(text) <= MOST):
         return GangSize(usual, f"{where}: got {text!r:.50}; allowed is {ALL}, or a whole number from 1")
     number = int(text)
     if gang is not None and 0 < gang.pods < number:

@@ -370,9 +370,9 @@ def _memory(spec: Json, given: Json) -> int:
 
 def _mebibytes(text: Any) -> int:
     """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
-    found = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", str(text).lower())
+    found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
     if not found:
-        raise ValueError(f"got {text!r}; allowed is an amount of memory such as 512m or 2g")
+        raise ValueError(f"got {text!r:.50}; allowed is an amount of memory such as 512m or 2g")
     return int(int(found[1]) * _UNITS[found[2] or "m"])
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import Pod
-from extender.api.units import at_least
+from extender.api.units import at_least, is_count
 from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
 from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
@@ -129,7 +129,7 @@ def _annotations(obj: Json) -> Json:
 
 
 def _is_count(text: object) -> bool:
-    return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST
+    return isinstance(text, str) and is_count(text) and 0 < int(text) <= MOST
 
 
 def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from extender.api.units import is_count
 from extender.api.workloads import shape
 from extender.api.workloads.kubeflow import KUBEFLOW, TRAIN_JOB
 from extender.api.workloads.operators import RAY, SPARK_APPLICATION, VOLCANO_JOB
@@ -111,7 +112,7 @@ def _repeats(step: Json) -> int:
     count = at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])
-    return int(count) if str(count).isdigit() else 1
+    return int(count) if is_count(str(count)) else 1
 
 
 def _pod(spec: Json, template: Json) -> Json:

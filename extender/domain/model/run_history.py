@@ -4,7 +4,6 @@ by what they came from and asked for. Bounded, and never changed."""
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from statistics import median
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +11,7 @@ import msgspec
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.units import as_seconds
+from extender.api.units import as_datetime, as_seconds
 
 K = TypeVar("K")
 _MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
@@ -79,7 +78,7 @@ class Checkpoint(NamedTuple):
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
         """Both together: the later moment, and the shorter interval."""
-        at = max(filter(None, (self.at, other.at)), key=datetime.fromisoformat, default="")
+        at = max(filter(None, (self.at, other.at)), key=as_datetime, default="")
         return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
 
 
@@ -94,7 +93,7 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
     with suppress(ValueError):
         return Checkpoint(every=as_seconds(written))
     with suppress(ValueError):
-        return Checkpoint(written) if datetime.fromisoformat(written).tzinfo is not None else NEVER_SAVED
+        return Checkpoint(written) if as_datetime(written).tzinfo is not None else NEVER_SAVED
     return NEVER_SAVED
 
 

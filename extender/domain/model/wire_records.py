@@ -9,7 +9,7 @@ from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.api.units import BadQuantity
+from extender.api.units import BadQuantity, is_count
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue, noted_use
 from extender.domain.model.reasons import Reason
@@ -133,7 +133,7 @@ def native_condition(reason: str) -> dict[str, str]:
 def noted_timeouts(meta: Meta) -> int:
     """How often in a row its job did not get going in time, or its start was undone."""
     written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
-    return int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
+    return int(written) if is_count(written) else 0
 
 
 def group_record(group: PodGroup) -> GroupRecord:

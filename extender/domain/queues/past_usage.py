@@ -6,13 +6,12 @@ They are taken at moments, many in a half-life, and survive restarts in the stat
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
 from extender.api.objects.queues import QueueUsage, UsedPart
-from extender.api.units import timestamp_at
+from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.resources import PODS, Resources
 
 _MOMENTS = 200  # in a half-life
@@ -48,7 +47,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
         """With what the status of a queue says, of which nothing is known yet."""
         try:
-            since = (self.at - datetime.fromisoformat(written.at).timestamp()) / half_life
+            since = (self.at - as_datetime(written.at).timestamp()) / half_life
         except (ValueError, OverflowError):
             return self
         kept = 0.5 ** max(since, -10.0)  # negative: another replica, which led, wrote it later

@@ -169,7 +169,7 @@ def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ign
     try:
         return as_seconds(text) if text else default
     except ValueError as fault:
-        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
+        raise BadQuantity(f"{field}: {text!r:.50} is no duration, such as 90s or 10m") from fault
 
 
 def duration_of(text: str, default: D) -> float | D:

@@ -31,7 +31,6 @@ their parent's `fairShare` is Historical, what a queue held lately counts as if 
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -40,6 +39,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from extender.api.units import as_datetime
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import QueueRecord
@@ -209,7 +209,7 @@ def advance_rotation(round_: Round, strategies: Strategies, groups: Iterable[Gro
 def _created_at(group: GroupView) -> float:
     """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
     try:
-        return datetime.fromisoformat(group.created).timestamp()
+        return as_datetime(group.created).timestamp()
     except (ValueError, OverflowError):
         return inf
 

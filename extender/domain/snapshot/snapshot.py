@@ -1,7 +1,6 @@
 """What decide() sees: the ledger, frozen at one version and one moment, and the limits of policy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -11,7 +10,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.units import timestamp_at
+from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, tally
@@ -162,7 +161,7 @@ def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted])
 def moment_of(timestamp: str, epoch: float) -> float:
     """A timestamp on the ledger's clock, which is `epoch` behind the wall clock; inf if unreadable."""
     try:
-        return datetime.fromisoformat(timestamp).timestamp() - epoch
+        return as_datetime(timestamp).timestamp() - epoch
     except ValueError:
         return inf
 
