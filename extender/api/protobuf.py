@@ -3,6 +3,7 @@
 A message keeps the fields that its table does not have.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,3 +44,78 @@ def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
     pool = DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {name: GetMessageClass(pool.FindMessageTypeByName(f"kubernetes.{name}")) for name in tables}
+
+
+# A runtime.Unknown is around each object: its kind, and its bytes.
+ENVELOPES = message_types(
+    {
+        "WatchEvent": {"type": (1, "string"), "object": (2, "RawExtension")},
+        "RawExtension": {"raw": (1, "bytes")},
+        "Unknown": {
+            "type_meta": (1, "TypeMeta"),
+            "raw": (2, "bytes"),
+            "content_encoding": (3, "string"),
+            "content_type": (4, "string"),
+        },
+        "TypeMeta": {"api_version": (1, "string"), "kind": (2, "string")},
+    }
+)
+_UNKNOWN = ENVELOPES["Unknown"]
+_STATUS = message_types(
+    {
+        "Status": {
+            "message": (3, "string"),
+            "reason": (4, "string"),
+            "details": (5, "Details"),
+            "code": (6, "int32"),
+        },
+        "Details": {"causes": (4, "*Cause"), "retry_after": (5, "int32")},
+        "Cause": {"field": (3, "string")},
+    }
+)["Status"]
+# Bytes. etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.
+LONGEST_FRAME = 16 << 20
+LENGTH = 4  # bytes before each frame of a watch, the highest first
+
+
+class LongFrame(ValueError):
+    """A frame is longer than any object that the API server has."""
+
+
+class Frames:
+    """Cuts the bytes of a watch into frames, each with its length before it."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # a frame without its end
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the frames that `data` completes, with their lengths. Raises LongFrame."""
+        self._begun += data
+        frames = []
+        while len(self._begun) >= LENGTH:
+            end = LENGTH + int.from_bytes(self._begun[:LENGTH])
+            if end > LONGEST_FRAME:
+                raise LongFrame(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+            if len(self._begun) < end:
+                break
+            frames.append(bytes(self._begun[:end]))
+            del self._begun[:end]
+        return frames
+
+
+def opened(obj: bytes) -> tuple[str, bytes]:
+    """Return the kind of an object and its bytes; no kind where the prefix of Kubernetes' objects is missing.
+    Raises DecodeError."""
+    if not obj.startswith(KUBERNETES_PREFIX):
+        return "", obj
+    unknown = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])
+    return unknown.type_meta.kind, unknown.raw
+
+
+def status_as_json(body: bytes) -> bytes:
+    """Return a Status object in JSON. Raises DecodeError."""
+    status = _STATUS.FromString(opened(body)[1])
+    causes = [{"field": cause.field} for cause in status.details.causes]
+    details = {"causes": causes, "retryAfterSeconds": status.details.retry_after}
+    answer = {"message": status.message, "reason": status.reason, "code": status.code, "details": details}
+    return json.dumps(answer).encode()

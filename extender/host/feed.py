@@ -24,6 +24,7 @@ from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import ApiError
+from extender.kube.pod_protobuf import PodDecoders
 from extender.kube.reflector import Reflector
 from extender.kube.resources import resource_of
 from extender.kube.writers import Poller
@@ -137,7 +138,7 @@ class Feed:
             watch(resources.QUEUES, queues.Queue, sinks.queues),
             watch(resources.NODES, cluster.Node, sinks.nodes),
             watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups),
-            watch(resources.PODS, Pod, sinks.pods),
+            watch(resources.PODS, Pod, sinks.pods, preferred=PodDecoders()),
         )
         self.optional = OptionalWatches(ApiClient(connection))
         self._watch_kinds(controllers, sinks, auto_groups, quota_sources)

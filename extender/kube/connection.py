@@ -27,7 +27,8 @@ _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
 _LONGEST_HEAD = 65_536  # bytes
 _AT_ONCE = 65_536  # bytes: of TLS, one record comes at a time
-_CONSTANT_HEADERS = f"User-Agent: kube-muster/{__version__}\r\nAccept: application/json"
+JSON = "application/json"
+_USER_AGENT = f"User-Agent: kube-muster/{__version__}"
 
 QueryParams = Mapping[str, str | int]
 
@@ -136,9 +137,11 @@ class Connection:
         with self._send(method, path, query, timeout, body, content_type) as stream:
             return stream.read()
 
-    def stream(self, path: str, query: QueryParams | None = None, read_timeout: float = 60) -> "Stream":
+    def stream(
+        self, path: str, query: QueryParams | None = None, read_timeout: float = 60, accept: str = JSON
+    ) -> "Stream":
         """Open a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
-        return self._send("GET", path, query, read_timeout)
+        return self._send("GET", path, query, read_timeout, accept=accept)
 
     def close(self) -> None:
         """Close all idle connections, now and whenever another becomes idle."""
@@ -168,9 +171,11 @@ class Connection:
         timeout: float,
         body: bytes | None = None,
         content_type: str = "",
+        accept: str = JSON,
     ) -> "Stream":
         target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
-        head = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.netloc}", _CONSTANT_HEADERS]
+        head = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.netloc}", _USER_AGENT]
+        head.append(f"Accept: {accept}")
         if body is not None:
             head.append(f"Content-Type: {content_type}\r\nContent-Length: {len(body)}")
         authorization = self.endpoint.authorization

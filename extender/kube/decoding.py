@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from extender.api.objects.base import Meta
+from extender.kube.connection import JSON, Stream
 from extender.kube.errors import Ambiguous
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
@@ -30,6 +31,7 @@ class NamedObject(Protocol):
 
 
 T = TypeVar("T", bound=NamedObject)
+T_co = TypeVar("T_co", bound=NamedObject, covariant=True)
 Item = TypeVar("Item")
 
 
@@ -100,8 +102,28 @@ def next_page(objects: int, size: int) -> int:
     return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
 
 
+class Form(Protocol[T_co]):
+    """An encoding of the lists and watches of one kind of object."""
+
+    accept: str  # the header that asks for it
+
+    def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Bad]]:
+        """Return the metadata of a list, and its objects. Raises Ambiguous if it is none."""
+
+    def events(self, stream: Stream) -> Iterator[WatchEvent]:
+        """Yield the events of a watch. Raises Ambiguous if they are none."""
+
+    def object(self, raw: msgspec.Raw) -> T_co | Bad:
+        """Return the object of an event, or what is wrong with it."""
+
+    def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
+        """Return the names and the version of an object of any form. Raises Ambiguous if it has none."""
+
+
 class Decoders(Generic[T]):
-    """The decoders for one kind of object, made once."""
+    """The decoders of JSON for one kind of object, made once."""
+
+    accept = JSON
 
     def __init__(self, kind: type[T]) -> None:
         page: Any = Page
@@ -125,6 +147,12 @@ class Decoders(Generic[T]):
             return self._object.decode(raw)
         except UNREADABLE as fault:
             return Bad(identity(raw), str(fault))
+
+    def events(self, stream: Stream) -> Iterator[WatchEvent]:
+        return map(event, stream)
+
+    def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
+        return identity(raw)
 
 
 def event(line: bytes) -> WatchEvent:

@@ -23,6 +23,9 @@ again?) and `settled` (is it certain that the request had no effect?).
 import re
 
 import msgspec
+from google.protobuf.message import DecodeError
+
+from extender.api.protobuf import KUBERNETES_PREFIX, status_as_json
 
 _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
@@ -146,8 +149,13 @@ class _Status(msgspec.Struct, frozen=True):
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     """The error described by a Status object; `status` and `retry_after` are those of the HTTP answer."""
     try:
+        body = status_as_json(body) if body.startswith(KUBERNETES_PREFIX) else body
         answer = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # of a proxy, perhaps: its beginning is the message
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        DecodeError,
+    ):  # of a proxy, perhaps: its beginning is the message
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code

@@ -21,8 +21,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from extender.kube.connection import Connection, QueryParams, Stream
-from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, NamedObject, event, identity, next_page
+from extender.kube.connection import JSON, Connection, QueryParams, Stream
+from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Form, NamedObject, next_page
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -144,6 +144,7 @@ class Inventory(Generic[T]):
 class Reflector(Generic[T]):
     """`start()`, then look at `synced`, `last_contact`, `relists`. The sink is called from its thread.
 
+    `preferred`: an encoding besides JSON, for servers that have it.
     `removable`: the cluster may lose the kind, and with it all its objects. Then what the sink has of them is
     removed, even if no watch was open to see them go.
     """
@@ -159,6 +160,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         removable: bool = False,
+        preferred: Form[T] | None = None,
         silence: float = _SILENCE,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -174,7 +176,8 @@ class Reflector(Generic[T]):
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._decoders = Decoders(kind)
+        self._json: Form[T] = Decoders(kind)
+        self._preferred = self._json if preferred is None else preferred
         self.inventory = Inventory(resource.plural, sink)
         self._silence = silence
         self._backoff = backoff or Backoff()
@@ -267,8 +270,8 @@ class Reflector(Generic[T]):
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)
             while True:
-                body = page.result()
-                head, items = self._decoders.page(body)
+                form, body = page.result()
+                head, items = form.page(body)
                 self.last_contact = self._last_step = self._clock()
                 if head.continue_:
                     page = reader.submit(self._page, head.continue_, next_page(len(items), len(body)))
@@ -280,7 +283,7 @@ class Reflector(Generic[T]):
             self.relists += 1
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
 
-    def _page(self, following: str, most: int) -> bytes:
+    def _page(self, following: str, most: int) -> tuple[Form[T], bytes]:
         """A page whose token is too old raises Gone, and the next round starts over. While one comes, however
         slowly, a new start would not be sooner."""
         pieces = []
@@ -288,7 +291,7 @@ class Reflector(Generic[T]):
             for piece in stream.pieces():
                 pieces.append(piece)
                 self._last_step = self._clock()
-        return b"".join(pieces)
+            return self._form_of(stream), b"".join(pieces)
 
     def _watch(self) -> None:
         seconds = self._watch_seconds()
@@ -298,14 +301,14 @@ class Reflector(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": seconds,
         }
-        with self._open(query, min(self._silence, seconds + 15)) as lines:
-            for line in lines:
-                change = event(line)
+        with self._open(query, min(self._silence, seconds + 15)) as stream:
+            form = self._form_of(stream)
+            for change in form.events(stream):
                 if change.type == "ERROR":
                     raise refused(bytes(change.object))
                 is_there = change.type in ("ADDED", "MODIFIED")
-                item = self._decoders.object(change.object) if is_there else None
-                meta = item.metadata if item else identity(change.object)
+                item = form.object(change.object) if is_there else None
+                meta = item.metadata if item else form.identity(change.object)
                 self.last_contact = self._last_step = self._clock()
                 if _is_older(meta.resource_version, self._version):
                     continue
@@ -320,10 +323,15 @@ class Reflector(Generic[T]):
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
         """A stream that `halt` can cut at any point of its reading."""
         asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
-        with self._connection.stream(self._path, asked, read_timeout) as self._stream:
+        accept = self._preferred.accept
+        with self._connection.stream(self._path, asked, read_timeout, accept) as self._stream:
             if self._stopping.is_set():
                 raise Ambiguous("stopping")
             yield self._stream
+
+    def _form_of(self, stream: Stream) -> Form[T]:
+        is_json = stream.headers.get("content-type", JSON).startswith(JSON)
+        return self._json if is_json else self._preferred
 
 
 def _is_older(version: str, seen: str) -> bool:

@@ -1,7 +1,5 @@
 """Pods, and the selectors, affinities and tolerations that say where they may be."""
 
-from typing import Any
-
 import msgspec
 
 from extender.api.objects.base import Condition, Labels, Meta, Quantities, Wire
@@ -125,8 +123,12 @@ class Terminated(Wire, frozen=True):
     started_at: str | None = None
 
 
+class Running(Wire, frozen=True):
+    """The state of a container that runs: nothing of it is read but that it is there."""
+
+
 class ContainerState(Wire, frozen=True):
-    running: Any = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 

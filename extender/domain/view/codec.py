@@ -11,8 +11,6 @@ from extender.api.keys import ENDED_PHASES
 from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.model.records import Uid
 
-# etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.
-LONGEST_FRAME = 16 << 20
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark: "true"
 MARK_NAME = "kube-muster"  # of the init container that carries the mark
 

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
+from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.view import codec
 from extender.domain.view.codec import ListedPod, PodEvent, PodPage, UnwritablePod
@@ -181,8 +182,8 @@ class Lines:
 
 
 def _check_length(line: bytes | bytearray) -> None:
-    if len(line) > codec.LONGEST_FRAME:
-        raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
+    if len(line) > LONGEST_FRAME:
+        raise codec.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
 
 
 def _event(line: bytes) -> PodEvent:

@@ -9,7 +9,15 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from extender.api.keys import ASK_MARK
-from extender.api.protobuf import KUBERNETES_PREFIX, message_types
+from extender.api.protobuf import (
+    ENVELOPES,
+    KUBERNETES_PREFIX,
+    LENGTH,
+    Frames,
+    LongFrame,
+    message_types,
+    opened,
+)
 from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.view import codec
 from extender.domain.view.codec import ListedPod, PodEvent, PodPage
@@ -19,15 +27,6 @@ from extender.domain.view.codec import ListedPod, PodEvent, PodPage
 # are written as they came; what is read of them is read of all at once.
 _TYPES = message_types(
     {
-        "WatchEvent": {"type": (1, "string"), "object": (2, "RawExtension")},
-        "RawExtension": {"raw": (1, "bytes")},
-        "Unknown": {
-            "type_meta": (1, "TypeMeta"),
-            "raw": (2, "bytes"),
-            "content_encoding": (3, "string"),
-            "content_type": (4, "string"),
-        },
-        "TypeMeta": {"api_version": (1, "string"), "kind": (2, "string")},
         "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
         "Varint": {"number": (1, "int64")},
         "ReadPods": {"items": (2, "*Pod")},
@@ -55,12 +54,11 @@ _TYPES = message_types(
         "Quantity": {"text": (1, "string")},
     }
 )
-_EVENT, _UNKNOWN, _POD, _LIST = (_TYPES[name] for name in ("WatchEvent", "Unknown", "Pod", "PodList"))
+_EVENT, _UNKNOWN = ENVELOPES["WatchEvent"], ENVELOPES["Unknown"]
+_POD, _LIST = _TYPES["Pod"], _TYPES["PodList"]
 _LIST_META, _BOOKMARK, _READ, _VARINT = (
     _TYPES[name] for name in ("ListMeta", "Bookmark", "ReadPods", "Varint")
 )
-
-LENGTH = 4  # bytes before each frame, the highest first
 
 
 class ProtobufPods:
@@ -70,7 +68,7 @@ class ProtobufPods:
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
     def events(self) -> codec.PodEvents:
-        return Frames()
+        return PodFrames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
         versioned = _POD(metadata={"version": str(version)}).SerializeToString()
@@ -83,7 +81,7 @@ class ProtobufPods:
 
     def page(self, body: bytes) -> PodPage:
         try:
-            kind, raw = _opened(body)
+            kind, raw = opened(body)
             found = _LIST.FromString(raw)
             metadata = _LIST_META.FromString(found.metadata)
             version, token = codec.version_number(metadata.version), metadata.token
@@ -168,49 +166,37 @@ def _frame(type_: str, pod: bytes) -> bytes:
     return len(event).to_bytes(LENGTH) + event
 
 
-class Frames:
-    """The events of one watch: each has its length before it."""
+class PodFrames:
+    """The events of one watch."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # a frame without its end
+        self._frames = Frames()
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        self._begun += data
-        found = []
-        while len(self._begun) >= LENGTH:
-            end = LENGTH + int.from_bytes(self._begun[:LENGTH])
-            if end > codec.LONGEST_FRAME:
-                raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
-            if len(self._begun) < end:
-                break
-            frame = bytes(self._begun[:end])
-            del self._begun[:end]
-            try:
-                event = _EVENT.FromString(frame[LENGTH:])
-                type_, pod = event.type, event.object.raw
-            except DecodeError as fault:
-                raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
-            if not type_:
-                raise codec.BrokenPods("an event of a watch has no type")
-            kind = ""
-            with suppress(DecodeError):
-                kind, pod = _opened(pod)
-            facts, version, ends_initial = None, 0, False
-            if type_ == "BOOKMARK":
-                version, ends_initial = _bookmark(pod)
-            elif type_ != "ERROR":
-                facts = _facts(pod) if kind == "Pod" else None
-                version = facts.version if facts else _bookmark(pod)[0]
-            found.append(PodEvent(type_, version, facts, ends_initial, pod, frame))
-        return found
+        try:
+            return [_event(frame) for frame in self._frames.feed(data)]
+        except LongFrame as fault:
+            raise codec.BrokenPods(str(fault)) from fault
 
 
-def _opened(obj: bytes) -> tuple[str, bytes]:
-    """The kind of an object and its bytes; no kind where the prefix of Kubernetes' objects is missing."""
-    if not obj.startswith(KUBERNETES_PREFIX):
-        return "", obj
-    unknown = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])
-    return unknown.type_meta.kind, unknown.raw
+def _event(frame: bytes) -> PodEvent:
+    try:
+        event = _EVENT.FromString(frame[LENGTH:])
+        type_, pod = event.type, event.object.raw
+    except DecodeError as fault:
+        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
+    if not type_:
+        raise codec.BrokenPods("an event of a watch has no type")
+    kind = ""
+    with suppress(DecodeError):
+        kind, pod = opened(pod)
+    facts, version, ends_initial = None, 0, False
+    if type_ == "BOOKMARK":
+        version, ends_initial = _bookmark(pod)
+    elif type_ != "ERROR":
+        facts = _facts(pod) if kind == "Pod" else None
+        version = facts.version if facts else _bookmark(pod)[0]
+    return PodEvent(type_, version, facts, ends_initial, pod, frame)
 
 
 def _facts(data: bytes) -> PodFacts | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
+from extender.api.protobuf import Frames
 from tests.e2e.harness.faults import OFTEN, Fault, Pieces
 from tests.storm.arena import Arena
 from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
@@ -12,7 +13,19 @@ from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
 KINDS = ("nodes", "podgroups", "pods", "queues")
 REMEMBERED = 20  # events of each kind
 MOST_EXPIRED = 24
+_BEGINNING = 20  # bytes of an event, with its type
 AGENT = "kube-muster/"  # what others watch through the view has forms of its own
+
+
+class Lines:
+    """Cuts a watch in JSON into its events."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        return [line + b"\n" for line in lines]
 
 
 class Echo:
@@ -27,15 +40,14 @@ class Echo:
     def __call__(self, pieces: Pieces) -> Iterator[bytes]:
         if self.retells and self._told:
             yield b"".join(self._told)
-        begun = b""
+        cutter: Lines | Frames | None = None
         for piece in pieces:
-            *lines, begun = (begun + piece).split(b"\n")
-            if told := b"".join(map(self._passed_on, lines)):
+            cutter = cutter or (Lines() if piece.startswith(b"{") else Frames())
+            if told := b"".join(map(self._passed_on, cutter.feed(piece))):
                 yield told
 
-    def _passed_on(self, line: bytes) -> bytes:
-        event = line + b"\n"
-        if not line.startswith(b'{"type":"ERROR"'):
+    def _passed_on(self, event: bytes) -> bytes:
+        if b"ERROR" not in event[:_BEGINNING]:
             self._told.append(event)
         return event * 2 if self.doubles and self._luck.random() < 0.5 else event
 
