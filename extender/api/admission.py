@@ -89,7 +89,7 @@ class ReviewAnswer(Wire, frozen=True, omit_defaults=False):
     kind: str = KIND
 
 
-decode_review = msgspec.json.Decoder(Review).decode
+review_decoder = msgspec.json.Decoder(Review)
 encode = msgspec.json.Encoder().encode
 
 

@@ -63,7 +63,10 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
     except NoConfiguration as fault:
         raise click.UsageError(f"--kubeconfig: {fault}" if flags.kubeconfig else str(fault)) from fault
     try:
-        yield ClusterAccess(Reader(connection), Editor(connection), connection, namespace)
+        reader = Reader(connection)
+        yield ClusterAccess(reader, Editor(connection), connection, namespace)
+        for each in reader.skipped:
+            click.echo(f"Skipped {each}", err=True)
     except ApiError as fault:
         raise click.ClickException(in_words(fault)) from fault
     finally:

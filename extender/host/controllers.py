@@ -64,6 +64,7 @@ class VolcanoJobControllers:
         )
         self._others = (scheduler, self.program)
         self.are_read: Callable[[], bool] = lambda: False  # until the feed knows
+        self.read_fault: Callable[[], str] = str
         self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left)
         self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, self._is_left)
         self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left)
@@ -71,7 +72,8 @@ class VolcanoJobControllers:
 
     def __str__(self) -> str:
         if not self.are_read():
-            return "not run by Muster: it cannot read them yet, for which it needs the component volcano-jobs"
+            why = self.read_fault() or "it needs the component volcano-jobs for that"
+            return f"not run by Muster: it cannot read them yet: {why}"
         others = next((each.text for each in self._others if each.works), "")
         return f"left to Volcano ({others})" if others else "run by Muster"
 

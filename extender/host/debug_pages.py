@@ -241,12 +241,12 @@ class Views(NamedTuple):
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
-        return {
-            reflector.resource.plural: {
-                "/".join(filter(None, key)): why for key, why in reflector.inventory.bad.copy().items()
-            }
-            for reflector in self.feed.reflectors
-        }
+        found: dict[str, dict[str, str]] = {}
+        for reflector in self.feed.reflectors:  # two groups may have kinds of one name
+            known = found.setdefault(reflector.resource.plural, {})
+            for key, why in reflector.inventory.bad.copy().items():
+                known["/".join(filter(None, key))] = why
+        return found
 
 
 def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:

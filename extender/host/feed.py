@@ -203,6 +203,7 @@ class Feed:
         pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
         self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, run.cron_jobs, "watch")
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
+        run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

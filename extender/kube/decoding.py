@@ -3,11 +3,16 @@
 A page is decoded at once, and one by one only if one of them is bad; a watch event in two
 steps, since its type decides what its object is.
 
+A decoder's stack ends at some depth of nesting, which a tenant's object may exceed: the API server takes up
+to 10,000 levels in kinds that keep unknown fields. Such an object is cut before it is decoded, and counts as
+bad; the others on its page are read.
+
 msgspec keeps what it learns of a struct on the class before that is complete: a second thread that decodes it
 then follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews just after
 a start). So structs are learnt before there are threads, and decoders of generic ones made one at a time.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -18,7 +23,12 @@ from extender.api.objects.base import Meta
 from extender.kube.connection import JSON, Stream
 from extender.kube.errors import Ambiguous
 
+TOO_DEEP = "it is nested too deeply to be read"
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
+
+_DEEPEST = 500  # levels: a decoder in Python 3.11 reads less than 1,000
+_CUT = b"[\t]"  # for what is nested deeper; the API server writes no tabs
+_TOKEN = re.compile(rb'[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 _one_at_a_time = Lock()
 
@@ -67,6 +77,7 @@ class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    deletion_timestamp: str | None = None
 
 
 class Identified(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +131,35 @@ class Form(Protocol[T_co]):
         """Return the names and the version of an object of any form. Raises Ambiguous if it has none."""
 
 
+def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
+    """Decode JSON, if need be without what is nested too deeply. Raises UNREADABLE."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(_cut(bytes(body)))
+
+
+def is_cut(raw: msgspec.Raw) -> bool:
+    """Return whether a value lacks what was nested too deeply."""
+    return _CUT in bytes(raw)
+
+
+def _cut(body: bytes) -> bytes:
+    pieces, kept, depth = [], 0, 0
+    for token in _TOKEN.finditer(body):
+        match body[token.start()]:
+            case 0x7B | 0x5B:  # { and [
+                depth += 1
+                if depth == _DEEPEST:
+                    pieces.append(body[kept : token.start()])
+            case 0x7D | 0x5D:
+                if depth == _DEEPEST:
+                    pieces.append(_CUT)
+                    kept = token.end()
+                depth -= 1
+    return b"".join((*pieces, body[kept:]))
+
+
 class Decoders(Generic[T]):
     """The decoders of JSON for one kind of object, made once."""
 
@@ -137,12 +177,14 @@ class Decoders(Generic[T]):
         except UNREADABLE:
             pass
         try:
-            raw_page = _RAW_PAGE.decode(body)
+            raw_page = decoded_in_part(_RAW_PAGE, body)
         except UNREADABLE as fault:
             raise Ambiguous(f"not a list: {fault}") from fault
         return raw_page.metadata, [self.object(raw) for raw in raw_page.items or ()]
 
     def object(self, raw: msgspec.Raw) -> T | Bad:
+        if is_cut(raw):
+            return Bad(identity(raw), TOO_DEEP)
         try:
             return self._object.decode(raw)
         except UNREADABLE as fault:
@@ -158,14 +200,14 @@ class Decoders(Generic[T]):
 def event(line: bytes) -> WatchEvent:
     """Decode a line of a watch. A line that is no event is a fault of the connection, not of an object."""
     try:
-        return _EVENT.decode(line)
+        return decoded_in_part(_EVENT, line)
     except UNREADABLE as fault:
         raise Ambiguous(f"not a watch event: {fault}") from fault
 
 
 def identity(raw: msgspec.Raw) -> ObjectIdentity:
     try:
-        return _BARE.decode(raw).metadata
+        return decoded_in_part(_BARE, raw).metadata
     except UNREADABLE as fault:
         raise Ambiguous(f"not an object: {fault}") from fault
 

@@ -155,6 +155,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
         msgspec.DecodeError,
         UnicodeDecodeError,
         DecodeError,
+        RecursionError,
     ):  # of a proxy, perhaps: its beginning is the message
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()

@@ -173,6 +173,7 @@ class Reflector(Generic[T]):
         self.last_contact: float | None = None
         self._last_step: float | None = None  # a round begun, some of a list or an event read
         self.relists = 0
+        self.fault = ""  # the last one since the last complete list
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -231,8 +232,8 @@ class Reflector(Generic[T]):
             self._watch()
         except ApiError as fault:
             self._recover(fault)
-        except Exception:
-            self._version = ""
+        except Exception as fault:
+            self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_LONGEST]
             log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
             self._server_faults = 0
@@ -246,6 +247,7 @@ class Reflector(Generic[T]):
 
     def _recover(self, fault: ApiError) -> None:
         """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
+        self.fault = str(fault)[:_LONGEST]
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
         distrusted = isinstance(fault, Ambiguous) and not self._delivered
@@ -282,6 +284,7 @@ class Reflector(Generic[T]):
         if self.synced:
             self.relists += 1
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
+        self.fault = ""
 
     def _page(self, following: str, most: int) -> tuple[Form[T], bytes]:
         """A page whose token is too old raises Gone, and the next round starts over. While one comes, however

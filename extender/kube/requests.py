@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
+from extender.api.objects.base import refuse_deep
 from extender.kube.connection import Connection, QueryParams
-from extender.kube.decoding import UNREADABLE, Page, decoder_of
+from extender.kube.decoding import UNREADABLE, Bad, Decoders, ObjectIdentity, decoder_of
 from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound, NotTaken
 from extender.kube.resources import COMMANDS, QUEUES, Resource
 
@@ -74,7 +75,8 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
         decoder = _DECODERS[kind] = decoder_of(kind)
     try:
         found: T = decoder.decode(body)
-    except UNREADABLE as fault:
+        refuse_deep(found)
+    except (*UNREADABLE, ValueError) as fault:
         raise Ambiguous(f"{what}: not the expected object: {fault}") from fault
     return found
 
@@ -144,6 +146,7 @@ class Reader(Requests):
     def __init__(self, connection: Connection, timeout: float = _PATIENCE) -> None:
         super().__init__(connection)
         self._timeout = timeout
+        self.skipped: list[str] = []  # which listed objects cannot be read, and why; each once
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._get(resource.path(namespace, name), kind, self._timeout)
@@ -151,16 +154,38 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """All objects of a namespace, or of all if it is empty; `fields` and `labels` are selectors."""
+        """All objects of a namespace, or of all if it is empty, less those that cannot be read. `fields` and
+        `labels` are selectors."""
         chosen = {"fieldSelector": fields, "labelSelector": labels}
-        form: Any = Page
+        decoders: Decoders[Any] = Decoders(kind)
+        path = resource.path(namespace)
         items: list[T] = []
         after = ""
         while True:
             asked = {"limit": str(_PAGE), "continue": after, **chosen}
             query = {name: value for name, value in asked.items() if value}
-            page: Page[T] = self._get(resource.path(namespace), form[kind], self._timeout, query)
-            items += page.items or ()
-            after = page.metadata.continue_
+            head, found = decoders.page(
+                self._connection.request("GET", path, query=query, timeout=self._timeout)
+            )
+            for item in found:
+                if bad := _bad(item):
+                    self._skip(resource, bad)
+                elif not isinstance(item, Bad):
+                    items.append(item)
+            after = head.continue_
             if not after:
                 return items
+
+    def _skip(self, resource: Resource, bad: Bad) -> None:
+        name = "/".join(filter(None, (bad.metadata.namespace, bad.metadata.name)))
+        text = f"{resource.plural} {name}: {bad.fault}"
+        if text not in self.skipped:
+            self.skipped.append(text)
+
+
+def _bad(item: Any) -> Bad | None:
+    try:
+        refuse_deep(item)
+    except ValueError as fault:
+        return Bad(msgspec.convert(item["metadata"], ObjectIdentity), str(fault))
+    return item if isinstance(item, Bad) else None

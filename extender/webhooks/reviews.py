@@ -10,19 +10,21 @@ groups) are asked to try again; others (Jobs, pods, PodGroups of other APIs) pas
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from extender.api import admission
 from extender.domain.admission.faults import Code, Fault, joined
+from extender.kube.decoding import TOO_DEEP, UNREADABLE, decoded_in_part, identity, is_cut
+from extender.kube.errors import Ambiguous
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 T = TypeVar("T")
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not finished reading the cluster: try again in a moment")
 _NOT_CHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
 _RETRY_AFTER = 1  # seconds
@@ -71,8 +73,8 @@ class Reviewer:
         """The AdmissionReview that answers `body`. Raises Malformed, and KeyError for an unknown path."""
         with metrics.counted_review(path) as call:
             try:
-                review = admission.decode_review(body)
-            except _UNREADABLE as fault:
+                review = decoded_in_part(admission.review_decoder, body)
+            except UNREADABLE as fault:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
             call.outcome = "failed"
@@ -112,6 +114,8 @@ class Reviewer:
             text = f"the API server could not be read ({fault}): try again"
             return ReviewOutcome([Fault(Code.NOT_NOW, "", text)])
         except BadObject as fault:
+            if _is_leaving(request.object):
+                return ReviewOutcome()
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 
 
@@ -125,11 +129,20 @@ def _status(faults: list[Fault]) -> admission.Status:
     return admission.Status(code, reason, joined(faults), admission.Details(causes))
 
 
+def _is_leaving(raw: msgspec.Raw) -> bool:
+    """Return whether an object is being deleted: then its finalizers have to go, whatever else it holds."""
+    with suppress(Ambiguous):
+        return identity(raw).deletion_timestamp is not None
+    return False
+
+
 def read(raw: msgspec.Raw, kind: type[T]) -> T:
     """An object under review. Raises BadObject."""
+    if is_cut(raw):
+        raise BadObject(TOO_DEEP)
     try:
         return msgspec.json.decode(raw, type=kind)
-    except _UNREADABLE as fault:
+    except UNREADABLE as fault:
         raise BadObject(str(fault)) from fault
 
 

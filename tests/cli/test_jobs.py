@@ -111,6 +111,19 @@ def test_each_state_is_told(town: Desk) -> None:
     assert {name: each["state"] for name, each in states(town).items()} == STATES
 
 
+def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Desk) -> None:
+    nested: Json = {}
+    for _ in range(150):
+        nested = {"a": nested}
+    job(town, "deep", of_pods={"labels": nested})
+    result = town.muster("job", "list", "-n", "team", "-o", "json")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "Skipped jobs team/deep: it is nested deeper than 100 levels\n",
+    )
+    assert {each["name"] for each in json.loads(result.stdout)["items"]} == {*STATES}
+
+
 def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(desk: Desk) -> None:
     owner = job(desk, "plain", suspend=False, parallelism=8)
     desk.group("podgroup-uid-plain", min_member=1, more_metadata={"ownerReferences": [owner]})

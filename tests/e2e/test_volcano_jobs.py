@@ -1,5 +1,7 @@
 """Volcano Jobs without Volcano: Muster's own controller, on real API servers and a stock kube-scheduler."""
 
+import json
+
 import pytest
 
 from tests.e2e.harness import rights
@@ -303,3 +305,30 @@ def _events(stage: Stage, job: str, reason: str = "") -> list[str]:
         for each in stage.api.items(EVENTS, stage.namespace)
         if each["involvedObject"]["name"] == job and reason in ("", each["reason"])
     ]
+
+
+def test_a_job_that_is_nested_too_deeply_costs_no_other_job_its_start(
+    stage: Stage, jobs: VolcanoJobs, muster: Muster
+) -> None:
+    """As the API server takes it where no webhook refuses it: first by a watch, then by a list."""
+    head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    meta = {"name": "deep", "namespace": stage.namespace}
+    spec = {"schedulerName": "volcano", "tasks": [{**task(), "template": {"spec": {"more": "DEEP"}}}]}
+    body = json.dumps({**head, "metadata": meta, "spec": spec}).encode()
+    deep = body.replace(b'"DEEP"', b'{"a":' * 2000 + b"1" + b"}" * 2000)
+    path, kind = VOLCANO_JOBS.path(stage.namespace), "application/json"
+
+    def is_shown() -> bool:
+        return f"{stage.namespace}/deep" in muster.debug("/debug/bad-objects")["jobs"]
+
+    assert stage.api.exchange("POST", path, deep, kind)[0] == 201
+    try:
+        wait_for(is_shown, what="the job is shown")
+        jobs.create("first", task("all", 1))
+        jobs.wait_pods("first", 1, "Running")
+        muster.restart()
+        jobs.create("second", task("all", 1))
+        jobs.wait_pods("second", 1, "Running")
+        wait_for(is_shown, what="the job is shown")
+    finally:
+        stage.api.exchange("DELETE", f"{path}/deep", None, kind)

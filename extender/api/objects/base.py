@@ -72,6 +72,23 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
+DEEPEST = 100  # levels of what a kind without a schema keeps: functions that walk over it call themselves
+
+
+def refuse_deep(*values: object) -> None:
+    """Raise ValueError if one of the values, as JSON is decoded, is nested deeper than `DEEPEST`."""
+    level: list[Any] = [value for value in values if type(value) is dict or type(value) is list]
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for each in level:
+            inner = each.values() if type(each) is dict else each
+            below += [value for value in inner if type(value) is dict or type(value) is list]
+        if not below:
+            return
+        level = below
+    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+
+
 Operation = dict[str, Any]  # of a JSON patch (RFC 6902)
 
 

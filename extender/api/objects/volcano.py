@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extender.api.objects.base import Labels, Meta, Wire
+from extender.api.objects.base import Labels, Meta, Wire, refuse_deep
 
 Json = dict[str, Any]
 
@@ -46,6 +46,9 @@ class TaskSpec(Wire, frozen=True):
     depends_on: DependsOn | None = None
     partition_policy: PartitionPolicy | None = None
 
+    def __post_init__(self) -> None:
+        refuse_deep(self.template)
+
     @property
     def least(self) -> int:
         """How many of its pods are needed."""
@@ -58,6 +61,9 @@ class VolumeSpec(Wire, frozen=True):
     mount_path: str = ""
     volume_claim_name: str = ""
     volume_claim: Json | None = None
+
+    def __post_init__(self) -> None:
+        refuse_deep(self.volume_claim)
 
 
 class VolcanoJobSpec(Wire, frozen=True):
@@ -127,6 +133,9 @@ class VolcanoJob(Wire, frozen=True):
 class JobTemplate(Wire, frozen=True):
     metadata: Meta = Meta()
     spec: Json = {}  # of a Job
+
+    def __post_init__(self) -> None:
+        refuse_deep(self.spec)
 
 
 class CronJobSpec(Wire, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.base import Meta, OwnerReference, Wire
+from extender.api.objects.base import Meta, OwnerReference, Wire, refuse_deep
 from extender.api.objects.pods import Pod
 from extender.api.units import BadQuantity
 from extender.api.workloads.children import MALFORMED
@@ -150,11 +150,17 @@ class JobRuntime(Wire, frozen=True):
     metadata: Meta
     spec: dict[str, Any] = {}
 
+    def __post_init__(self) -> None:
+        refuse_deep(self.spec)
+
 
 class AnyJob(JobRuntime, frozen=True):
     """Of any kind whose controller makes pods."""
 
     status: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        refuse_deep(self.spec, self.status)
 
 
 def job_record(
