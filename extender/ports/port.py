@@ -165,6 +165,9 @@ class ServedPort:
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
                 self.connections.remove(made)
+                # A handshake that ends just after its opening was cancelled: asyncio would wait for the caller's
+                # farewell, on a descriptor that is another connection's by then.
+                made.end()
                 sock.close()
 
         made.opening = self._loop.create_task(open_())
