@@ -256,12 +256,12 @@ class Feed:
         return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
-        """For /readyz: resources that have not been read, or whose watches have long been silent, and
-        credentials that the API server does not accept."""
+        """For /readyz: resources that have not been read, or whose watches have long been silent, credentials
+        that the API server does not accept, and writes that it does not store."""
         read = {
             f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
         }
-        return {**read, "credentials": self._refused}
+        return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
 
     def stuck(self) -> str | None:
         """For /livez."""

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from extender import __version__
 from extender.kube.endpoint import ApiEndpoint, find
-from extender.kube.errors import Ambiguous, Refused, Unreachable, refused
+from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
@@ -29,6 +30,11 @@ _LONGEST_HEAD = 65_536  # bytes
 _AT_ONCE = 65_536  # bytes: of TLS, one record comes at a time
 JSON = "application/json"
 _USER_AGENT = f"User-Agent: kube-muster/{__version__}"
+
+_UNSTORED = 60.0  # seconds without a stored write after which /readyz fails
+_RECENT = 120.0  # seconds for which a failure counts: writes that failed are tried again within 30
+_LONGEST_FAULT = 300  # characters
+_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 
 QueryParams = Mapping[str, str | int]
 
@@ -97,6 +103,14 @@ class HttpWire:
         self._sock.close()
 
 
+class _Unstored(NamedTuple):
+    """Failures of the server to store a write, one after the other."""
+
+    first: float
+    last: float
+    fault: str
+
+
 class Connection:
     """`request` for one answer, `stream` for an answer that is read as it arrives."""
 
@@ -110,6 +124,9 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = False
         self._dated: tuple[str, float] | None = None  # the Date of the last answer, and when it came
+        self._unstored: _Unstored | None = (
+            None  # writes that the server failed to store, since one was stored
+        )
 
     def server_time(self) -> float:
         """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
@@ -142,6 +159,25 @@ class Connection:
     ) -> "Stream":
         """Open a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
         return self._send("GET", path, query, read_timeout, accept=accept)
+
+    def write_fault(self) -> str | None:
+        """Return why no write has been stored for a while, for /readyz; None without recent failures."""
+        found, now = self._unstored, self._clock()
+        if found is None or now - found.last > _RECENT or now - found.first < _UNSTORED:
+            return None
+        return f"the API server has stored nothing for {now - found.first:.0f} s: {found.fault}"
+
+    def _note_write(self, path: str, fault: Refused | None) -> None:
+        """Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be Muster's
+        own, says nothing of the storage."""
+        if path.startswith(_REVIEWS) or path.endswith("/events") or "/events/" in path:
+            return
+        if fault is None:
+            self._unstored = None
+        elif isinstance(fault, ServerFault) and "webhook" not in fault.message:
+            before, now = self._unstored, self._clock()
+            first = before.first if before and now - before.last <= _RECENT else now
+            self._unstored = _Unstored(first, now, str(fault)[:_LONGEST_FAULT])
 
     def close(self) -> None:
         """Close all idle connections, now and whenever another becomes idle."""
@@ -188,9 +224,12 @@ class Connection:
             stream = self._exchange(head, self.endpoint.current, body, timeout)
         if stream.status != 401:
             self.endpoint.accepted()
-        if stream.status < 400:
+        refusal = None if stream.status < 400 else _refusal(stream)
+        if method != "GET":
+            self._note_write(path, refusal)
+        if refusal is None:
             return stream
-        raise _refusal(stream)
+        raise refusal
 
     def _exchange(self, head: list[str], authorization: str, body: bytes | None, timeout: float) -> "Stream":
         """A request with these headers, and its answer, whatever it is."""

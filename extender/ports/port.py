@@ -165,8 +165,8 @@ class ServedPort:
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
                 self.connections.remove(made)
-                # A handshake that ends just after its opening was cancelled: asyncio would wait for the caller's
-                # farewell, on a descriptor that is another connection's by then.
+                # A handshake may end just after its opening was cancelled. Then asyncio waits for the
+                # caller's farewell, on a descriptor of another connection.
                 made.end()
                 sock.close()
 

@@ -153,6 +153,7 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     checks = station.feed.checks()
     assert {name: check() for name, check in checks.items()} == {
         "credentials": None,
+        "writes": None,
         **{f"{plural}-synced": "not read yet" for plural in {*FIRST, "podgroups", "pods"}},
     }
     fed(station).api.send("pods", "ADDED", pod("last"))

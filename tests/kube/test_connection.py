@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -138,6 +138,49 @@ def test_the_servers_clock_is_that_of_its_last_answer(
     connection.request("GET", "/api")
     elapsed = 3.0
     assert connection.server_time() == told
+    connection.close()
+
+
+FULL = status(500, "", "etcdserver: mvcc: database space exceeded")
+QUEUE, REVIEW = (
+    "/apis/scheduling.volcano.sh/v1beta1/queues/q",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fails"),
+    [
+        ([(0, QUEUE, FULL), (59, QUEUE, FULL)], False),
+        ([(0, QUEUE, FULL), (60, QUEUE, FULL)], True),
+        (
+            [
+                (0, QUEUE, FULL),
+                (60, QUEUE, FULL),
+                (61, REVIEW, Reply()),
+                (62, "/api/v1/namespaces/a/events", Reply()),
+            ],
+            True,
+        ),
+        ([(0, QUEUE, FULL), (60, QUEUE, FULL), (61, QUEUE, Reply())], False),
+        ([(0, QUEUE, FULL), (60, QUEUE, FULL), (181, REVIEW, Reply())], False),  # it is not tried any more
+        ([(0, QUEUE, FULL), (121, QUEUE, FULL)], False),
+        ([(0, QUEUE, status(409)), (60, QUEUE, status(409))], False),
+        ([(at, QUEUE, status(500, "InternalError", "failed calling webhook")) for at in (0, 60)], False),
+    ],
+)
+def test_writes_that_are_not_stored_fail_the_check_while_they_are_tried(
+    server: Server, tmp_path: Path, steps: list[tuple[float, str, Reply]], fails: bool
+) -> None:
+    now = 0.0
+    connection = Connection(find(str(write_kubeconfig(tmp_path, server.url)), None), clock=lambda: now)
+    for at, path, reply in steps:
+        now = at
+        server.script.append(reply)
+        with suppress(Refused):
+            connection.request("POST", path, body=b"{}")
+    found = connection.write_fault()
+    assert ("database space exceeded" in (found or "")) == fails
     connection.close()
 
 

@@ -41,6 +41,7 @@ _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix 
 _REMEDIES = {
     "-synced": "Muster cannot read these, or not all of them yet: look at the line rights, and at its log",
     "webhook-certificate": "Look at the lines rights and certificates, and at its log",
+    "writes": "Look at the /readyz of the API server and at etcd, by etcdctl alarm list",
     "deciding": "Its liveness probe restarts it; if that does not help, its log and /debug/threads tell why",
 }
 
