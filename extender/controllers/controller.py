@@ -31,7 +31,7 @@ from extender.telemetry import metrics
 
 _LONGEST_REFUSED = 300.0  # seconds of pause at most, after a refusal
 _BUSY = 16  # waiting writes from which on no write of numbers is begun
-_AT_ONCE = 100  # keys that one look compares: most turn out to have nothing to write
+AT_ONCE = 100  # keys that one look compares: most turn out to have nothing to write
 
 K = TypeVar("K", bound=Hashable)
 
@@ -194,7 +194,7 @@ class PacedController(Controller[K]):
             self._is_turn = False
 
     def _work_on_numbers(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(AT_ONCE):
             if not self._may_begin_numbers() or (key := self._queue.take()) is None:
                 return
             self._attend(key)

@@ -15,6 +15,7 @@ on an outdated copy is refused by the API server and made again on the new one.
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, START_TIMEOUTS, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, WaitingStatus
-from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.controller import AT_ONCE, ControllerContext, PacedController
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
@@ -267,6 +268,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
         self._filling: dict[GroupKey, float] = {}  # until when groups may be filling before they are reported
         self._judged: Mapping[str, QueueDecision] = {}  # queues, at the last look
+        self._renumbered: dict[GroupKey, None] = {}  # groups with other numbers, compared a few per look
+        self._numbered = -1  # the serial of the decisions from which these are
         self._backoff = WriteBackoff(self._clock)
 
     def _see(self, key: GroupKey) -> None:
@@ -288,6 +291,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbers_at.clear()
         self._filling.clear()
         self._left.clear()
+        self._renumbered.clear()
         self._backoff = WriteBackoff(self._clock)
 
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
@@ -295,6 +299,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._course(key, decision)):
                 yield key
+        yield from self._with_other_numbers(decisions)
         if self._left and not self._ledger.pods.left:
             yield from self._left
             self._left.clear()
@@ -303,6 +308,16 @@ class PodGroupStatusController(PacedController[GroupKey]):
         closed = {name for name in turned if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
+
+    def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """One start may change the numbers of all groups that wait."""
+        if decisions.serial != self._numbered:
+            self._numbered = decisions.serial
+            self._renumbered.update(dict.fromkeys(decisions.renumbered))
+        for key in list(islice(self._renumbered, AT_ONCE)):
+            del self._renumbered[key]
+            if key in decisions.groups and key not in self._parked:
+                yield key
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
         """All of a decision but its detail: what waits to have that written is looked at if this changes."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits
@@ -57,7 +58,10 @@ def test_one_of_many_changes_and_most_sleep_on(event: Event, ages: float) -> Non
     assert is_as_from_nothing(world)
     before, now = world.decisions, world.decide()
     moved = [each for each in now.groups.values() if each != before.groups.get(each.key)]
-    assert set(now.turned) >= {each.key for each in moved}
+    assert {*now.turned, *now.renumbered} >= {each.key for each in moved}
+    for each in now.renumbered:
+        renumbered = replace(now.groups[each], detail="", position=0)
+        assert renumbered == replace(before.groups[each], detail="", position=0)
 
 
 @pytest.mark.parametrize(

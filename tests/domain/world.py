@@ -428,4 +428,4 @@ def names(group: str, count: int) -> Iterable[str]:
 
 def comparable(decisions: Decisions) -> Decisions:
     """The decision, without how it came about."""
-    return replace(decisions, serial=0, turned=())
+    return replace(decisions, serial=0, turned=(), renumbered=())

@@ -123,7 +123,7 @@ def as_bytes(decisions: Decisions) -> bytes:
 
 def _said(decisions: Decisions) -> Decisions:
     """Without how it came about."""
-    return replace(decisions, serial=0, turned=(), memory=None)
+    return replace(decisions, serial=0, turned=(), renumbered=(), memory=None)
 
 
 # ---- other names

@@ -26,7 +26,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     notes = None if previous is None else notes_of(previous)
     if previous is not None and notes is not None and notes.is_current(snapshot, previous):
-        return replace(previous, serial=previous.serial + 1, turned=())
+        return replace(previous, serial=previous.serial + 1, turned=(), renumbered=())
     sleepers = Sleepers(snapshot, previous, notes)
     while True:
         round_ = Round(snapshot, sleepers.awake, sleepers.decisions, sleepers.budget)

@@ -211,7 +211,9 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
     groups: Mapping[GroupKey, GroupDecision] = now
     if sleepers.then is not None:
         groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
-    turned = [key for key in now if key in touched or key in changed]
+    numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in touched]
+    renumbered = frozenset(numbers)
+    turned = [key for key in now if key in touched or (key in changed and key not in renumbered)]
     turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
     more = moved(known, groups, turned, in_queue)
     counts = recount(before.counts, more)
@@ -228,8 +230,14 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         local_counts=recount(before.local_counts, moved(known, groups, turned, in_local_queue)),
         serial=before.serial + 1,
         turned=turned,
+        renumbered=numbers,
         memory=Notes(judged, sleepers.then, groups, positions.lines, moments, _keeping(sleepers, queues)),
     )
+
+
+def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> bool:
+    """Return whether a decision has other numbers for people than before, and is the same apart from that."""
+    return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
 def _moments(

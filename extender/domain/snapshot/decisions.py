@@ -100,10 +100,12 @@ class Decisions(msgspec.Struct, frozen=True):
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # one more than that of the previous decisions
     turned: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
+    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for people changed: details, positions
     memory: object = None  # what the next round may reuse to save work
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
-        """The groups that a consumer has to look at if it has `seen` earlier decisions."""
+        """The groups that a consumer has to look at if it has `seen` earlier decisions. Where these are the
+        previous ones, without those of which only numbers changed."""
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:
