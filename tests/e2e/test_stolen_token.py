@@ -3,19 +3,26 @@
 import base64
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 
+from extender.api.keys import QUEUE_UID
 from tests.e2e.harness import manifests, objects, volcano_jobs
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import JSON_PATCH, STRATEGIC, Client
 from tests.e2e.harness.resources import (
+    CONFIG_MAPS,
     JOBS,
     LEASES,
     MUTATING_WEBHOOKS,
+    NETWORK_POLICIES,
     PODS,
+    SECRETS,
+    SERVICES,
     VALIDATING_WEBHOOKS,
+    VOLUME_CLAIMS,
     Resource,
 )
 from tests.e2e.harness.stage import Stage
@@ -25,6 +32,13 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 SYSTEM = "kube-system"
 OTHER_GATE = "example.com/other"
+KINDS = {
+    "ConfigMap": CONFIG_MAPS,
+    "NetworkPolicy": NETWORK_POLICIES,
+    "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "Secret": SECRETS,
+    "Service": SERVICES,
+}
 
 
 @pytest.fixture
@@ -32,10 +46,13 @@ def thief(stage: Stage, muster_user: User) -> Iterator[Client]:
     """Somebody with the token, once the policies are in force."""
     stage.pods("shown", 1)
     with Client(stage.cluster.access(muster_user)) as client:
-        labelled = partial(
-            client.patch, PODS, "shown-0", {"metadata": {"labels": {"a": "b"}}}, stage.namespace
-        )
-        wait_for(lambda: refusal(labelled), what="the policies in force")
+        number = count()  # a label that is there already is no change
+
+        def label() -> None:
+            labels = {"a": str(next(number))}
+            client.patch(PODS, "shown-0", {"metadata": {"labels": labels}}, stage.namespace)
+
+        wait_for(lambda: refusal(label), what="the policies in force")
         yield client
 
 
@@ -94,6 +111,30 @@ def test_of_pods_it_changes_gates_conditions_and_its_annotations(stage: Stage, t
     assert patch({"status": {"nominatedNodeName": "n"}}, "status") == ""
 
 
+def test_with_a_binding_it_notes_only_the_queue_of_a_pod(stage: Stage, thief: Client) -> None:
+    """Labels and annotations of a binding end up on the pod."""
+    (node,) = stage.nodes(1, cpu="4")
+    (name,) = stage.pods("waits", 1)
+    uid = stage.pod(name)["metadata"]["uid"]
+
+    def bind(metadata: Json, path: str = PODS.path(stage.namespace, name, "binding")) -> str:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": stage.namespace, "uid": uid, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        return refusal(partial(thief.request, "POST", path, body))
+
+    plain = f"/api/v1/namespaces/{stage.namespace}/bindings"
+    for metadata in ({"labels": {"app": "another"}}, {"annotations": {"other": "value"}}):
+        assert "only its queue" in bind(metadata), metadata
+    assert "only its queue" in bind({}, plain)
+    assert stage.pod(name)["spec"].get("nodeName") is None
+    assert bind({"annotations": {QUEUE_UID: f"q/{uid}"}}) == ""
+    assert stage.pod(name)["spec"]["nodeName"] == node
+
+
 def test_it_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: Client) -> None:
     stage.pods("tenants", 1)
     stage.api.create(PODS, objects.pod("systems", namespace=SYSTEM))
@@ -137,6 +178,78 @@ def test_with_the_component_for_volcano_jobs_it_creates_and_deletes_their_pods_a
         assert "pods of kube-system" in created("second", SYSTEM, owner)
         assert "it evicts them" in refusal(partial(thief.delete, PODS, "shown-0", stage.namespace))
         assert refusal(partial(thief.delete, PODS, "first", stage.namespace)) == ""
+
+
+def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
+    stage: Stage, thief: Client
+) -> None:
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "job",
+        "uid": "u",
+        "controller": True,
+    }
+    chosen = {"volcano.sh/job-name": "job"}
+    number = count()
+
+    def made(kind: str, namespace: str = "", owners: Any = (owner,), **rest: Any) -> str:
+        group = "networking.k8s.io/v1" if kind == "NetworkPolicy" else "v1"
+        meta = {
+            "name": f"made-{next(number)}",
+            "namespace": namespace or stage.namespace,
+            "ownerReferences": [*owners],
+        }
+        body = {"apiVersion": group, "kind": kind, "metadata": meta, **rest}
+        return refusal(partial(thief.create, KINDS[kind], body))
+
+    allowed: dict[str, Json] = {
+        "ConfigMap": {"data": {"a": "b"}},
+        "NetworkPolicy": {"spec": {"podSelector": {"matchLabels": chosen}}},
+        "PersistentVolumeClaim": {
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        },
+        "Secret": {"type": "Opaque"},
+        "Service": {"spec": {"clusterIP": "None", "selector": chosen}},
+    }
+
+    def may_create(kind: str) -> bool:
+        try:
+            return made(kind, **allowed[kind]) == ""
+        except ApiError:  # RBAC is read by watches, too
+            return False
+
+    others = {**owner, "apiVersion": "batch/v1"}, {**owner, "controller": False}
+    with volcano_jobs.installed(stage.api):
+        wait_for(lambda: all(map(may_create, allowed)), what="the rights are there")
+        for kind, rest in allowed.items():
+            for owners in ((), others[:1], others[1:]):
+                assert "belongs to a Volcano Job" in made(kind, owners=owners, **rest), kind
+            for namespace in (SYSTEM, "kube-muster"):
+                assert "nothing in kube-muster" in made(kind, namespace, **rest), kind
+        assert "of the type Opaque" in made(
+            "Secret", type="kubernetes.io/basic-auth", stringData={"username": "a"}
+        )
+        ports = {"ports": [{"port": 80}], "selector": chosen}
+        for spec in (
+            {**ports, "externalIPs": ["192.0.2.1"]},
+            {**ports, "type": "NodePort"},
+            {**ports, "type": "ExternalName", "externalName": "evil.example"},
+        ):
+            assert "without external addresses" in made("Service", spec=spec), spec
+        assert "for the pods of their Volcano Job" in made(
+            "Service", spec={"clusterIP": "None", "selector": {"a": "b"}}
+        )
+        assert "for the pods of their Volcano Job" in made("NetworkPolicy", spec={"podSelector": {}})
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "foreign", "namespace": stage.namespace},
+        }
+        stage.api.create(CONFIG_MAPS, foreign)
+        for change in ({"data": {"a": "evil"}}, {"metadata": {"ownerReferences": [owner]}}):
+            patch = partial(thief.patch, CONFIG_MAPS, "foreign", change, stage.namespace)
+            assert "belongs to a Volcano Job" in refusal(patch), change
 
 
 def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
