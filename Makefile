@@ -17,6 +17,7 @@ KUBERNETES ?= 1.37
 # Two workers more than there are cores: some tests wait, for processes that they started or for each other.
 WAITING_TOO = $(shell expr 2 + `getconf _NPROCESSORS_ONLN`)
 ARGS ?=
+PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
     --custom-compile-command "make hashes"
@@ -45,6 +46,12 @@ run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." 
 
 test: $(READY)  ## the fast tests, on all cores: no cluster, no network (WORKERS=0 for one process)
 	$(BIN)/pytest -n $(or $(WORKERS),$(WAITING_TOO)) --dist worksteal $(ARGS)
+
+# A folder for each, so that they stay.
+pythons:  ## the fast tests on other releases of Python (PYTHONS="/usr/bin/python3.13 ..."; those of pyenv unless named)
+	@for python in $(PYTHONS); do folder=build/$$($$python -c 'import platform; print("python-" + platform.python_version())'); \
+	    echo "== $$folder"; $$python -m tools.environment --extra dev --installer $(INSTALLER) --folder $$folder && \
+	    $$folder/bin/python -m pytest -n $(or $(WORKERS),$(WAITING_TOO)) --dist worksteal $(ARGS) || exit 1; done
 
 lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 	$(BIN)/ruff check .
@@ -120,4 +127,4 @@ wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx inst
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean
+.PHONY: help run test pythons lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from sys import version_info
 from typing import Any
 
 import msgspec
@@ -156,7 +157,7 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
         (b"nonsense", "malformed"),
         (b'{"Pod": 1, ', "truncated"),
         (b'{"Pod": {"metadata": {"name": "\xff"}}}', "utf-8"),
-        (b'{"Pod":' + b"[" * 100_000, "recursion"),
+        (b'{"Pod":' + b"[" * 100_000, "recursion" if version_info < (3, 14) else "truncated"),
         (b"[]", "object"),
         (b"{}", "Pod"),
         # These are read only once a verb asks for them.
