@@ -643,6 +643,16 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
     assert evict(world).verdict("high") is STARTS
 
 
+def test_a_gang_stays_where_another_victim_makes_it_unnecessary() -> None:
+    """Half of the gang's pods are on a node that does not suit the claimant. Of the others one node is taken
+    first, and then that of a stranger, which has enough for both members."""
+    ssd = {"disk": "ssd"}
+    world = World(node("a", cpu="2", labels=ssd), node("b", cpu="1", labels=ssd), node("c", cpu="1"))
+    world.add(queue("q"), stranger("s", on="a", cpu="2"), group("low", 4, "q", stood_whole=True))
+    world.add([pod(f"low-{n}", "low", cpu="0.5", on="bbcc"[n]) for n in range(4)])
+    assert evicted(world.add(important("high", 2, queue="q", selector=ssd)).settle()) == ["s"]
+
+
 def test_not_where_the_gang_would_not_fit_after_it() -> None:
     world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(3)))
     vital = stranger("vital", on="n")

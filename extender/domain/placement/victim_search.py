@@ -15,9 +15,19 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.placement.units import Disruptions, Loss, RowOfUnits, Shares, Taking, Takings, Unit
+from extender.domain.placement.units import (
+    Disruptions,
+    Loss,
+    RowOfUnits,
+    Shares,
+    Taking,
+    Takings,
+    Unit,
+    requests_together,
+)
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
@@ -220,7 +230,8 @@ class Search:
             return
         spare = self._planner.capacity.sum_for(wanted.shapes)
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-        lacks = {name: n - spare.get(name, 0) for name, n in taking.requests.items() if name in names}
+        freed = _freed_for(self._planner, taking, wanted)
+        lacks = {name: n - spare.get(name, 0) for name, n in freed.items() if name in names}
         for unit in self._units[:_LOOKS]:
             other = Taking(unit, takings.left_of(unit))
             may_be_asked = other.pods and unit.tier <= taking.unit.tier
@@ -267,7 +278,8 @@ def _spare(
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
     for taking in sorted(takings.all, key=lambda taking: shares.price([taking]), reverse=True):
         spare = planner.capacity.sum_for(wanted.shapes)
-        is_spare = all(n <= spare.get(name, 0) for name, n in taking.requests.items() if name in names)
+        freed = _freed_for(planner, taking, wanted).items()
+        is_spare = all(n <= spare.get(name, 0) for name, n in freed if name in names)
         if not (is_spare and trials) or takings.is_needed_whole(taking):
             continue
         trials -= 1
@@ -280,6 +292,13 @@ def _spare(
         else:
             plan = other
     return plan
+
+
+def _freed_for(planner: Planner, taking: Taking, wanted: Missing) -> Resources:
+    """The amounts that a taking frees on nodes that suit any of the members."""
+    suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
+    rows = ((pod, planner.nodes.row.get(pod.node)) for pod in taking.pods)
+    return requests_together(pod for pod, row in rows if row is not None and suitable[row])
 
 
 class _Turn(NamedTuple):
