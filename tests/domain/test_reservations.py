@@ -160,8 +160,9 @@ def test_none_is_made_where_pods_of_others_stay() -> None:
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.05, 1), (0.1, 1), (0.25, 2), (0.8, 8), (1.0, 10)])
 def test_they_keep_a_part_of_the_cluster_and_there_is_one_for_each_queue(share: float, count: int) -> None:
-    """Each asks for a tenth of the cpus."""
+    """Each asks for a tenth of the cpus. Nodes for four of them are looked for in one cycle."""
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
+    world.cycles = 4
     set_limits(world, reservations=share)
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
     for n in range(10):
@@ -590,3 +591,18 @@ def test_a_node_that_goes_is_replaced() -> None:
     assert gone not in reservation(world).nodes.values()
     assert {*reservation(world).nodes} == {Uid(world.pods[name].metadata.uid) for name in names("big", 2)}
     assert len({*reservation(world).nodes.values()}) == 2
+
+
+def test_a_group_that_ends_before_the_reserved_start_leaves_what_is_free_for_all() -> None:
+    """`big` needs all of n0 in half an hour, and 2 of 3 cpu on n1. `short` takes the place of `big`, and
+    `long`, which would stay, the one that is free for all."""
+    world = World(node("n0", cpu="2"), node("n1", cpu="3"))
+    job(world, "runs", cpu="1", run_time="30m").start("runs")
+    job(world, "first", cpu="3", run_time=HOUR).start("first")
+    job(world, "big", 2, cpu="2")
+    world.pass_time(PATIENCE + 1.0)
+    world.finish("first-0")
+    job(world, "short", cpu="1", run_time="5m")
+    job(world, "long", cpu="1", run_time=HOUR)
+    decided = world.decide().groups
+    assert [decided[key(name)].verdict for name in ("big", "short", "long")] == [WAITS, STARTS, STARTS]

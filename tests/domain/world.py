@@ -35,7 +35,7 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
-_PATIENCE = 50
+_MOST_CYCLES = 50
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # when the clock is at 0
 LIMITS = Limits(
     window=1000,
@@ -70,6 +70,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.changes = 0
         self._calls = count(1)  # each bind call has a token
+        self.cycles = 2
         self.scheduler_asks = True  # for pods of others, all the time
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
@@ -234,16 +235,22 @@ class World:
         self.ledger.publish(decisions)
 
     def settle(self) -> Self:
-        """Decide and publish until nothing changes."""
+        """Decide and publish until nothing changes. Without an event, decisions reach a fixed point within so
+        many `cycles` after the last one that starts or evicts anything."""
         if self.scheduler_asks:
             self.ledger.note_asked()
-        for _ in range(_PATIENCE):
-            decisions, before = self.decide(), self.ledger.version
+        left = self.cycles
+        for _ in range(_MOST_CYCLES):
+            before, version = self.decisions, self.ledger.version
+            decisions = self.decide()
             self.take_over(decisions)
             self._release()
             self._give_up_calls()
-            if self.ledger.version == before:
+            if self.ledger.version == version:
                 return self
+            left = self.cycles if starts_or_evicts(before, decisions) else left - 1
+            if left < 0:
+                break
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
     def _release(self) -> None:
@@ -424,6 +431,18 @@ def nodes(*names: str, **each: Any) -> list[Node]:
 
 def names(group: str, count: int) -> Iterable[str]:
     return (f"{group}-{n}" for n in range(count))
+
+
+def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
+    """Return whether a decision starts or evicts pods that the one before it did not."""
+    if now.evictions.keys() - before.evictions.keys():
+        return True
+    then = ((before.groups.get(key), decision) for key, decision in now.groups.items())
+    return any(
+        decision.plan.keys() - (was.plan.keys() if was is not None else ()) or decision.undo
+        for was, decision in then
+        if was is not decision
+    )
 
 
 def comparable(decisions: Decisions) -> Decisions:

@@ -5,7 +5,7 @@ reserved nodes is taken out of that of all others, and given back while a group 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from itertools import chain
@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
@@ -229,12 +229,8 @@ class Backfill:
         they are not, or because it comes first in their queue and nothing is promised to them. `is_lent`: it
         is not within its share, either."""
         passed: list[KeptRoom] = []
-        round_, seconds, now = self._round, self.forecast.times.of(group), self._round.snapshot.now
-        end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
         for room in self._kept.values():
-            until = room.reservation.passable_until
-            if until is not None and end <= until:
-                round_.look_again_at(nextafter(now + until - end, inf))
+            if self._ends_before(group, room):
                 passed.append(room)
             elif room.group.queue != group.queue:
                 if not (is_lent or room.binds):
@@ -242,6 +238,27 @@ class Backfill:
             elif not room.reservation.is_promised and self._rank(group) < self._rank(room.group):
                 passed.append(room)
         return passed
+
+    def _ends_before(self, group: GroupView, room: KeptRoom) -> bool:
+        """Return whether a group that starts now ends before the one for which room is kept starts."""
+        round_, now, until = self._round, self._round.snapshot.now, room.reservation.passable_until
+        seconds = self.forecast.times.of(group)
+        end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
+        if until is None or end > until:
+            return False
+        round_.look_again_at(nextafter(now + until - end, inf))
+        return True
+
+    def use_kept(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Have a group that starts use kept room, and headroom, before what is left for all: it is gone when
+        that is needed."""
+        if rooms := [room for room in self._kept.values() if self._ends_before(group, room)]:
+            budget = self._round.budget
+            budget.let_go(group, plan)
+            budget.running.take(group, -len(plan))
+            with self.given_back(rooms):
+                budget.hold(group, plan)
+                budget.running.take(group, len(plan))
 
     def given_back(self, rooms: Collection[KeptRoom]) -> AbstractContextManager[None]:
         return _given_back(self._round.budget, rooms, self._given_back)

@@ -206,6 +206,9 @@ class Admission:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
         decision = self._judge_with(group, own) if own else self._judge_now(group)
+        starts_beside = decision is not None and decision.verdict is Verdict.STARTING and not own
+        if decision is not None and starts_beside and not group.job.least:  # that one is only tried
+            self._reservations.use_kept(group, decision.plan)
         if decision is not None and decision.reason in KEPT_FROM_OTHERS and not own:
             if passed:
                 decision = self._judge_with(group, passed)

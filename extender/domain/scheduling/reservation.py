@@ -26,7 +26,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import Kind, Planner
 from extender.domain.scheduling.backfill import FAR, Backfill, KeptRoom, start_of
@@ -232,6 +232,11 @@ class Reservations:
 
     def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
         return self._backfill.given_back(kept)
+
+    def use_kept(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Have a group that starts use room first that is kept for groups which start after its end."""
+        if self._kept:
+            self._backfill.use_kept(group, plan)
 
     def end(self, group: GroupView) -> None:
         """The group starts: what is kept for it and not used is free."""
