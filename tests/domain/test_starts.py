@@ -46,14 +46,16 @@ def test_two_gangs_that_fit_alone_but_not_together() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_a_start_that_holds_nothing_passes_no_ceiling_that_came_meanwhile() -> None:
-    """A planned member went, and another one came. One that holds room is completed."""
+def test_a_start_passes_no_ceiling_that_came_meanwhile() -> None:
+    """A planned member went, and another one came. A start that holds capacity goes on for a while."""
     for taken in ((), ("g-0",)):
         world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
         world.scheduler_takes(*taken).add(queue("q", capability={"cpu": "1"}))
         world.delete("g-1").add(pod("g-2", "g")).settle()
         if taken:
-            assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-2": "n"})
+            assert (world.verdict("g"), world.plan("g")) == (STARTS, {})
+            world.pass_time(LIMITS.stall_grace + 1.0)
+            assert (world.reason("g"), world.claim_count()) == (Reason.BACKING_OFF, 0)
         else:
             assert (world.reason("g"), world.plan("g"), world.claim_count()) == (Reason.NEVER_FITS, {}, 0)
 
@@ -617,3 +619,21 @@ def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
     wake_at = world.decisions.wake_at
     assert wake_at is not None
     assert moved_at < wake_at <= moved_at + world.ledger.limits.arrival_grace
+
+
+@pytest.mark.parametrize("stood_whole", [False, True])
+def test_a_lost_member_comes_back_only_below_the_ceiling_that_its_queue_has_by_now(stood_whole: bool) -> None:
+    """Whether the gang is whole already, or still starts. A member on its way only gets another node."""
+    world = World(nodes("n", "m"), queue("p"), queue("q"), gang("g", 3, queue="q")).settle()
+    if stood_whole:
+        world.start("g")
+    else:
+        world.scheduler_takes("g-0", "g-1", "g-2")
+    world.delete("g-2").add(queue("p", capability={"cpu": "2"}), queue("q", parent="p"))
+    world.add(pod("g-3", "g")).settle()
+    assert not world.plan("g")
+    assert "cpu: 2 held + 1 asked > 2" in world.detail("g")
+    world.add(queue("p", capability={"cpu": "3"})).settle()
+    assert world.plan("g")
+    world.add(queue("p", capability={"cpu": "2"})).drop_node(world.plan("g")["g-3"])
+    assert world.settle().plan("g").keys() == {"g-3"}

@@ -3,6 +3,9 @@
 A start keeps its plan while it holds, and gets a new one where it broke. A group that never stood whole is
 completed first; if that fails within its deadline, its bound members are undone by eviction and it backs off.
 
+A ceiling binds members that had no node before, whether their group has stood whole or not. A member whose
+node is another one by now adds nothing to what its queue was granted.
+
 Of a group that stood whole nothing is undone: replacements start one by one. They have the first claim on
 room, but come after the gangs for places in the window: one that the scheduler refuses again and again would
 shut all of them out. Replacements that are refused back off. Members that a group needs since its minMember
@@ -15,7 +18,7 @@ from itertools import islice
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.model.shapes import asked_by, requests_of
 from extender.domain.scheduling.flavors import flavors_in_use
 from extender.domain.scheduling.obstacles import (
     TOO_LATE,
@@ -79,13 +82,16 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     if not group.placed and (uid := next(refused, None)) is not None:
         budget.release(group, kept.plan)
         return fail(round_, group, group.attempts[uid].words, {uid: kept.moved[uid]})
-    is_interrupted, holds_any = group.start.admitted_at is None, bool(group.placed or group.pinned)
-    if (is_interrupted or not holds_any) and (above := _above_ceiling(round_, kept.group, kept.unplanned)):
+    is_interrupted = group.start.admitted_at is None
+    begins = is_interrupted or not (group.placed or group.pinned)
+    joining = kept.unplanned if begins else _joining(kept)
+    above = _above_ceiling(round_, group, joining) if begins or joining else ""
+    if begins and above:
         budget.release(group, kept.plan)
         return fail(round_, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
     more: dict[Uid, str] | None = {}
     if kept.unplanned:
-        pods = all_that_join(budget, group, kept.unplanned, kept.plan)
+        pods = None if above else all_that_join(budget, group, kept.unplanned, kept.plan)
         more = None if pods is None else budget.place(group, pods)
     if (more is None or absent) and not group.placed:
         if not group.pinned:  # nothing is held yet: it simply waits again
@@ -97,14 +103,19 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
             return waits(group, Reason.NO_ROOM, "the room planned for the group was taken by others")
         begun = start_begun(group, round_.snapshot)
         if begun is not None and round_.is_due(begun + round_.limits.stall_grace):
-            return fail(round_, group, absent or why_no_plan(kept))
+            return fail(round_, group, absent or above or why_no_plan(kept))
     kept.add(more or {})
-    detail = absent or (why_no_plan(kept) if more is None else refusal)
+    detail = absent or above or (why_no_plan(kept) if more is None else refusal)
     if not detail and group.job.made is not None:
         detail = created(group.job.made, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
     plan, moved = kept.plan, kept.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
+
+
+def _joining(kept: KeptPlan) -> list[PodRecord]:
+    """Return the members without a node that had none before."""
+    return [pod for pod in kept.unplanned if pod.uid not in kept.group.planned]
 
 
 def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> str:
@@ -127,9 +138,11 @@ def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan
         with Guard(round_, kept.group, kept.plan):
             more: dict[Uid, str] = {}
             if not (retry_of(round_, kept).waits or not kept.unplanned or not_replaced(round_, kept.group)):
-                within_ceiling: list[PodRecord] = []  # the first that the queue's limits and ceiling admit
-                shapes: Counter[Shape] = Counter()
-                for pod in kept.unplanned[: budget.running.headroom(kept.group)]:
+                # Those that had a node, and the first others that the queue's limits and ceiling admit.
+                within_ceiling = [pod for pod in kept.unplanned if pod.uid in kept.group.planned]
+                headroom = budget.running.headroom(kept.group) - len(within_ceiling)
+                shapes = Counter(pod.shape for pod in within_ceiling)
+                for pod in _joining(kept)[: max(headroom, 0)]:
                     shapes[pod.shape] += 1
                     if budget.shares.above_ceiling(kept.group.queue, requests_of(shapes)):
                         break
