@@ -18,7 +18,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
+from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, course
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -167,6 +167,7 @@ class Cycle:
 # A changed plan or number is not logged: one other pod changes all numbers of a thousand waiting groups.
 
 _KEPT = 1000  # entries
+_MANY_FLIPS = 3  # of one group, after which it is logged
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -181,15 +182,44 @@ class LoggedDecision(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    def __init__(self) -> None:
+    """Changes of verdicts and reasons, and flips: changes back to an earlier one without an event in between.
+    `version`: that of the ledger, which also grows as decisions are published."""
+
+    def __init__(self, version: Callable[[], int] = lambda: -1) -> None:
+        self._version = version
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_KEPT)
+        self._seen, self._published = Decisions(), -1  # the version once the last decisions were published
+        self._earlier: dict[GroupKey, Course] = {}  # since the last event
+        self._flips: dict[GroupKey, int] = {}
 
     def look(self, decisions: Decisions) -> None:
+        if decisions is self._seen:
+            return
+        if not self._seen.version < decisions.version == self._published:  # an event, or a moment has come
+            self._earlier.clear()
+        self._seen, self._published = decisions, self._version()
         for key, was, now in self._changed_groups.compared(decisions):
-            if now is not None:
-                self._guard.run(key, partial(self._note, was, now))
+            if now is None:
+                self._flips.pop(key, None)
+                continue
+            self._guard.run(key, partial(self._note, was, now))
+            if was is not None and course(was) != course(now):
+                self._note_flip(course(was), now)
+
+    def _note_flip(self, before: Course, now: GroupDecision) -> None:
+        if self._earlier.get(now.key) == course(now):
+            metrics.decision_flips.inc()
+            self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
+            if flips == _MANY_FLIPS:
+                reasons = [reason or verdict for verdict, reason in (before, course(now))]
+                log.warning("decisions on a group do not settle", group=now.key, reasons=reasons)
+        self._earlier[now.key] = before
+
+    def flips(self, group: GroupKey) -> int:
+        """Return how often the decision on a group went back and forth without an event."""
+        return self._flips.get(group, 0)
 
     def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
         if was is None:

@@ -133,7 +133,7 @@ class Controllers:
         looked_up = self.mark_trust, UseTrust(ledger, cluster), KueuePresence(ledger, cluster)
         volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (*volcano, *looked_up)
-        self.decision_log = DecisionLog()
+        self.decision_log = DecisionLog(lambda: ledger.version)
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (

@@ -98,6 +98,7 @@ class Views(NamedTuple):
                 "placed": len(view.placed),
                 **_decided(decisions, key),
                 "estimate": self.estimates.of(key),
+                "flips": self.decision_log.flips(key),
             }
             for key, view in sorted(self.ledger.snapshot().groups.items())
         ]

@@ -48,6 +48,10 @@ decision_seconds = Histogram(
     "muster_decision_seconds", "Time of one decision.", buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5)
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
+decision_flips = Counter(
+    "muster_decision_flips_total",
+    "Verdicts and reasons of groups that went back to the one before without an event.",
+)
 groups = Gauge("muster_groups", "Groups by verdict and reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Gates removed from pods.")
 pod_conditions = Counter("muster_pod_conditions_total", "Conditions PodScheduled written.", ["reason"])

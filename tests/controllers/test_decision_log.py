@@ -1,5 +1,6 @@
 """The decision log: each change of a group's verdict or reason is logged, and the latest ones are kept."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from structlog.testing import capture_logs
 from extender.controllers import cycle as module
 from extender.controllers.cycle import DecisionLog
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.telemetry import metrics
 from tests.domain.builders import node, stranger
 from tests.domain.world import World, gang, key, names
 
@@ -88,3 +91,24 @@ def test_what_ran_before_a_restart_is_old_news() -> None:
     restarted = DecisionLog()
     assert written(restarted, world) == []
     assert turns(restarted) == []
+
+
+def decided(serial: int, version: int, reason: Reason) -> Decisions:
+    decision = GroupDecision(key("g"), "q", Verdict.WAITING, reason, "")
+    return Decisions(version, {key("g"): decision}, serial=serial, turned=[key("g")])
+
+
+@pytest.mark.parametrize(("events", "flips"), [(0, 4), (1, 0)])
+def test_a_decision_that_goes_back_and_forth_without_an_event_is_counted_and_logged_once(
+    events: int, flips: int
+) -> None:
+    """Each decision is published, which grows the version by one."""
+    version = count(1, 1 + events)
+    chronicle, at = DecisionLog(lambda: at + 1), 0
+    before = metrics.decision_flips._value.get()
+    with capture_logs() as logs:
+        for serial, reason in enumerate([Reason.NO_ROOM, Reason.NEVER_FITS] * 3):
+            at = next(version)
+            chronicle.look(decided(serial, at, reason))
+    assert chronicle.flips(key("g")) == flips == metrics.decision_flips._value.get() - before
+    assert [line["event"] for line in logs].count("decisions on a group do not settle") == bool(flips)

@@ -8,7 +8,7 @@ from extender.api.objects.cluster import Node
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavors import MOST_POOLS
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
 
 GPU = "nvidia.com/gpu"
@@ -41,6 +41,15 @@ def victims(world: World) -> set[str]:
 
 
 # ---- reclaim
+
+
+def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> None:
+    """All of the flavor is due to x, whose gang does not fit there. Each decision says the same."""
+    world = World(node("n", cpu="1", labels=on_flavor("a")), node("m", cpu="3"), stranger("s", on="n"))
+    world.add(queue("x", flavors=(flavor("a", deserved={"cpu": "1"}),)), gang("x", 1, queue="x", cpu="2"))
+    on_a = gang("g", 1, queue="q", priority=5, selector=on_flavor("a"))
+    world.add(queue("q", deserved={"cpu": "1"}), on_a).settle()
+    assert [world.reason("g"), len(world.decisions.evictions)] == [Reason.RECLAIMING, 1]
 
 
 @pytest.mark.parametrize("y_names_it", [True, False])

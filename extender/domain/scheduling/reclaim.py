@@ -113,13 +113,17 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
             going += ((pod, pod.node) for pod in (*other.departing, *promised))
     leaving = round_.budget.flavors.requests(going)
     shares.take(queue, leaving, -1)
-    is_above = shares.is_above_share(queue, _asked(round_, wanted, reclaim))
+    is_above = shares.is_above_share(queue, _asked(round_, group, reclaim))
     shares.take(queue, leaving)
     return not is_above
 
 
-def _asked(round_: Round, wanted: Missing, reclaim: Reclaim) -> Resources:
-    """What members ask for on the nodes that were decided on."""
+def _asked(round_: Round, group: GroupView, reclaim: Reclaim) -> Resources:
+    """Return what members ask for on the nodes that were decided on: of flavors, too, if their queue has any.
+    Other queues may hold any amount of a flavor."""
+    wanted = missing(group)
+    if not round_.budget.flavors.of(group.queue):
+        return wanted.requests
     places = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
     return round_.budget.flavors.requests(places, wanted.requests)
 
@@ -150,7 +154,7 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     budget, wanted = round_.budget, missing(group)
-    asked = _asked(round_, wanted, reclaim)
+    asked = _asked(round_, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
     if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
         return None  # its own queue has to give way first

@@ -200,7 +200,10 @@ class Transition(msgspec.Struct, frozen=True):
     for_members: bool = False  # whether it is reported on waiting members as well
 
 
-def course(decision: GroupDecision) -> tuple[Verdict, Reason | None]:
+Course = tuple[Verdict, Reason | None]
+
+
+def course(decision: GroupDecision) -> Course:
     """The part of a decision whose change is worth an Event."""
     return (decision.verdict, decision.reason)
 
