@@ -1,10 +1,12 @@
 """Others take room, requests fail, members go, watches break, kubelets refuse: all gangs stay whole."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import urllib3
 
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
@@ -341,3 +343,37 @@ def _take(stage: Stage, node: str, *, by_hand: bool = False, cpu: str = "2") -> 
         other = stage.start_scheduler()
         stage.wait_bound([foreign])
         other.kill()
+
+
+# ---- the API server stores nothing
+
+
+@pytest.mark.nightly  # a minute has to pass
+def test_muster_is_unready_and_alive_while_etcd_has_no_space(stage: Stage, muster_user: User) -> None:
+    stage.nodes(1, cpu="4")
+    stage.gang("a", 2, gated=True)
+    with _no_space(stage.cluster.etcd_address):
+        muster = stage.start_muster(user=muster_user, wait=False)
+        wait_for(muster.live, what="it listens")
+        wait_for(lambda: "database space exceeded" in muster.readyz(), 100, what="readyz tells")
+        assert not muster.ready()
+        assert muster.live()
+    muster.wait_ready()
+
+
+@contextmanager
+def _no_space(etcd: str) -> Iterator[None]:
+    """With the alarm that etcd raises above its quota, which every write meets until somebody disarms it."""
+
+    def ask(action: str) -> None:
+        body = {"action": action, "alarm": "NOSPACE", "memberID": member}
+        answer = urllib3.request("POST", f"{etcd}/v3/maintenance/alarm", json=body)
+        assert answer.status == 200, answer.data
+
+    status = urllib3.request("POST", f"{etcd}/v3/maintenance/status", json={})
+    member = status.json()["header"]["member_id"]
+    ask("ACTIVATE")
+    try:
+        yield
+    finally:
+        ask("DEACTIVATE")

@@ -58,6 +58,7 @@ class ControlPlane:
         self._shown = write_certificate(self.folder) if loopback.is_v6() else self.binaries
         self._users = [*USERS, *users]
         client_port, peer_port, self._port = free_ports(3)
+        self.etcd_address = f"http://{loopback.at(client_port)}"
         self.etcd = self.process("etcd", flags.etcd(self.folder, client_port, peer_port), etcd)
         self.apiserver = self.process(
             "kube-apiserver", [*self._apiserver_flags(client_port), *apiserver_flags]
