@@ -352,7 +352,7 @@ class Planner:
                 if apart and not self.affinity.is_particular(pod):
                     found = self.capacity.emptiest_first(pod.shape, len(part))
                 else:
-                    found = self._rows_for(part, apart)
+                    found = self._rows_for(part, self.capacity.counts(pod.shape), apart)
                 taken = list(zip(part, found[: len(part)].tolist(), strict=False))
                 self._count_all(taken, 1)
                 placed += taken
@@ -361,16 +361,18 @@ class Planner:
                     return None
         return {pod.uid: self.name_of(row) for pod, row in placed}
 
-    def _rows_for(self, pods: Sequence[PodRecord], apart: bool = False, near: Mask | None = None) -> Rows:
-        """Rows for pods of one kind, as many as there are pods if all fit: the tightest first, or the
-        emptiest if `apart`. Each row is filled before the next one, and rows that are `near` come first."""
-        pod, capacity = pods[0], self.capacity
-        counts, is_particular = capacity.counts(pod.shape), self.affinity.is_particular(pod)
+    def _rows_for(
+        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, near: Mask | None = None
+    ) -> Rows:
+        """Return rows for pods of one kind, as many as there are pods if all fit: the tightest first, or the
+        emptiest if `apart`. Each row is filled before the next one, and rows that are `near` come first.
+        `counts`: how many of them each row has capacity for."""
+        pod, is_particular = pods[0], self.affinity.is_particular(pods[0])
         if is_particular or near is not None:
             order = self._open_rows(pod)
             order = order[::-1] if apart else order
         else:
-            order = capacity.tightest_first(np.flatnonzero(counts), len(pods))
+            order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
         if near is not None:
             order = np.concatenate([order[near[order]], order[~near[order]]])
         most = np.minimum(counts[order], len(pods))
@@ -411,7 +413,7 @@ class Planner:
         """Depth first. `domains`: by row, in those that the pods look at."""
         if not parts:
             return {}
-        (pod, *others), mark = parts[0], self._journal.mark()
+        (pod, *others), mark, counts = parts[0], self._journal.mark(), self.capacity.counts
         rows = self._open_rows(pod).tolist()
         large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # of several nodes
         first_in = {tuple(int(codes[row]) for codes in large): row for row in reversed(rows)}
@@ -425,7 +427,7 @@ class Planner:
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 near = np.all([in_all, *(codes == codes[row] for codes in large)], axis=0)
-                found += self._rows_for(others, near=near)[: len(others)].tolist()
+                found += self._rows_for(others, counts(pod.shape), near=near)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), 1)
             if len(found) > len(others):
                 later = self._place_parts(parts[1:], domains, tries_left)
