@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.api.objects.pods import Pod
+from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.connection import Connection
 from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import PODS
@@ -61,7 +62,7 @@ class Rounds:
         self.reflector = Reflector(
             connection,
             PODS,
-            Pod,
+            options.pop("kind", Pod),
             self.sink,
             backoff=Backoff(jitter=lambda: 0.0),
             clock=lambda: self.now,
@@ -263,20 +264,25 @@ def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, rounds: R
     }
 
 
-def test_an_object_that_is_nested_too_deeply_costs_only_itself(server: Server, rounds: Rounds) -> None:
-    """Brackets and quotes in texts do not count."""
-    text: dict[str, Any] = {"spec": {"nodeName": '}]"\\'}}
-    listed = page(7, pod("a", 1, **text), pod("deep", 2, more="DEEP"), pod("b", 3, **text))
+def test_an_object_that_is_nested_too_deeply_costs_only_itself(
+    server: Server, connection: Connection
+) -> None:
+    """Brackets and quotes in texts do not count. Decoders of newer Pythons read it, and refuse it then."""
+    rounds = Rounds(connection, kind=AnyJob)
+    text: dict[str, Any] = {"spec": {"text": '}]"\\'}}
+    deep: dict[str, Any] = {"spec": {"more": "DEEP"}}
+    listed = page(7, pod("a", 1, **text), pod("deep", 2, **deep), pod("b", 3, **text))
     server.script.extend(
         [
             Reply(200, deepened(listed.body)),
-            Lines([deepened(event("MODIFIED", pod("deep", 8, more="DEEP"))), event("ADDED", pod("c", 9))]),
-            Lines([deepened(event("DELETED", pod("deep", 10, more="DEEP"))), bookmark(11)]),
+            Lines([deepened(event("MODIFIED", pod("deep", 8, **deep))), event("ADDED", pod("c", 9))]),
+            Lines([deepened(event("DELETED", pod("deep", 10, **deep))), bookmark(11)]),
         ]
     )
     assert rounds.run() == ["a@1", "b@3", "c@9"]
     inventory = rounds.reflector.inventory
-    assert inventory.bad == {("ns", "deep"): "it is nested too deeply to be read"}
+    assert inventory.bad.keys() == {("ns", "deep")}
+    assert "nested" in inventory.bad["ns", "deep"]
     assert inventory.bad_objects == 2
     assert rounds.run() == []
     assert inventory.bad == {}
