@@ -94,9 +94,18 @@ def idle_room(picture: Picture) -> Iterator[str]:
             continue
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
             continue  # it would borrow room that is kept, for a bounded time, for a group within its share
-        if (placed := place(waiter.pods, space)) is not None:
+        found = [place(waiter.pods, rooms) for rooms in _spaces(waiter, picture, space)]
+        if (placed := found[0]) is not None and None not in found:
             where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
             yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
+
+
+def _spaces(waiter: Waiter, picture: Picture, space: list[Room]) -> list[list[Room]]:
+    """The nodes of each flavor of its queue: a waiter that fits on all of them fits on those that it may use,
+    whichever its other members have."""
+    flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
+    labels = [flavor["nodeLabels"].items() for flavor in flavors]
+    return [[room for room in space if wanted <= room.labels.items()] for wanted in labels]
 
 
 def waiters(picture: Picture) -> Iterator[Waiter]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.storm.wishes import QUEUES, TREE, Json, Wish, draw
+from tests.storm.wishes import CROWD, FLAVORS, QUEUES, TREE, Json, Wish, draw
 
 MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
 ROUGH_KINDS: dict[str, float] = {
@@ -87,6 +87,8 @@ class Mix:
     view: bool = False  # the scheduler reads through Muster
     replicas: bool = False  # two Musters, each with its scheduler
     tree: bool = False  # of queues that take room from each other
+    crowded: bool = False  # 200 queues
+    flavored: bool = False  # queues divide the nodes into flavors, by zone
     ipv6: bool = False  # everything listens on ::1
     older_etcd: bool = False
     fates: Mapping[str, float] = field(default_factory=dict)  # what strikes most gangs when half is bound
@@ -94,7 +96,10 @@ class Mix:
 
     @property
     def queues(self) -> dict[str, Json]:
-        return TREE if self.tree else QUEUES
+        queues = TREE if self.tree else CROWD if self.crowded else QUEUES
+        return (
+            {name: {**spec, "flavors": FLAVORS} for name, spec in queues.items()} if self.flavored else queues
+        )
 
     def weights(self, at: float) -> dict[str, float]:
         """Of every kind of fault that may come at this moment."""

@@ -143,6 +143,15 @@ def test_a_pod_without_a_group_is_judged_alone() -> None:
     assert complaints(Picture([node()], [stranger], [], [queue()])) == []
 
 
+def test_where_a_queue_has_flavors_a_gang_fits_if_each_of_them_holds_it() -> None:
+    """Its members are on nodes of one flavor, and the judge does not know of which."""
+    flavors = [{"name": zone, "nodeLabels": {"zone": zone}} for zone in "ab"]
+    nodes = [node(), {**node("n1"), "metadata": {"name": "n1", "labels": {"zone": "b"}}}]
+    fits = [pod(name, cpu="2") for name in "ab"]
+    assert judged(*fits, group=group(2), nodes=nodes, queue=queue(flavors=flavors))
+    assert not judged(*fits, group=group(2), nodes=nodes[:1], queue=queue(flavors=flavors))
+
+
 # ---- claims
 
 

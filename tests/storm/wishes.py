@@ -20,6 +20,8 @@ QUEUES: dict[str, Json] = {
     "capped": {"weight": 2, "capability": {"cpu": "40"}, **_MILD},
     "important": {"weight": 1, "priority": 5, **_MILD},
 }
+# So many that each has few places in the starting window, and few groups.
+CROWD: dict[str, Json] = {**QUEUES, **{f"team-{number}": _MILD for number in range(195)}}
 # Here they do: a leave has to be paid by who takes the room. The first who waits long keeps room free.
 TREE: dict[str, Json] = {
     "default": {"weight": 1},
@@ -32,6 +34,8 @@ TREE: dict[str, Json] = {
 }
 PRIORITIES = {"storm-low": 10, "storm-high": 1000}
 ZONES = ("a", "b", "c")
+# Each role of a group has the nodes of one zone.
+FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
 LARGEST = 40
 CPUS = ("500m", "1", "1", "1500m", "2", "3")
 SIZES = ((1, 1, 0.25), (2, 4, 0.35), (5, 10, 0.25), (11, 20, 0.1), (21, LARGEST, 0.05))  # from, to, how often
