@@ -48,7 +48,7 @@ overview: queues, groups, nodes, reservations and the latest decisions, as the d
 queues: weight, deserved, allocated, share and state of each queue
 localqueues: whether each LocalQueue leads anywhere, and what comes in by it
 flavors: the flavors of each queue, with the labels and taints of ResourceFlavors
-podgroups: verdict, reason, position and estimate of each group
+podgroups: verdict, reason, position, estimate and flips (changes without an event) of each group
 podgroups/<namespace>/<name>: one group: members, plan, why it waits
 why/<namespace>/<name>: why one group waits: who holds what it lacks, and the smallest change that would start
   it; with ?what-if= a term of `muster why --what-if`, or several: what would be decided then
