@@ -205,8 +205,6 @@ class DecisionLog:
                 self._flips.pop(key, None)
                 continue
             self._guard.run(key, partial(self._note, was, now))
-            if was is not None and course(was) != course(now):
-                self._note_flip(course(was), now)
 
     def _note_flip(self, before: Course, now: GroupDecision) -> None:
         if self._earlier.get(now.key) == course(now):
@@ -225,7 +223,10 @@ class DecisionLog:
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
-            is_new = course(was) != course(now) or bool(now.undo and not was.undo)
+            before = course(was)
+            if is_turn := before != course(now):
+                self._note_flip(before, now)
+            is_new = is_turn or bool(now.undo and not was.undo)
         if is_new:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._entries.append(LoggedDecision(moment, now))

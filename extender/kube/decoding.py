@@ -113,7 +113,7 @@ def next_page(objects: int, size: int) -> int:
     return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
 
 
-class Form(Protocol[T_co]):
+class Encoding(Protocol[T_co]):
     """An encoding of the lists and watches of one kind of object."""
 
     accept: str  # the header that asks for it

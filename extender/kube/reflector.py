@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
-from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Form, NamedObject, next_page
+from extender.kube.decoding import FIRST_PAGE, Bad, Decoders, Encoding, NamedObject, next_page
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -160,7 +160,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         removable: bool = False,
-        preferred: Form[T] | None = None,
+        preferred: Encoding[T] | None = None,
         silence: float = _SILENCE,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -177,7 +177,7 @@ class Reflector(Generic[T]):
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._json: Form[T] = Decoders(kind)
+        self._json: Encoding[T] = Decoders(kind)
         self._preferred = self._json if preferred is None else preferred
         self.inventory = Inventory(resource.plural, sink)
         self._silence = silence
@@ -272,8 +272,8 @@ class Reflector(Generic[T]):
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)
             while True:
-                form, body = page.result()
-                head, items = form.page(body)
+                encoding, body = page.result()
+                head, items = encoding.page(body)
                 self.last_contact = self._last_step = self._clock()
                 if head.continue_:
                     page = reader.submit(self._page, head.continue_, next_page(len(items), len(body)))
@@ -286,7 +286,7 @@ class Reflector(Generic[T]):
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
         self.fault = ""
 
-    def _page(self, following: str, most: int) -> tuple[Form[T], bytes]:
+    def _page(self, following: str, most: int) -> tuple[Encoding[T], bytes]:
         """A page whose token is too old raises Gone, and the next round starts over. While one comes, however
         slowly, a new start would not be sooner."""
         pieces = []
@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
             for piece in stream.pieces():
                 pieces.append(piece)
                 self._last_step = self._clock()
-            return self._form_of(stream), b"".join(pieces)
+            return self._encoding_of(stream), b"".join(pieces)
 
     def _watch(self) -> None:
         seconds = self._watch_seconds()
@@ -305,13 +305,13 @@ class Reflector(Generic[T]):
             "timeoutSeconds": seconds,
         }
         with self._open(query, min(self._silence, seconds + 15)) as stream:
-            form = self._form_of(stream)
-            for change in form.events(stream):
+            encoding = self._encoding_of(stream)
+            for change in encoding.events(stream):
                 if change.type == "ERROR":
                     raise refused(bytes(change.object))
                 is_there = change.type in ("ADDED", "MODIFIED")
-                item = form.object(change.object) if is_there else None
-                meta = item.metadata if item else form.identity(change.object)
+                item = encoding.object(change.object) if is_there else None
+                meta = item.metadata if item else encoding.identity(change.object)
                 self.last_contact = self._last_step = self._clock()
                 if _is_older(meta.resource_version, self._version):
                     continue
@@ -332,7 +332,7 @@ class Reflector(Generic[T]):
                 raise Ambiguous("stopping")
             yield self._stream
 
-    def _form_of(self, stream: Stream) -> Form[T]:
+    def _encoding_of(self, stream: Stream) -> Encoding[T]:
         is_json = stream.headers.get("content-type", JSON).startswith(JSON)
         return self._json if is_json else self._preferred
 

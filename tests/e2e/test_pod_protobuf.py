@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
 from extender.kube.connection import Connection
-from extender.kube.decoding import Bad, Decoders, Form
+from extender.kube.decoding import Bad, Decoders, Encoding
 from extender.kube.pod_protobuf import PodDecoders
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.objects import pod
@@ -94,7 +94,7 @@ def test_pods_in_protobuf_are_the_pods_in_json(stage: Stage) -> None:
     assert full.spec.affinity
 
 
-def _read(connection: Connection, namespace: str, form: Form[Pod]) -> dict[str, Pod]:
+def _read(connection: Connection, namespace: str, form: Encoding[Pod]) -> dict[str, Pod]:
     """Return the pods by name, with a constant in place of what Muster only compares."""
     with connection.stream(PODS.path(namespace), accept=form.accept) as stream:
         _, pods = form.page(stream.read())
