@@ -132,7 +132,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
     reservations: Annotated[float, allowed.part()] = 0.1
-    usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 0.0
+    usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 1200.0
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
     )

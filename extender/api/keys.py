@@ -37,7 +37,7 @@ MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: with 
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # the same in Kueue's words
 START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: how often it came too late
 SPREAD = "Spread"  # spec.placement of a queue
-HISTORICAL = "Historical"  # spec.fairShare of a queue
+HISTORICAL, INSTANT = "Historical", "Instant"  # spec.fairShare of a queue
 STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
 # Annotation of a PodGroup, a pod or a job, "QUEUE/KIND": its author may use the queue.
 MAY_USE = "kube-muster.io/may-use"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from extender.api.configuration import InvalidConfiguration
+from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
 from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, kept, within
 from extender.api.units import as_duration, at_least
@@ -80,10 +80,9 @@ def node_flags(
 half_life_flag = click.option(
     "--usage-half-life",
     metavar="DURATION",
-    default="0s",
-    show_default=True,
     callback=checked(duration("0s", "8760h")),
-    help="After how long what queues and users have held counts half, as for muster serve; 0s: not at all.",
+    help="After how long what queues and users have held counts half, as for muster serve; 0s: not at all. "
+    f"[default: {as_duration(Configuration().usage_half_life)}]",
 )
 
 
@@ -149,7 +148,8 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         except ValueError as fault:
             raise click.UsageError(f"--listen: got {listen!r}; allowed is {ADDRESS.allowed}") from fault
         listener = import_module("extender.web.listen").listen("--listen", wanted)
-        serve = ("--usage-half-life", as_duration(options["usage_half_life"]))
+        half_life = options["usage_half_life"]
+        serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
         stays = frames.is_live(sys.stdout) and not output and not options["until_settled"]
         speed = options["speed"] or (1.0 if stays else 4.0)  # while it stays, somebody looks at it

@@ -14,6 +14,7 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.queues.spec import RESERVE_AFTER
 from tests.domain.builders import (
     NAMESPACE,
     budget,
@@ -147,7 +148,7 @@ def test_those_on_the_nodes_that_are_reserved_for_it_end() -> None:
     world = World(*nodes("k", "l", "m", "n", cpu="4"), queue("q", preemption=NEVER))
     for number, name in enumerate("yzab"):
         world.add(one(name, "4", f"2026-01-0{number + 1}")).start(name)
-    world.add(one("wide", "4", timestamp(world.now), members=2)).pass_time(1801.0)
+    world.add(one("wide", "4", timestamp(world.now), members=2)).pass_time(RESERVE_AFTER + 1.0)
     where = {world.ledger.groups.members(key(name))[0].node for name in "yz"}
     made = world.decision("wide").reservation
     assert made is not None

@@ -1,5 +1,6 @@
 """What queues and users have held lately: its averages, the order by it, and that a restart keeps it."""
 
+from math import log
 from typing import Any
 
 import msgspec
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.queues import Queue, QueueStatus
+from extender.api.objects.queues import Queue, QueueStatus, QueueUsage
+from extender.api.units import timestamp_at
 from extender.domain.model.reasons import Verdict
-from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
+from extender.domain.model.records import GroupKey
+from extender.domain.queues.past_usage import Holding, PastUsage, UsageMeter, UsedBy, parts_of
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.world import LIMITS, World, comparable, gang
@@ -50,12 +53,46 @@ def test_what_is_small_in_a_large_cluster_adds_up_too() -> None:
 
 
 def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_namespace() -> None:
-    groups = [("q", "alice", "team", {"cpu": 2, "gpu": 4}), ("q", "", "team", {"cpu": 1, "pods": 9})]
-    assert held_by(groups, {"cpu": 10, "gpu": 8, "pods": 10}) == {
-        Q: 0.6,
-        UsedBy("q", user="alice"): 0.5,
-        UsedBy("q", namespace="team"): 0.6,
-    }
+    total = {"cpu": 10, "gpu": 8, "pods": 10}
+    parts = parts_of(Holding("q", "alice", "team", {"cpu": 2, "gpu": 4}), total)
+    assert parts == dict.fromkeys((Q, UsedBy("q", user="alice"), UsedBy("q", namespace="team")), 0.5)
+    parts = parts_of(Holding("q", "", "team", {"cpu": 1, "pods": 9}), total)
+    assert parts == dict.fromkeys((Q, UsedBy("q", namespace="team")), 0.1)
+
+
+A_GROUP = GroupKey("team/g")
+
+
+def test_seconds_between_two_moments_count() -> None:
+    meter = UsageMeter(PastUsage(0.0), HOUR)
+    meter.take(0.0, {"cpu": 4})
+    meter.follow({A_GROUP: Holding("q", "", "team", {"cpu": 4})}, 100.0)
+    meter.follow({A_GROUP: None}, 160.0)
+    meter.take(600.0, {"cpu": 4})
+    assert meter.past.parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
+
+
+def test_a_group_that_ran_before_this_process_counts_since_the_status_was_written() -> None:
+    meter, half = UsageMeter(PastUsage(10 * HOUR), HOUR), QueueUsage(timestamp_at(9 * HOUR), 0.5)
+    for name, share in (("q", 0.5), ("new", None)):
+        meter.restore(name, half if share else None)
+    meter.take(10 * HOUR, {"cpu": 4})
+    for name in ("q", "new"):
+        running = Holding(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
+        meter.follow({GroupKey(f"team/{name}"): running}, 10 * HOUR)
+    meter.take(10 * HOUR + 60.0, {"cpu": 4})
+    assert meter.past.queues["q"] == pytest.approx(0.75, abs=0.01)
+    assert meter.past.queues["new"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_clock_that_is_set_back_stops_nothing() -> None:
+    meter = UsageMeter(PastUsage(10 * HOUR), HOUR)
+    meter.take(10 * HOUR, {"cpu": 4})
+    meter.follow({A_GROUP: Holding("q", "", "team", {"cpu": 4})}, 10 * HOUR)
+    assert meter.is_due(HOUR)
+    meter.take(HOUR, {"cpu": 4})
+    meter.take(2 * HOUR, {"cpu": 4})
+    assert meter.past.queues["q"] == pytest.approx(0.5)
 
 
 def of(user: str) -> dict[str, str]:
@@ -102,7 +139,7 @@ def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: li
         world.settle()
 
 
-@pytest.mark.parametrize(("fair_share", "first"), [("Historical", "b"), ("Instant", "a"), ("", "a")])
+@pytest.mark.parametrize(("fair_share", "first"), [("Historical", "b"), ("Instant", "a"), ("", "b")])
 def test_queues_take_turns_by_what_they_have_held_lately(fair_share: str, first: str) -> None:
     root = queue("root", fair_share=fair_share)
     world = used(root, queue("a", created="2025-01-01"), queue("b", created="2025-01-02"))
@@ -111,8 +148,16 @@ def test_queues_take_turns_by_what_they_have_held_lately(fair_share: str, first:
     assert world.verdict(f"of-{first}") is Verdict.STARTING
 
 
+def test_the_first_group_of_a_queue_and_not_its_age_breaks_ties() -> None:
+    older, younger = queue("a", created="2025-01-01"), queue("b", created="2025-01-02")
+    world = World(node("n", cpu="4"), older, younger)
+    world.add(gang("late", 3, queue="a", created="2026-01-02T00:00:00Z"))
+    world.add(gang("early", 3, queue="b", created="2026-01-01T00:00:00Z")).settle()
+    assert world.verdict("early") is Verdict.STARTING
+
+
 def test_a_restart_goes_on_from_what_statuses_say() -> None:
-    world = used(queue("a"))
+    world = used(queue("a")).settle()
     usage = world.queue("a").usage
     assert usage is not None
     assert [each.name for each in usage.users or ()] == ["alice"]
@@ -128,6 +173,7 @@ def test_a_restart_goes_on_from_what_statuses_say() -> None:
 
 
 def test_without_a_half_life_nothing_is_kept() -> None:
-    world = World(node("n"), queue("a"), gang("g", 1, queue="a")).start("g")
+    limits = replace(LIMITS, usage_half_life=0.0)
+    world = World(node("n"), queue("a"), gang("g", 1, queue="a"), limits=limits).start("g")
     world.pass_time(HOUR)
     assert world.queue("a").usage is None

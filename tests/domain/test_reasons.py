@@ -20,6 +20,7 @@ from extender.api.objects.pods import (
 )
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
+from extender.domain.queues.spec import RESERVE_AFTER
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import (
     HOSTNAME,
@@ -36,7 +37,7 @@ from tests.domain.builders import (
 from tests.domain.world import World, gang, nodes, timestamp
 
 GPU = "x.io/gpu"
-LONG = 1801.0  # seconds after which room is kept for a group that waits
+LONG = RESERVE_AFTER + 1.0  # seconds after which room is kept for a group that waits
 
 
 class Case(NamedTuple):

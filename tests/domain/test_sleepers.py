@@ -11,6 +11,7 @@ from extender.api import keys
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.queues.spec import RESERVE_AFTER
 from extender.domain.scheduling import decide as decide_module
 from extender.domain.scheduling import sleepers
 from extender.domain.scheduling.decide import decide
@@ -272,12 +273,14 @@ def first_goes(world: World) -> None:
 def reserved() -> World:
     """Room that is reserved for `big`, nobody knows until when, keeps out `late` of a queue within its share;
     so is `big`'s queue."""
-    world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *(queue(name) for name in ("r", "s")))
+    limits = replace(LIMITS, usage_half_life=0.0)  # else the turn of `late` would come first
+    queues = [queue(name) for name in ("r", "s")]
+    world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *queues, limits=limits)
     for number in range(4):
         small = gang(f"small{number}", 1, cpu="2", created=timestamp(world.now))
         world.add(small).settle().start(f"small{number}")
     world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
-    world.pass_time(1801.0)
+    world.pass_time(RESERVE_AFTER + 1.0)
     world.finish("small0-0").settle()
     world.add(gang("late", 1, queue="r", cpu="2", created=timestamp(world.now))).settle().settle()
     assert world.reason("late") is Reason.RESERVED
@@ -292,11 +295,21 @@ def in_line() -> World:
     return world.settle().settle()
 
 
+def by_usage() -> World:
+    """Two users wait in a fair queue, and the first of them holds all of it."""
+    world = World(node("n", cpu="4"), queue("q", strategy="fair"))
+    world.add(gang("holds", 4, queue="q", notes={keys.SUBMITTER: "ann"})).settle().start("holds")
+    for name, user in (("a", "ann"), ("b", "bob")):
+        world.add(gang(name, 1, queue="q", created=timestamp(1000), notes={keys.SUBMITTER: user}))
+    return world.settle().settle()
+
+
 ROOM = ("room_for_pods", "amounts_left", "places")
 CASES: dict[str, Case] = {
     "cluster": Case(short, lambda world: set_limits(world, window=1)),
     "objects": Case(crowd, lambda world: world.delete("w7-1")),
     "moments": Case(backing_off, lambda world: world.advance(3600.0)),
+    "usage": Case(by_usage, lambda world: world.advance(300.0)),
     "room_for_pods": Case(
         lambda: halves(1), lambda world: world.delete("s0").add(stranger("s9", on="n1", cpu="1"))
     ),

@@ -122,7 +122,7 @@ LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it 
         pytest.param(
             [
                 [queue("q", weight=3, capability={"cpu": "2"}), queue("s", weight=2, parent="q")],
-                [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("q3", 1, "2")],
+                [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("x1", 1, "2")],
             ],
             "with spec.capability cpu 3 instead of 2 in queue q",
             id="of a higher ceiling its own queue deserves enough before there is room for all",

@@ -16,10 +16,11 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.departures import RunEnd
-from extender.domain.queues.past_usage import held_by
+from extender.domain.queues.past_usage import UsageMeter
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, start_after
-from extender.domain.snapshot.group_view import GroupView, Start
+from extender.domain.snapshot.group_view import GroupView, Start, holding_of
+from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import OF_OTHERS, Snapshot, moment_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
@@ -50,6 +51,10 @@ class Future:
         self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._end_of, self._pace = end_of, pace
+        self._meter = UsageMeter(snapshot.past, snapshot.limits.usage_half_life)
+        if self._meter.half_life:
+            held = {key: holding_of(group) for key, group in snapshot.groups.items() if group.allocated}
+            self._meter.follow(held, snapshot.now + snapshot.epoch)
         self._turned: Collection[GroupKey] = tuple(decisions.groups)
         self._note_starts()
         departing = [(pod, key) for key, group in snapshot.groups.items() for pod in group.departing]
@@ -168,15 +173,13 @@ class Future:
             reclaimed={name: it.reclaimed for name, it in self.decisions.queues.items() if it.reclaimed},
             freed=before.freed.noted(now, OF_OTHERS) if changes.is_event else before.freed,
         )
-        if (half_life := after.limits.usage_half_life) and now + after.epoch >= after.past.due_at(half_life):
-            held = (
-                (it.queue, it.spec.submitter, it.key.partition("/")[0], it.allocated)
-                for it in after.groups.values()
-                if it.allocated
-            )
-            offered = dict(zip(after.dimensions, after.allocatable.sum(axis=0).tolist(), strict=True))
-            past = after.past.after(now + after.epoch, half_life, held_by(held, offered))
-            self.snapshot = replace(after, past=past)
+        if self._meter.half_life:
+            if self._meter.is_due(now + after.epoch):
+                offered = dict(zip(after.dimensions, in_all(after.allocatable), strict=True))
+                self._meter.take(now + after.epoch, offered)
+                self.snapshot = replace(after, past=self._meter.past)
+            changed = {key: holding_of(view) for key, view in changes.groups.items()}
+            self._meter.follow(changed, now + after.epoch)
         self.decisions = decide(self.snapshot, self.decisions)
         self._turned = self.decisions.turned
         self._note_starts()

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.queues import Queue
 from extender.api.units import timestamp_at
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
@@ -21,7 +20,6 @@ from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import asked_by
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
-from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.group_view import GroupHistory, GroupSpec, GroupView, JobState
 from extender.domain.snapshot.wholeness import whole
@@ -359,38 +357,3 @@ def _longest(times: Iterable[float | None]) -> float | None:
     """None: one is not known, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None
-
-
-class UsageMeter:
-    """What queues and users hold, averaged over time, from the watch and from what statuses said at first.
-    `half_life` in seconds; 0: nothing is kept. Callers hold the ledger's lock."""
-
-    def __init__(self, registry: Registry, half_life: float, wall_clock: Callable[[], float]) -> None:
-        self._registry = registry
-        self._half_life, self._clock = half_life, wall_clock
-        self.past = PastUsage(wall_clock())
-
-    def restore(self, queue: Queue) -> None:
-        """What the status of a queue says, unless something is known of it."""
-        name, written = queue.metadata.name, queue.status.usage
-        if self._half_life and written is not None and UsedBy(name) not in self.past.parts:
-            self.past = self.past.restored(name, written, self._half_life)
-
-    def is_due(self) -> bool:
-        return bool(self._half_life) and self._clock() >= self.past.due_at(self._half_life)
-
-    def note(self, total: Resources) -> None:
-        """What groups hold now of the `total` of all nodes."""
-        views = (group.view for group in self._registry.groups.values())
-        held = (
-            (view.queue, view.spec.submitter, view.key.partition("/")[0], view.allocated)
-            for view in views
-            if view is not None and view.allocated
-        )
-        self.past = self.past.after(self._clock(), self._half_life, held_by(held, total))
-
-    def due_in(self) -> float | None:
-        """The seconds until it is due; None where there is nothing to note."""
-        if not self._half_life or not (self.past.parts or self._registry.groups):
-            return None
-        return max(self.past.due_at(self._half_life) - self._clock(), 0.0)

@@ -15,7 +15,6 @@ from extender.api.objects.queues import (
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json, KindName
-from extender.domain.ledger.group_views import UsageMeter
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
@@ -26,6 +25,7 @@ from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.flavors import SharedFlavor, shared_flavor
 from extender.domain.queues.local_queues import local_queue_record
+from extender.domain.queues.past_usage import UsageMeter
 from extender.domain.queues.records import queue_record
 from extender.domain.snapshot.jobs import (
     AnyJob,
@@ -163,7 +163,7 @@ class Intake:
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
-            self._meter.restore(queue)
+            self._meter.restore(queue.metadata.name, queue.status.usage)
             if self._registry.set_queue(queue_record(queue)):
                 self._changes.note_freed()
                 self._changes.mark()

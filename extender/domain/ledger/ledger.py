@@ -7,7 +7,7 @@
 One lock guards it, and nothing in here blocks. After a restart, the watches rebuild all of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers
-from extender.domain.ledger.group_views import GroupViews, UsageMeter
+from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
 from extender.domain.ledger.nodes import NodeCapacity
@@ -32,11 +32,12 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.queues.past_usage import PastUsage, UsageMeter
 from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.spec import START_TIMEOUT
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView, Start, kind_of
+from extender.domain.snapshot.group_view import GroupView, Start, holding_of, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.nodes import in_all
@@ -87,7 +88,7 @@ class Ledger:
         jobs = jobs or JobRules()
         self._views = GroupViews(self.registry, self.claims, wall_clock)
         self.pods = Pods(parts, ownership)
-        self._meter = UsageMeter(self.registry, self.limits.usage_half_life, wall_clock)
+        self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
         self.intake = Intake(parts, self.pods, jobs, self._meter)
         self.groups = GroupQueries(parts, self.pods)
         self.queues = QueueQueries(parts, self._views)
@@ -127,10 +128,8 @@ class Ledger:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self._expected.settle()
-            if self._meter.is_due():
-                self._meter.note(self.offered())
-                self._changes.mark()
             touched, groups, queues = self._views.refresh()
+            self._measure(touched, groups)
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(dict.fromkeys(touched, self._changes.version))
@@ -169,6 +168,16 @@ class Ledger:
             self._moment = snapshot.moment
             return snapshot
 
+    def _measure(self, touched: Collection[GroupKey], groups: Mapping[GroupKey, GroupView]) -> None:
+        """Note what groups hold from now on, and from time to time what queues have held lately."""
+        if not self._meter.half_life:
+            return
+        now = self._wall_clock()
+        if self._meter.is_due(now):
+            self._meter.take(now, self.offered())
+            self._changes.mark()
+        self._meter.follow({key: holding_of(groups.get(key)) for key in touched}, now)
+
     def _end_answers(self) -> None:
         """End answers of filter that no bind call followed within the longest time that a start may take
         (volumes are bound before bind is called). They would hold their room indefinitely."""
@@ -178,8 +187,6 @@ class Ledger:
             self._changes.mark()
 
     def _expiries(self) -> Iterator[float]:
-        if (due_in := self._meter.due_in()) is not None:
-            yield self._clock() + due_in
         if (until := self._refusals.until()) is not None:
             yield until
         yield from self._spared.values()

@@ -110,6 +110,29 @@ class Division:
             given[inner] = np.where(given[inner] > 0, given[inner], below)
         return given
 
+    @cached_property
+    def parts(self) -> Portion:
+        """The part of the cluster that each node is due where all that take part ask for more: what it has by
+        name, in the resource of which that is the most, else by its weight among its siblings. Unlike what it
+        deserves, its part does not shrink with what it asks for."""
+        parts = np.zeros(len(self.tree))
+        parts[TOP] = 1.0
+        total = np.array([float(self.total.get(name, 0)) for name in self.names])
+        of_total = np.divide(self.given, total, out=np.zeros_like(self.given), where=total > 0)
+        given = np.minimum(of_total.max(axis=1, initial=0.0), 1.0)
+        for level in self.tree.levels:
+            inner = [node for node in level.tolist() if self.tree.has_children(node)]
+            if not inner:
+                continue
+            parents = np.array(inner, dtype=np.intp)
+            rows, of = self.tree.children(parents)
+            named = given[rows] * self.takes_part[rows]
+            weights = np.where(self.takes_part[rows] & (named <= 0), self.specified.weights[rows], 0.0)
+            left = np.maximum(parts[parents] - np.bincount(of, named, len(parents)), 0.0)
+            sums = np.maximum(np.bincount(of, weights, len(parents)), 1.0)
+            parts[rows] = np.where(named > 0, named, (left / sums)[of] * weights)
+        return parts
+
     def unmet(self) -> dict[str, Resources]:
         """By queue as much of what is kept for it as there is, where that is less than all: of each resource
         the same part, at every level of the tree."""

@@ -1,21 +1,27 @@
-"""What the groups of each queue have held lately, and those of each user and namespace in it: averages over
-time in which what was held one half-life ago counts half as much as what is held now.
+"""Decayed usage: what the groups of each queue have held lately, and those of each user and namespace in it.
+Averages over time in which what was held one half-life ago counts half as much as what is held now.
 
-They are taken at moments, many in a half-life, and survive restarts in the statuses of queues.
+Averages are taken at moments, many in a half-life, of all that was held in between, also for seconds. They
+survive restarts in the statuses of queues, which show them less often: each write costs the API server.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from math import log
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueUsage, UsedPart
 from extender.api.units import as_datetime, timestamp_at
+from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_MOMENTS = 200  # in a half-life
+_MOMENTS = 60  # in a half-life
+_SHOWN = 4  # times in a half-life that statuses change
 _NOTHING = 1e-6  # of the cluster: less is forgotten, unless it is held now
+_ROUNDED_OFF = 1e-9  # of the cluster: what is left of sums that are zero
 _MOST = 100  # users and namespaces that a queue's status names
 
 
@@ -27,36 +33,56 @@ class UsedBy(NamedTuple):
     namespace: str = ""
 
 
+class Holding(NamedTuple):
+    """What one group holds, and for whom."""
+
+    queue: str
+    user: str
+    namespace: str
+    amounts: Resources
+    since: str = ""  # the timestamp since which it runs; empty: not known
+
+
 class PastUsage(msgspec.Struct, frozen=True, eq=False):
     at: float = 0.0  # in seconds since 1970
     parts: Mapping[UsedBy, float] = {}  # of the cluster, in the resource of which it is the most
+    queues: Mapping[str, float] = {}  # the parts of all groups of each queue together
+    shown_at: float = 0.0
+    shown: Mapping[str, QueueUsage] = {}  # by queue as its status says it
 
     def due_at(self, half_life: float) -> float:
         """The next moment at which it is to be taken."""
         return self.at + half_life / _MOMENTS
 
+    def is_due(self, now: float, half_life: float) -> bool:
+        """Whether that has come, or the clock was set back."""
+        return now >= self.due_at(half_life) or now < self.at
+
     def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
-        """With what is `held` now, since the moment before."""
+        """With what was `held` on average since the moment before."""
         kept = 0.5 ** (max(now - self.at, 0.0) / half_life)
         both = {holder: self.parts.get(holder, 0.0) * kept for holder in {**self.parts, **held}}
         parts = {holder: part + held.get(holder, 0.0) * (1.0 - kept) for holder, part in both.items()}
-        return PastUsage(
-            now, {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
-        )
+        parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
+        later = PastUsage(now, parts, _by_queue(parts))
+        if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
+            return replace(later, shown_at=self.shown_at, shown=self.shown)
+        return replace(later, shown_at=now, shown=later._of_queues())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
         """With what the status of a queue says, of which nothing is known yet."""
         try:
-            since = (self.at - as_datetime(written.at).timestamp()) / half_life
+            since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
         kept = 0.5 ** max(since, -10.0)  # negative: another replica, which led, wrote it later
         parts = {UsedBy(queue): written.share * kept}
         parts |= {UsedBy(queue, user=each.name): each.share * kept for each in written.users or ()}
         parts |= {UsedBy(queue, namespace=each.name): each.share * kept for each in written.namespaces or ()}
-        return PastUsage(self.at, {**self.parts, **parts})
+        parts = {**self.parts, **parts}
+        return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
-    def of_queues(self) -> dict[str, QueueUsage]:
+    def _of_queues(self) -> dict[str, QueueUsage]:
         """As the statuses of queues say it; without those that have held nothing lately."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
@@ -78,6 +104,15 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         return self.parts.get(holder, 0.0)
 
 
+def _by_queue(parts: Mapping[UsedBy, float]) -> Mapping[str, float]:
+    return {holder.queue: part for holder, part in parts.items() if not (holder.user or holder.namespace)}
+
+
+def seconds_of(timestamp: str) -> float:
+    """Since 1970. Raises ValueError and OverflowError."""
+    return as_datetime(timestamp).timestamp()
+
+
 def _rounded(part: float) -> float:
     return float(f"{part:.3g}")
 
@@ -86,14 +121,86 @@ def _largest(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MOST]]
 
 
-def held_by(groups: Iterable[tuple[str, str, str, Resources]], total: Resources) -> Mapping[UsedBy, float]:
-    """The parts of the cluster that groups hold. Of each group: its queue, user, namespace and amounts."""
-    held: defaultdict[UsedBy, float] = defaultdict(float)
-    for queue, user, namespace, amounts in groups:
-        parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)
-        if part := max(parts, default=0.0):
-            held[UsedBy(queue)] += part
-            held[UsedBy(queue, namespace=namespace)] += part
-            if user:
-                held[UsedBy(queue, user=user)] += part
-    return held
+def parts_of(holding: Holding, total: Resources) -> Mapping[UsedBy, float]:
+    """The part of the cluster that one group holds, in the resource of which it is the most."""
+    queue, user, namespace, amounts, _ = holding
+    parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)
+    if not (part := max(parts, default=0.0)):
+        return {}
+    users = (UsedBy(queue, user=user),) if user else ()
+    return dict.fromkeys((UsedBy(queue), UsedBy(queue, namespace=namespace), *users), part)
+
+
+class UsageMeter:
+    """What groups hold, averaged over time. It costs what changes, and what is remembered at each moment.
+
+    Args:
+        past: What is known of the time before.
+        half_life: In seconds; 0: nothing is kept.
+    """
+
+    def __init__(self, past: PastUsage, half_life: float) -> None:
+        self.past, self.half_life = past, half_life
+        self._holdings: dict[GroupKey, Holding] = {}  # by group
+        self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
+        self._total: Resources = {}  # of which parts are
+        self._held: dict[UsedBy, float] = {}
+        # By holder, of what changed since the moment before, how much times how long it was not held yet.
+        self._late: defaultdict[UsedBy, float] = defaultdict(float)
+
+    def follow(self, holdings: Mapping[GroupKey, Holding | None], now: float) -> None:
+        """Groups hold this from now on; None: nothing."""
+        for key, holding in holdings.items():
+            if holding != (before := self._holdings.get(key)):
+                self._add(before, now, -1)
+                self._add(holding, now, 1)
+                if before is None and holding is not None and holding.since:
+                    self._make_up(holding, now)
+                if holding is None:
+                    del self._holdings[key]
+                else:
+                    self._holdings[key] = holding
+
+    def restore(self, queue: str, written: QueueUsage | None) -> None:
+        """Take what the status of a queue says, unless something is known of it."""
+        if self.half_life and written is not None and UsedBy(queue) not in self.past.parts:
+            self.past = self.past.restored(queue, written, self.half_life)
+            self._written[queue] = written.at
+
+    def is_due(self, now: float) -> bool:
+        return bool(self.half_life) and (not self._total or self.past.is_due(now, self.half_life))
+
+    def take(self, now: float, total: Resources) -> None:
+        """The moment has come. `total`: what all nodes offer."""
+        seconds = now - self.past.at
+        held = dict(self._held) if seconds > 0 else {}
+        for holder, late in self._late.items() if seconds > 0 else ():
+            held[holder] = max(held.get(holder, 0.0) - late / seconds, 0.0)
+        self.past = self.past.after(now, self.half_life, held)
+        self._late.clear()
+        if total != self._total:
+            self._total, self._held = total if any(total.values()) else {}, {}
+            for holding in self._holdings.values():
+                self._add(holding, now, 1)
+
+    def _make_up(self, holding: Holding, now: float) -> None:
+        """Count what a group held before it was seen: it started before this process, and the status of its
+        queue was written earlier."""
+        written = self._written.get(holding.queue, holding.since)
+        try:
+            since = max(seconds_of(holding.since), seconds_of(written))
+        except (ValueError, OverflowError):
+            return
+        if now - since > self.half_life / _MOMENTS:
+            used = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
+            for holder, part in parts_of(holding, self._total).items():
+                self._late[holder] -= part * used
+
+    def _add(self, holding: Holding | None, now: float, times: int) -> None:
+        for holder, part in parts_of(holding, self._total).items() if holding is not None else ():
+            held = self._held.get(holder, 0.0) + times * part
+            self._late[holder] += times * part * max(now - self.past.at, 0.0)
+            if held < _ROUNDED_OFF:
+                self._held.pop(holder, None)
+            else:
+                self._held[holder] = held

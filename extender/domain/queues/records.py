@@ -44,7 +44,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0  # queues with a higher one come first
     strategy: str = ""  # spec.dequeueStrategy
     placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
-    historical: bool = False  # queues below it take turns by what they have held lately, too
+    fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: as order.py says
     spec_state: str = ""  # what its owner wants, as written; empty: nothing
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
@@ -105,7 +105,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         priority=spec.priority,
         strategy=spec.dequeue_strategy,
         placement=spec.placement,
-        historical=spec.fair_share == keys.HISTORICAL,
+        fair_share=spec.fair_share,
         spec_state=spec.state,
         status_state=queue.status.state,
         parent=spec.parent,

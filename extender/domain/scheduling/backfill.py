@@ -24,7 +24,7 @@ from extender.domain.placement.departures import Departures, RunTimes, earliest,
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
-from extender.domain.scheduling.order import Rank
+from extender.domain.scheduling.order import Rank, is_ahead
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
@@ -233,7 +233,7 @@ class Backfill:
             if self._ends_before(group, room):
                 passed.append(room)
             elif room.group.queue != group.queue:
-                if not (is_lent or room.binds):
+                if not (is_lent or room.binds) or self._has_turn_before(group, room):
                     passed.append(room)
             elif not room.reservation.is_promised and self._rank(group) < self._rank(room.group):
                 passed.append(room)
@@ -259,6 +259,12 @@ class Backfill:
             with self.given_back(rooms):
                 budget.hold(group, plan)
                 budget.running.take(group, len(plan))
+
+    def _has_turn_before(self, group: GroupView, room: KeptRoom) -> bool:
+        """Whether the queue of a group comes before the one that keeps room, to which nothing is promised: a
+        reservation brings its queue no more than its part over time."""
+        shares, queues = self._round.budget.shares, self._round.snapshot.queues
+        return not room.reservation.is_promised and is_ahead(shares, queues, group.queue, room.group.queue)
 
     def given_back(self, rooms: Collection[KeptRoom]) -> AbstractContextManager[None]:
         return _given_back(self._round.budget, rooms, self._given_back)

@@ -65,7 +65,7 @@ def _grow_all(round_: Round, groups: Iterable[KeptPlan], reservations: Reservati
                 in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
                 batches += [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
     lines = in_lines(batches, lambda batch: batch.kept.group)
-    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
+    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines, lambda batch: batch.kept.group)
     for _, line in turns:
         batch, may_come_again = line[0], False
         most = turns.members_until_next(batch.shape.requests)

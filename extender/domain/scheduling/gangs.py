@@ -86,7 +86,7 @@ class Admission:
         self._unplaceable.clear()
         self._equals.clear()
         above_share: list[GroupView] = []
-        for _, line in TurnOrder(budget.shares, self._round.snapshot.queues, lines):
+        for _, line in TurnOrder(budget.shares, self._round.snapshot.queues, lines, lambda it: it):
             takings = budget.takings
             while (
                 line and budget.takings == takings

@@ -24,21 +24,24 @@ share or the ceiling and groups behind it start, unless it has a reservation. A 
 rotation, so a stream of them never keeps back those who had their turn. After a restart a new rotation
 begins.
 
-Among sibling queues, from root down, the one of the highest priority is next, among equals the one with the
-smallest share of what it deserves, then the oldest. With what its groups take, a queue's share rises. Where
-their parent's `fairShare` is Historical, what a queue held lately counts as if it held that as well.
+Sibling queues take turns, from root down, in the order of their priority; share, where all that hold no more
+than they deserve are equal; decayed usage relative to what they are due; share; age of their first group; and
+name. Usage decides which queue gets the unit that shares do not divide, so that each queue gets its part over
+time and not only at an instant. With each allocation, the share of a queue rises. `fairShare` of their parent
+may say otherwise: with Historical, the sum of share and usage decides in place of both; with Instant, share.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.api.units import as_datetime
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import Resources
@@ -158,6 +161,11 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
 }
 
 
+def orders_by_usage(queue: QueueRecord) -> bool:
+    """Whether what users held lately orders its groups."""
+    return _STRATEGIES.get(queue.strategy, Traverse) is Fair
+
+
 class Strategies:
     """The strategies of all queues in one round."""
 
@@ -218,8 +226,10 @@ class Turn(NamedTuple):
     """Of a queue among its siblings; smallest first."""
 
     priority: int  # negative: high ones come first
+    due: float  # how far it is above its due
+    used: float  # lately
     share: float
-    created: str
+    since: str  # the creation of its first group
     queue: str
     node: int
 
@@ -229,19 +239,21 @@ class TurnOrder(Generic[T]):
     from root to the queue change, and no others."""
 
     def __init__(
-        self, shares: QueueShares, queues: Mapping[str, QueueView], lines: Mapping[str, deque[T]]
+        self,
+        shares: QueueShares,
+        queues: Mapping[str, QueueView],
+        lines: Mapping[str, deque[T]],
+        group_of: Callable[[T], GroupView],
     ) -> None:
-        self._shares = shares
+        self._shares, self._group_of = shares, group_of
         self._tree = shares.tree
         self._queues = queues
         self._lines = lines
         self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # of the children of a node
         self._way: list[Turn] = []  # of the queue whose turn it is, from root down
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
-        for node in waiting - {TOP}:
-            self._turns[self._tree.parents[node]].append(self._turn(node))
-        for turns in self._turns.values():
-            heapify(turns)
+        for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
+            heappush(self._turns[self._tree.parents[node]], self._turn(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
         """A queue and its line, again and again until all lines are empty."""
@@ -265,19 +277,60 @@ class TurnOrder(Generic[T]):
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                until = siblings[0].share - self._shares.held_lately(turn.node)
-                is_first_at_par = turn._replace(share=siblings[0].share) < siblings[0]
-                slack = EPSILON if is_first_at_par else -EPSILON
+                until, at_par = self._par(turn, siblings[0])
+                slack = EPSILON if at_par < siblings[0] else -EPSILON
                 counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
         return min(counts, default=None)
 
+    def _par(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
+        """The share up to which a queue is ahead of a sibling, and its turn there."""
+        match _fair_share(self._shares, self._queues, turn.node):
+            case keys.HISTORICAL:
+                until = sibling.due - self._shares.used_lately(turn.node)
+                return until, turn._replace(due=sibling.due, share=until)
+            case keys.INSTANT:
+                return sibling.due, turn._replace(due=sibling.due, share=sibling.due)
+        until = sibling.due
+        if until <= 1.0 and turn.used >= sibling.used:
+            until = sibling.share
+        return until, turn._replace(due=max(until, 1.0), share=until)
+
     def _turn(self, node: int) -> Turn:
-        queue = self._tree.queues[node]
-        view = self._queues.get(queue)
-        priority = -view.record.priority if view is not None and not self._tree.is_seat(node) else 0
-        created = view.record.created if view is not None else ""
-        share = self._shares.of_node(node) + self._shares.held_lately(node)
-        return Turn(priority, share, created, queue, node)
+        place = _place(self._shares, self._queues, node)
+        return Turn(*place, self._shares.of_node(node), self._since(node), self._tree.queues[node], node)
+
+    def _since(self, node: int) -> str:
+        """When the first group was created of the line at a node, or of the next one below it."""
+        if turns := self._turns.get(node):
+            return turns[0].since
+        line = self._lines.get(self._tree.queues[node])
+        return self._group_of(line[0]).created if line else ""
+
+
+def _place(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> tuple[int, float, float]:
+    """The priority of a queue, how far it is above its due, and what it used lately."""
+    view = queues.get(shares.tree.queues[node])
+    priority = -view.record.priority if view is not None and not shares.tree.is_seat(node) else 0
+    share = shares.of_node(node)
+    match _fair_share(shares, queues, node):
+        case keys.HISTORICAL:
+            return priority, share + shares.used_lately(node), 0.0
+        case keys.INSTANT:
+            return priority, share, 0.0
+    return priority, max(share, 1.0), shares.used_lately(node)
+
+
+def _fair_share(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> str:
+    """How a queue and its siblings take turns."""
+    parent = queues.get(shares.tree.queues[shares.tree.parents[node]])
+    return parent.record.fair_share if parent is not None else ""
+
+
+def is_ahead(shares: QueueShares, queues: Mapping[str, QueueView], queue: str, other: str) -> bool:
+    """Whether the turn of one queue comes before that of another, where their ways from root part."""
+    ways = (reversed(shares.tree.path(name)) for name in (queue, other))
+    one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
+    return _place(shares, queues, one) < _place(shares, queues, two)
 
 
 def in_lines(

@@ -289,7 +289,7 @@ class _Earlier(NamedTuple):
         shares, then, snapshot = round_.budget.shares, notes.judged.round_.budget.shares, round_.snapshot
         began = shares.at_first.nodes_unlike(then.at_first)
         unlike = shares.standing.nodes_unlike(then.standing)
-        is_alike = snapshot.past is notes.snapshot.past and snapshot.pools == notes.snapshot.pools
+        is_alike = snapshot.past.shown is notes.snapshot.past.shown and snapshot.pools == notes.snapshot.pools
         if began is None or unlike is None or not is_alike or shares.at_first.unmet != then.at_first.unmet:
             return cls()
         known = sleepers.before.queues, notes.snapshot.queues, notes.lines, notes.keeping
@@ -348,7 +348,6 @@ def _queues(
         return before
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
-    usages = snapshot.past.of_queues() if snapshot.past.parts else {}
     for name in filter(queues.__contains__, unlike) if earlier.decisions else queues:
         queue, node, known = queues[name], tree.node[name], earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
@@ -366,7 +365,7 @@ def _queues(
             share=shares.of_node(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
             unmet=shares.at_first.unmet.get(name, {}),
-            usage=usages.get(name),
+            usage=snapshot.past.shown.get(name),
             flavors=flavors.of(queue, node),
             counts=counted,
             uid=queue.record.uid,

@@ -4,7 +4,7 @@ Amounts of a queue include those of the queues below it. Its own groups count at
 group is judged by its share, and on the whole way up to root by ceilings."""
 
 from collections.abc import Iterator, Mapping, Set
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from extender.domain.model.shared_maps import differing, have_same_keys, with_ch
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
-from extender.domain.queues.past_usage import UsedBy
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.nodes import in_all
@@ -109,6 +108,7 @@ class QueueShares:
         self.standing = self.at_first._replace(holdings=self._holdings)
         self._short = self.at_first.short()
         self._ceilings: dict[int, Portions] = {}
+        self._used_lately: dict[int, float] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
         self._reserved: dict[int, dict[str, int]] = {}  # headroom that is kept for some, by node
@@ -143,27 +143,19 @@ class QueueShares:
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
-    def held_lately(self, node: int) -> float:
-        """How much of what it deserves a queue has held lately; 0 where that does not count between it and
-        its siblings."""
-        tree, snapshot = self.tree, self.at_first.snapshot
-        parent = snapshot.queues.get(tree.queues[tree.parents[node]])
-        if parent is None or not parent.record.historical:
-            return 0.0
-        total, due = self._division.total, self.standing.deserved_at(node)
-        parts = (amount / total[name] for name, amount in due.items() if total.get(name))
-        return self._held_lately[node] / max(max(parts, default=0.0), _LEAST_PART)
+    def used_lately(self, node: int) -> float:
+        """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
+        if node not in self._used_lately:
+            part = max(float(self._division.parts[node]), _LEAST_PART)
+            self._used_lately[node] = self._part_used(node) / part
+        return self._used_lately[node]
 
-    @cached_property
-    def _held_lately(self) -> list[float]:
-        """By node the part of the cluster that a queue and those below it have held."""
-        sums = [0.0] * len(self.tree)
-        for holder, part in self.at_first.snapshot.past.parts.items():
-            if holder == UsedBy(holder.queue) and holder.queue in self.tree.seat:
-                sums[self.tree.seat[holder.queue]] += part
-        for node in range(len(sums) - 1, TOP, -1):  # children have higher numbers
-            sums[self.tree.parents[node]] += sums[node]
-        return sums
+    def _part_used(self, node: int) -> float:
+        """The part of the cluster."""
+        queue = self.tree.queues[node]
+        if not self.tree.has_children(node):
+            return self.at_first.snapshot.past.queues.get(queue, 0.0)
+        return sum(map(self._part_used, self.tree.children([node])[0].tolist()))
 
     def borrowed(self, node: int) -> Resources:
         """What a queue held above what it deserves when the round began."""

@@ -23,6 +23,7 @@ from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.gangs import BEHIND, Behind, behind
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
+from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import QueueShares
@@ -214,7 +215,6 @@ def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
         and now.pools == before.pools
         and now.dimensions == before.dimensions
         and now.refused == before.refused
-        and now.past is before.past
         and have_same_keys(now.queues, before.queues)
         and now.occupancy.is_alike(before.occupancy)
         and np.array_equal(now.allocatable, before.allocatable)
@@ -234,6 +234,15 @@ def moments(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
     return [key for key, at in notes.moments.items() if at <= now] if is_due else ()
 
 
+def usage(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
+    """What users held lately orders the groups of a queue. What queues held lately does not matter to groups
+    that wait while nothing is taken."""
+    if sleepers.snapshot.past is notes.snapshot.past:
+        return ()
+    queues = sleepers.snapshot.queues.items()
+    return sleepers.those_in({name for name, queue in queues if orders_by_usage(queue.record)})
+
+
 # ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
 
 
@@ -245,11 +254,14 @@ def room(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
 
 def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """What is reserved: whose turn it is to get a reservation may depend on it, too. And who passes it, or
-    would have room without it."""
+    would have room without it. Whose turn is first depends on shares and usage."""
     if then.in_force != now.in_force:
         return None
-    is_alike = not now.in_force or (now.history is then.history and PLACES not in (now.totals.changed or ()))
-    return () if is_alike else (RESERVED,)
+    are_turns_alike = now.shares.snapshot.past is then.shares.snapshot.past
+    are_turns_alike = are_turns_alike and now.shares.nodes_unlike(then.shares) == set()
+    is_alike = are_turns_alike and now.history is then.history
+    is_alike = is_alike and PLACES not in (now.totals.changed or ())
+    return () if is_alike or not now.in_force else (RESERVED,)
 
 
 def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
@@ -326,6 +338,6 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
     return sleepers.those_in({group.queue for group in idle if judged.starving.may_find(group, causes)})
 
 
-BEFORE = (cluster, objects, moments)
+BEFORE = (cluster, objects, moments, usage)
 WITHIN = (room, reservations, shares, running, lines)
 AFTER = (decisions, turns, victims)

@@ -118,7 +118,7 @@ def queue_of(record: QueueRecord) -> Queue:
         priority=record.priority,
         dequeue_strategy=record.strategy,
         placement=record.placement,
-        fair_share=keys.HISTORICAL if record.historical else "",
+        fair_share=record.fair_share,
         priority_threshold=record.priority_threshold,
         ageing=record.ageing,
         state=record.spec_state,

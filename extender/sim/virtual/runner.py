@@ -36,7 +36,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     node_memory: str = ""
     node_gpu: int = 0
     window: int = 0
-    usage_half_life: float = 0.0
+    usage_half_life: float | None = None
     seed: int = 0
     compare: str = ""  # run it again with traverse only
     run_seconds: float | None = None  # of pods that do not say so; None: without end
@@ -99,7 +99,8 @@ def simulate(options: SimulationOptions) -> Result:
     """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
     given = workload(options)
     known = options.state.limits if options.state is not None else Limits(window=Configuration().window)
-    half_life = options.usage_half_life or known.usage_half_life
+    given_half_life = options.usage_half_life
+    half_life = known.usage_half_life if given_half_life is None else given_half_life
     limits = replace(known, window=options.window or known.window, usage_half_life=half_life)
     result = _run(given, limits, "starting pods in virtual time")
     if not options.compare:

@@ -20,6 +20,7 @@ from tests.bench.cases.sharing import sharing
 from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import run
+from tests.bench.cases.turning import turns
 from tests.bench.cases.volcano_jobs import volcano_jobs
 from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
@@ -47,6 +48,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start": start,
     "view": view_case,
     "tell": run,
+    "turns": turns,
     "volcano": volcano_jobs,
     "wire": wire,
 }

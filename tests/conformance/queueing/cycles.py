@@ -281,7 +281,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_lends_at_once),
     ),
     Skip(
-        "between queues their priority, share and age count, not those of their heads",
+        "between queues their priority, share and recent use count, not the priorities of their heads",
         in_family(*_FAMILIES, where=_orders_queues_otherwise),
     ),
 )

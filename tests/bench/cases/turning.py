@@ -1,0 +1,142 @@
+"""Node time that queues get over time: decide() in virtual time, one-node jobs of 40 to 80 s.
+
+In `backlog` every queue has more jobs than the cluster can run. `least` and `most` are the smallest and the
+largest part of its due node time that any queue got in any window of 30 minutes; the due part of a queue is
+its weight by the sum of the weights. In `arrivals` jobs come at random, 1.5 times as many as the cluster can
+run, for an hour; `wait` is the mean wait of the jobs of a queue in seconds: the shortest and the longest.
+`parts` are the parts of the node time in the first 30 minutes, the queues by age, the oldest first.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueSpec
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace import Row as Job
+from extender.sim.virtual.trace import from_rows
+from extender.sim.virtual.workload import VirtualWorkload, stamp
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+
+WINDOW = 1800.0  # seconds
+_STEP = 60.0  # from one window to the next
+_SHORTEST, _LONGEST = 40.0, 80.0  # seconds that a job runs
+_LOAD, _ARRIVING = 1.5, 3600.0
+
+
+class Turns(NamedTuple):
+    """One cluster: the weights of its queues, the oldest first, and its number of nodes."""
+
+    weights: tuple[int, ...]
+    nodes: int
+
+    @property
+    def due(self) -> list[float]:
+        return [weight / sum(self.weights) for weight in self.weights]
+
+
+CLUSTERS = (
+    Turns((1,) * 2, 1),
+    Turns((1,) * 3, 4),
+    Turns((1,) * 8, 4),
+    Turns((1,) * 12, 5),
+    Turns((1, 10), 1),
+    Turns((1, 2, 10), 2),
+    Turns((1, 2, 10), 4),
+    Turns((10, 2, 1), 13),
+)
+
+
+class NodeTime(Observer):
+    """When the jobs of each queue ran, and how long they waited."""
+
+    def __init__(self, queues: Mapping[GroupKey, str]) -> None:
+        self._queues = queues
+        self._came: dict[GroupKey, float] = {}
+        self._since: dict[Uid, float] = {}
+        self.waits: defaultdict[str, list[float]] = defaultdict(list)
+        self.ran: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def came(self, pod: PodRecord, now: float) -> None:
+        self._came[pod.group] = now
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        self._since[pod.uid] = now
+        self.waits[self._queues[pod.group]].append(now - self._came[pod.group])
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        self.ran[self._queues[pod.group]].append((self._since.pop(pod.uid), now))
+
+    def within(self, queue: str, begin: float, end: float) -> float:
+        """Return the node seconds of a queue between two moments."""
+        return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self.ran[queue])
+
+
+def turns(bench: Bench) -> Iterator[Row]:
+    for cluster in CLUSTERS:
+        show(f"turns: {len(cluster.weights)} queues on {cluster.nodes} nodes")
+        named: Row = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
+        yield {"load": "backlog", **named, **of_backlog(cluster, 0)}
+    for cluster in (CLUSTERS[2], CLUSTERS[6]):
+        named = {"queues": " ".join(map(str, cluster.weights)), "nodes": cluster.nodes}
+        yield {"load": "arrivals", **named, **of_arrivals(cluster, 0)}
+
+
+def of_backlog(cluster: Turns, seed: int, seconds: float = 2 * WINDOW) -> Row:
+    """Measure any window of 30 minutes while all queues have jobs that wait."""
+    dice, jobs = random.Random(seed), list[Job]()
+    for queue, due in enumerate(cluster.due):
+        left = 1.3 * due * cluster.nodes * seconds + 4 * _LONGEST
+        while left > 0.0:
+            jobs.append(_job(dice, queue, len(jobs)))
+            left -= jobs[-1].seconds or 0.0
+    measured = _run(cluster, jobs)
+    names, whole = _names(cluster), cluster.nodes * WINDOW
+    begins = [number * _STEP for number in range(int((seconds - WINDOW) / _STEP) + 1)]
+    parts = [
+        measured.within(name, begin, begin + WINDOW) / whole / due
+        for name, due in zip(names, cluster.due, strict=True)
+        for begin in begins
+    ]
+    first = [measured.within(name, 0.0, WINDOW) / whole for name in names]
+    return {"least": min(parts), "most": max(parts), "parts": " ".join(f"{part:.3f}" for part in first)}
+
+
+def of_arrivals(cluster: Turns, seed: int) -> Row:
+    dice, mean = random.Random(seed), (_SHORTEST + _LONGEST) / 2
+    number = int(_LOAD * cluster.nodes * _ARRIVING / mean)
+    queues = dice.choices(range(len(cluster.weights)), cluster.weights, k=number)
+    arrivals = sorted(dice.uniform(0.0, _ARRIVING) for _ in queues)
+    given = zip(queues, arrivals, strict=True)
+    jobs = [_job(dice, queue, each)._replace(arrival=at) for each, (queue, at) in enumerate(given)]
+    measured = _run(cluster, jobs)
+    waits = [fmean(measured.waits[name]) for name in _names(cluster)]
+    return {"wait": f"{min(waits):.0f}/{max(waits):.0f}"}
+
+
+def _job(dice: random.Random, queue: int, number: int) -> Job:
+    seconds = round(dice.uniform(_SHORTEST, _LONGEST), 1)
+    return Job(0.0, f"g{number}", 1, 1, seconds, {"cpu": "4"}, f"q{queue}")
+
+
+def _names(cluster: Turns) -> list[str]:
+    return [f"q{number}" for number in range(len(cluster.weights))]
+
+
+def _run(cluster: Turns, jobs: Sequence[Job]) -> NodeTime:
+    queues = tuple(
+        Queue(Meta(name, uid=name, creation_timestamp=stamp(age - 1000.0)), QueueSpec(weight))
+        for age, (name, weight) in enumerate(zip(_names(cluster), cluster.weights, strict=True))
+    )
+    given = made_nodes(cluster.nodes, "4", "16Gi") + VirtualWorkload(queues=queues)
+    given = given + from_rows(list(jobs), queues, {})
+    measured = NodeTime({GroupKey(f"default/{job.group}"): job.queue for job in jobs})
+    Simulation(given, Limits(), frozenset({"muster"}), measured).run()
+    return measured
