@@ -392,8 +392,8 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
     ("page", "sentence", "default", "said"),
     [
         ("concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
-        ("concepts", "**When:** after ten minutes, or `spec.preemption.after`", spec.TAKE_AFTER, 600.0),
-        ("concepts", "After an hour, or `spec.preemption.atMost`", spec.TAKE_AT_MOST, 3600.0),
+        ("concepts", "**When:** after two minutes, or `spec.preemption.after`", spec.TAKE_AFTER, 120.0),
+        ("concepts", "After 15 minutes, or `spec.preemption.atMost`", spec.TAKE_AT_MOST, 900.0),
         ("concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
         ("concepts", "for the same other group at most once an hour", Limits().reclaim_memory, 3600.0),
         ("queues", "for `spec.reserveAfter` (default 30m)", spec.RESERVE_AFTER, 1800.0),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import BorrowWithinCohort, QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.records import LosingTo
+from extender.domain.queues.spec import TAKE_AT_MOST
 from extender.domain.snapshot.decisions import message_of
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, pod, preemption, queue
@@ -284,13 +284,32 @@ def test_a_group_that_is_given_nothing_says_until_when_and_stands_in_nobodys_way
         assert coming.takes(f"x{turn}")
         coming.goes(f"x{turn}")
     assert not coming.takes("y")
-    last = world.decisions.queues["a"].reclaimed[LosingTo("b", NAMESPACE)]
-    until = timestamp(world.ledger.snapshot().moment(last.at) + HOUR)
+    until = timestamp(world.now + TAKE_AT_MOST)
     assert f"queue b gave room to groups of namespace {NAMESPACE} in queue a in vain" in (
         text := message_of(world.decision("y"))
     )
     assert f"gives none until {until}" in text
+    world.pass_time(TAKE_AT_MOST)  # one that does not go again has its room back all the same
+    assert world.reason("y") is Reason.RECLAIMING
     other = builders.group("z", 1, "a", namespace="other", created=timestamp(world.now))
     of_it = pod("z-0", "z")
     world.add(other, replace(of_it, metadata=replace(of_it.metadata, namespace="other"))).settle()
     assert world.decisions.groups[GroupKey("other/z")].reason is Reason.RECLAIMING
+
+
+def test_a_group_gives_to_a_queue_once_unless_that_could_not_have_its_room_in_time() -> None:
+    coming = Coming()
+    world = coming.world
+    world.add(queue("a", preemption=preemption(at_most="15m")))
+    assert coming.takes("x", cpu="2")
+    world.pass_time(61.0)
+    coming.goes("x")
+    begun = world.now
+    assert coming.takes("y", cpu="2")  # of those that gave nothing yet
+    world.pass_time(61.0)
+    coming.goes("y")
+    assert not coming.takes("z", cpu="2")
+    assert "gave its room to queue a already" in message_of(world.decision("z"))
+    world.pass_time(TAKE_AT_MOST)
+    assert world.reason("z") is Reason.RECLAIMING
+    assert world.now - begun < HOUR

@@ -177,3 +177,8 @@ def test_without_a_half_life_nothing_is_kept() -> None:
     world = World(node("n"), queue("a"), gang("g", 1, queue="a"), limits=limits).start("g")
     world.pass_time(HOUR)
     assert world.queue("a").usage is None
+
+
+def test_in_a_cluster_without_nodes_decisions_settle() -> None:
+    world = World(queue("a"), gang("g", 1, queue="a")).settle()
+    assert world.ledger.snapshot().version == world.ledger.snapshot().version

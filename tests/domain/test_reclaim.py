@@ -429,13 +429,15 @@ def test_minimum_runtime() -> None:
     assert len(evicted(world.settle())) == 1
 
 
-@pytest.mark.parametrize("rules", [preemption(after="10m"), None], ids=["written", "default"])
-def test_groups_wait_before_others_make_room(rules: QueuePreemption | None) -> None:
+@pytest.mark.parametrize(
+    ("rules", "seconds"), [(preemption(after="10m"), 600.0), (None, 120.0)], ids=["written", "default"]
+)
+def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seconds: float) -> None:
     world = borrowed()
     world.add(queue("a", preemption=rules))
     world.add(gang("x", 1, queue="a", created=timestamp(world.now)))
     assert not evicted(world.settle())
-    world.pass_time(599.0)
+    world.pass_time(seconds - 1.0)
     assert not evicted(world.settle())
     world.pass_time(2.0)
     assert len(evicted(world.settle())) == 1

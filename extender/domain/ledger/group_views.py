@@ -256,6 +256,7 @@ class GroupViews:
             stood_with=stood_with,
             resumes=record is not None and record.admitted and marks_count and not group.waited,
             took_from=dict(group.took_from),
+            gave_to=dict(group.gave_to),
             lost_work=group.lost_work,
             ready_at=group.ready_at,
         )

@@ -49,6 +49,7 @@ class Group(msgspec.Struct, eq=False):
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
     took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+    gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
     is_kept_back: bool = False  # it, or its queue, is held, or members are: it wants no room
     ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
@@ -56,6 +57,7 @@ class Group(msgspec.Struct, eq=False):
     def forget_history(self) -> None:
         self.start, self.entitled_in, self.stood_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
+        self.gave_to = {}
 
     def begin_anew(self) -> None:
         """It has another PodGroup: what was decided on the former one does not count, but members that stood

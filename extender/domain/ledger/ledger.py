@@ -25,7 +25,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
-from extender.domain.model.evictions import Move, Reclaim
+from extender.domain.model.evictions import FROM_OTHERS, Move, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -269,6 +269,7 @@ class Ledger:
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = kept | {victim.group: now for victim in victims if victim.group}
             self.registry.touch(group.key)
+            self._note_given(group.key, decision.reclaim, stayed)
         # With how many members a job starts counts until it waits again, or makes so many.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
@@ -281,6 +282,17 @@ class Ledger:
         if turned:
             self.registry.touch(group.key)
             self._changes.mark()
+
+    def _note_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
+        """What victims of other queues remember; those that `stayed` have given nothing."""
+        queue, now = self.decisions.groups[taker].queue, self._clock()
+        causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
+        for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
+            if (group := self.registry.groups.get(key)) is not None:
+                kept = {it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now}
+                kept.pop(queue, None)
+                group.gave_to = kept | ({queue: now} if key in causes else {})
+                self.registry.touch(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """On a group that runs, nothing depends on when its start was: that it is over is no news."""

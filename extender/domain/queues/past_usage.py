@@ -143,7 +143,7 @@ class UsageMeter:
         self.past, self.half_life = past, half_life
         self._holdings: dict[GroupKey, Holding] = {}  # by group
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
-        self._total: Resources = {}  # of which parts are
+        self._total: Resources | None = None  # of which parts are; None: not known yet
         self._held: dict[UsedBy, float] = {}
         # By holder, of what changed since the moment before, how much times how long it was not held yet.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
@@ -168,7 +168,7 @@ class UsageMeter:
             self._written[queue] = written.at
 
     def is_due(self, now: float) -> bool:
-        return bool(self.half_life) and (not self._total or self.past.is_due(now, self.half_life))
+        return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
 
     def take(self, now: float, total: Resources) -> None:
         """The moment has come. `total`: what all nodes offer."""
@@ -179,7 +179,7 @@ class UsageMeter:
         self.past = self.past.after(now, self.half_life, held)
         self._late.clear()
         if total != self._total:
-            self._total, self._held = total if any(total.values()) else {}, {}
+            self._total, self._held = total, {}
             for holding in self._holdings.values():
                 self._add(holding, now, 1)
 
@@ -193,11 +193,11 @@ class UsageMeter:
             return
         if now - since > self.half_life / _MOMENTS:
             used = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
-            for holder, part in parts_of(holding, self._total).items():
+            for holder, part in parts_of(holding, self._total or {}).items():
                 self._late[holder] -= part * used
 
     def _add(self, holding: Holding | None, now: float, times: int) -> None:
-        for holder, part in parts_of(holding, self._total).items() if holding is not None else ():
+        for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
             held = self._held.get(holder, 0.0) + times * part
             self._late[holder] += times * part * max(now - self.past.at, 0.0)
             if held < _ROUNDED_OFF:

@@ -21,7 +21,7 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
-TAKE_AFTER, TAKE_AT_MOST = 600.0, 3600.0  # seconds
+TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # seconds
 MOST_PATIENCE = 1000
 
 

@@ -4,9 +4,9 @@ Both are parts of the cluster, of the resource of which that is the most, times 
 from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
 is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
 patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
-nothing. What victims hold that are known to end within `after` comes by itself: they are spared if they lose
-more than the group gains until then, times its patience. Whatever they say of their run times, that ends at
-twice `atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
+nothing. What victims hold that are known to end within `after`, or before `atMost` is over, comes by itself:
+they are spared if they lose more than the group gains until then, times its patience. That ends at twice
+`atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
 with each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
 known when it may be enough."""
 
@@ -17,12 +17,12 @@ from typing import NamedTuple
 from extender.domain.model.resources import Resources, total
 from extender.domain.placement.departures import RunTimes
 from extender.domain.placement.units import Loss, Run, Taking, Unit
-from extender.domain.queues.spec import TAKE_AFTER, PreemptionRules
+from extender.domain.queues.spec import PreemptionRules
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_LEAST_USE = 60.0  # seconds that a group has to run until nobody made way for it in vain
+_LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until nobody made way for it in vain
 _PERIOD = 10.0  # seconds from one look to the next
 
 
@@ -91,7 +91,7 @@ class Price:
         snapshot, patience = self._round.snapshot, self._rules(group).patience
         lost, end, latest = self.loss(takings).work, self._end(takings), self.latest(group)
         left = end - self.looked_at
-        is_soon = left <= self._rules(group).after and end <= self._last(group)
+        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._last(group)
         if lost > patience * self.owed(group, wanted) and latest > snapshot.now:
             self._round.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
@@ -114,7 +114,7 @@ class Price:
         """For how many seconds a group has to run until these have not gone for it in vain: so long that it
         has done as much work as is lost, within bounds."""
         work, part = self.loss(takings).work, self.part(wanted.requests)
-        return min(max(work / part if part else 0.0, _LEAST_USE), TAKE_AFTER)
+        return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
     def latest(self, group: GroupView) -> float:
         """When room is taken back for a group whatever that costs."""

@@ -295,6 +295,7 @@ class _Searches:
         self._reservations = reservations
         self._candidates = candidates
         self._price = price
+        candidates.latest = price.latest
         self._vain: set[object] = set()  # what was searched for in vain
         decided, reclaims = round_.decided, round_.reclaims.items()
         kept = [reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim]

@@ -8,23 +8,24 @@ whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose 
 owner makes in its place starts as a gang again."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import inf
 
-from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
-from extender.domain.queues.records import LosingTo
+from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.queues.spec import TAKE_AT_MOST
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.snapshot import moment_of
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import ready_since, whole
 
 _MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
 _SLACK = 5.0  # seconds that clocks may differ
@@ -145,8 +146,21 @@ def resting(round_: Round, group: GroupView) -> str:
     """The namespace of a group if some queue gives no room to its groups for now, which says nothing about
     others like it; else empty."""
     namespace, taken = group.key.partition("/")[0], round_.reclaimed_by(group.queue).items()
-    rests = any(it.namespace == namespace and last.in_vain >= _MOST_IN_VAIN for it, last in taken)
+    known = (last for losing, last in taken if losing.namespace == namespace)
+    rests = any(not round_.is_due(rests_until(round_, group, last)) for last in known)
     return namespace if rests else ""
+
+
+def rests_until(round_: Round, group: GroupView, last: Reclaimed) -> float:
+    """Return until when a queue that gave room in vain gives none to a group. A group that came later, such
+    as a job that was cancelled and submitted again, has its room back after `atMost` of its own wait."""
+    if last.in_vain < _MOST_IN_VAIN:
+        return -inf
+    until = round_.snapshot.moment(last.at) + round_.limits.reclaim_memory
+    if group.created < last.at or group.key == last.group:
+        return until
+    at_most = max(round_.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
+    return min(until, round_.snapshot.moment(ready_since(group)) + at_most)
 
 
 def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
@@ -169,6 +183,8 @@ class Candidates:
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, Unit] = {}
         self.taken: set[Uid] = set()  # pods that were promised to a group in this round
+        # When room is taken back for a group whatever that costs.
+        self.latest: Callable[[GroupView], float] = lambda _: -inf
         self.spared = ""  # who was left out of the last answer because it has given already, for people
 
     @cached_property
@@ -246,7 +262,7 @@ class Candidates:
         for victim in runners:
             protection = self._round.snapshot.queues[victim.queue].protection
             is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
-            if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim):
+            if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
                 units: list[Unit] = []
                 with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
                     units = units_of(victim, cause, protection)
@@ -280,21 +296,19 @@ class Candidates:
 
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
         """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,
-        these have an hour's rest."""
+        these have a rest."""
         round_, namespace = self._round, group.key.partition("/")[0]
         last = round_.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
-        if last is None or last.in_vain < _MOST_IN_VAIN:
+        if last is None or round_.is_due(until := rests_until(round_, group, last)):
             return True
-        until = round_.snapshot.moment(last.at) + round_.limits.reclaim_memory
-        round_.is_due(until)
         whose = f"groups of namespace {namespace} in queue {group.queue}"
         self.spared = f"queue {queue} gave room to {whose} in vain, and gives none until "
         self.spared += round_.snapshot.timestamp(until)
         return False
 
-    def _may_lose_to(self, group: GroupView, victim: GroupView) -> bool:
-        """A group loses room to the same one only once: that room did not help. None does before it has run
-        for its queue's minimum runtime."""
+    def _may_lose_to(self, group: GroupView, victim: GroupView, cause: EvictionCause) -> bool:
+        """A group loses room to the same one only once: that room did not help. To others of that queue it
+        does not again while they may wait. None does before it has run for its queue's minimum runtime."""
         least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
             return False
@@ -305,6 +319,12 @@ class Candidates:
             self.spared = (
                 f"{victim.called} gave its room to this group already, and is not evicted for it again"
             )
+            return False
+        gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
+        until = min((gave or 0.0) + self._round.limits.reclaim_memory, self.latest(group))
+        if gave is not None and not self._round.is_due(until):
+            self.spared = f"{victim.called} gave its room to queue {group.queue} already, and is not evicted "
+            self.spared += f"for it again until {self._round.snapshot.timestamp(until)}"
             return False
         return True
 

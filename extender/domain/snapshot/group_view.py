@@ -129,6 +129,7 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     stood_with: Needs | None  # what it needed when it stood whole: lost ones are replaced; None: it never did
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
     took_from: Mapping[GroupKey, float]  # by group: when room was last taken from it for this one
+    gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
     ready_at: str = ""  # a timestamp: since when it wants room again, after it could not start; empty: always
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 

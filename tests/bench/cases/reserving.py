@@ -1,0 +1,133 @@
+"""What reservations cost and bring: decide() in virtual time on three traces, under several settings.
+
+Each row is the mean over the seeds. Waits are in seconds, until the least members of a group ran at first;
+`large` are groups of at least 8. `lost` is the part of all work that evictions lost, in percent, `again` how
+many evictions struck a group for a queue to which it had given room before. `mean %` and `worst %` compare
+with `none`, which reserves nothing.
+"""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.workload import stamp
+from tests.bench.report import Row, show
+from tests.bench.reservation_traces import RESERVATION_TRACES, ReservationTrace
+from tests.bench.sizes import Bench
+
+_LARGE = 8  # members
+
+
+class Setting(NamedTuple):
+    """Of all queues. `reserve_after`: as they are shipped, where it is empty."""
+
+    limits: Limits = Limits()
+    reserve_after: str = ""
+
+
+SETTINGS = {
+    "none": Setting(Limits(reservations=0.0)),
+    "shipped": Setting(),
+    "10m": Setting(reserve_after="10m"),
+    "30m": Setting(reserve_after="30m"),
+    "2h": Setting(reserve_after="2h"),
+    "30m, 3 %": Setting(Limits(reservations=0.03), "30m"),
+}
+
+
+class Waits(Observer):
+    def __init__(self, trace: ReservationTrace) -> None:
+        self._scarce = trace.scarce
+        self._queues = {GroupKey(f"default/{row.group}"): row.queue for row in trace.rows}
+        self._need = {GroupKey(f"default/{row.group}"): row.min_member for row in trace.rows}
+        self._came: dict[GroupKey, float] = {}
+        self._bound: Counter[GroupKey] = Counter()
+        self._since: dict[Uid, float] = {}
+        self._going: set[GroupKey] = set()  # groups that were evicted since the last moment
+        self._struck: defaultdict[GroupKey, set[str]] = defaultdict(set)  # by group for which queues
+        self.waits: dict[GroupKey, float] = {}
+        self.done = self.lost = 0.0
+        self.evictions, self.again = 0, 0
+
+    def came(self, pod: PodRecord, now: float) -> None:
+        self._came.setdefault(pod.group, now)
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        self._since[pod.uid] = now
+        self._bound[pod.group] += 1
+        if self._bound[pod.group] >= self._need[pod.group]:
+            self.waits.setdefault(pod.group, now - self._came[pod.group])
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        self.done += self._work(pod, now)
+
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
+        self.evictions += 1
+        self._going.add(pod.group)
+        self.lost += self._work(pod, now)
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        going, self._going = self._going, set()
+        for name, queue in decisions.queues.items() if going else ():
+            takes_from = {losing.queue for losing, last in queue.reclaimed.items() if last.at == stamp(now)}
+            for group in going:
+                if self._queues[group] in takes_from:
+                    self.again += name in self._struck[group]
+                    self._struck[group].add(name)
+
+    def _work(self, pod: PodRecord, now: float) -> float:
+        since = self._since.pop(pod.uid, now)
+        return pod.shape.requests.get(self._scarce, 0) * (now - since)
+
+    def measures(self) -> dict[str, float]:
+        large = [wait for key, wait in self.waits.items() if self._need[key] >= _LARGE]
+        return {
+            "mean": fmean(self.waits.values()),
+            "large": fmean(large or [0.0]),
+            "worst": max(self.waits.values()),
+            "lost %": 100.0 * self.lost / max(self.done + self.lost, 1.0),
+            "evictions": self.evictions,
+            "again": self.again,
+            "never": len(self._came) - len(self.waits),
+        }
+
+
+class _Run(NamedTuple):
+    trace: str
+    setting: str
+    seed: int
+
+
+def reservations_case(bench: Bench) -> Iterator[Row]:
+    seeds = bench.sizes.seeds
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        for trace in RESERVATION_TRACES:
+            none: Mapping[str, float] = {}
+            for setting in SETTINGS:
+                show(f"reservations: {trace}, {setting}, seeds 0 to {seeds - 1}")
+                runs = [_Run(trace, setting, seed) for seed in range(seeds)]
+                rows = list(processes.map(measured, runs))
+                means = {name: fmean(row[name] for row in rows) for name in rows[0]}
+                none = none or means
+                for name in ("mean", "large", "worst"):
+                    means[f"{name} %"] = 100.0 * (means[name] / none[name] - 1.0)
+                yield {"trace": trace, "setting": setting, **means}
+
+
+def measured(run: _Run) -> dict[str, float]:
+    trace, setting = RESERVATION_TRACES[run.trace](run.seed), SETTINGS[run.setting]
+    spec = {"reserve_after": setting.reserve_after} if setting.reserve_after else {}
+    queues = (replace(queue, spec=replace(queue.spec, **spec)) for queue in trace.workload.queues)
+    waits = Waits(trace)
+    workload = replace(trace.workload, queues=tuple(queues))
+    Simulation(workload, setting.limits, frozenset({"muster"}), waits).run()
+    return waits.measures()

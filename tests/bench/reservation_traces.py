@@ -1,0 +1,144 @@
+"""Traces on which reservations are compared: each has large gangs that small groups may pass.
+
+| trace    | nodes        | groups                                                     | queues            |
+|----------|--------------|------------------------------------------------------------|-------------------|
+| `heavy`  | 4 of 32 cpus | run times by Pareto's law up to 4 h, 1 to 32 members       | 12, Zipf, 2 levels |
+| `gpu`    | 12 of 8 GPUs | log-normal run times up to 6 h, 1 GPU to 8 whole nodes     | 8, weights 1 to 3 |
+| `bursts` | 6 of 16 cpus | Pareto's law up to 90 min, a third of the gangs is elastic | 12, 2 levels      |
+
+In the first two, 1.25 times the work that the cluster can do comes while groups come. The same seed makes the
+same trace.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from extender.api.keys import GPU
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueSpec
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.workload import VirtualWorkload
+
+_LOAD = 1.25
+_HEAVY_SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16, 32)
+_GPU_SIZES = {  # GPUs of a member and members of a group, and how many of 97 groups are so
+    (1, 1): 40,
+    (2, 1): 12,
+    (4, 1): 10,
+    (8, 1): 12,
+    (8, 2): 8,
+    (8, 4): 4,
+    (1, 4): 10,
+    (8, 8): 1,
+}
+
+
+class ReservationTrace(NamedTuple):
+    workload: VirtualWorkload
+    rows: Sequence[Row]
+    scarce: str  # the resource that is scarce
+
+
+def heavy(seed: int) -> ReservationTrace:
+    dice = random.Random(f"heavy{seed}")
+    queues = [_queue(f"p{p}", p + 1) for p in range(3)]
+    leaves = [f"p{p}-{child}" for p in range(3) for child in range(4)]
+    queues += [_queue(leaf, 1 + number % 2, leaf[:2]) for number, leaf in enumerate(leaves)]
+    zipf = [1.0 / (rank + 1) for rank in range(len(leaves))]
+    dice.shuffle(zipf)
+    jobs = [(dice.choice(_HEAVY_SIZES), _pareto(dice, 60.0, 1.1, 4 * 3600.0)) for _ in range(260)]
+    span = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
+    arrivals = sorted(dice.random() * span for _ in jobs)
+    rows: list[Row] = []
+    for number, ((size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
+        leaf = dice.choices(leaves, zipf)[0]
+        declared = seconds * dice.choice([1, 1.5, 3]) if dice.random() < 0.6 else None
+        rows.append(_row(number, at, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
+    return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
+
+
+def gpu(seed: int) -> ReservationTrace:
+    dice = random.Random(f"gpu{seed}")
+    queues = [_queue(f"t{team}", 1 + team % 3) for team in range(8)]
+    jobs: list[tuple[int, int, float]] = []
+    for _ in range(220):
+        per, size = dice.choices(list(_GPU_SIZES), list(_GPU_SIZES.values()))[0]
+        jobs.append((per, size, min(dice.lognormvariate(math.log(400.0), 1.7), 6 * 3600.0)))
+    span = sum(per * size * seconds for per, size, seconds in jobs) / 96 / _LOAD
+    arrivals = sorted(dice.random() * span for _ in jobs)
+    rows: list[Row] = []
+    for number, ((per, size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
+        team, priority = f"t{min(int(dice.expovariate(0.4)), 7)}", dice.choice([0, 0, 0, 10])
+        requests = {"cpu": str(4 * per), GPU: str(per)}
+        declared = seconds * 2 if dice.random() < 0.5 else None
+        rows.append(_row(number, at, size, size, seconds, requests, team, priority, declared))
+    return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
+
+
+def bursts(seed: int) -> ReservationTrace:
+    dice = random.Random(f"bursts{seed}")
+    queues = [_queue(f"p{p}") for p in range(2)]
+    queues += [_queue(f"p{p}-{child}", 1, f"p{p}") for p in range(2) for child in range(6)]
+    return _trace(made_nodes(6, "16", "64Gi"), queues, list(_burst_rows(dice)), "cpu")
+
+
+def _burst_rows(dice: random.Random) -> Iterator[Row]:
+    number = 0
+    for team in range(12):
+        for _ in range(3):
+            at = dice.random() * 9000.0
+            for _ in range(dice.randrange(4, 12)):
+                size = dice.choice([1, 2, 4, 8, 16])
+                least = max(size // dice.choice([1, 1, 2]), 1)
+                seconds, cpu = _pareto(dice, 90.0, 1.4, 5400.0), dice.choice(["1", "2", "3"])
+                yield _row(number, at, size, least, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}")
+                number += 1
+
+
+def _pareto(dice: random.Random, least: float, alpha: float, most: float) -> float:
+    return float(min(least * dice.random() ** (-1 / alpha), most))
+
+
+def _queue(name: str, weight: int = 1, parent: str = "") -> Queue:
+    return Queue(Meta(name, uid=name), QueueSpec(weight, parent=parent))
+
+
+def _row(
+    number: int,
+    at: float,
+    members: int,
+    least: int,
+    seconds: float,
+    requests: dict[str, str],
+    queue: str,
+    priority: int = 0,
+    declared: float | None = None,
+) -> Row:
+    told = None if declared is None else round(declared, 1)
+    return Row(
+        round(at, 1),
+        f"g{number}",
+        members,
+        least,
+        round(seconds, 1),
+        requests,
+        queue,
+        priority=priority,
+        declared=told,
+    )
+
+
+def _trace(nodes: VirtualWorkload, queues: Sequence[Queue], rows: list[Row], scarce: str) -> ReservationTrace:
+    rows.sort(key=lambda row: row.arrival)
+    given = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, tuple(queues), {})
+    return ReservationTrace(given, rows, scarce)
+
+
+RESERVATION_TRACES: dict[str, Callable[[int], ReservationTrace]] = {
+    "heavy": heavy,
+    "gpu": gpu,
+    "bursts": bursts,
+}
