@@ -22,7 +22,7 @@ from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import node, pod, queue, stranger
-from tests.domain.world import gang, key, names
+from tests.domain.world import LIMITS, gang, key, names
 from tests.property_examples import examples
 
 VIEW = ConditionPolicy(ungated=True)
@@ -37,7 +37,8 @@ class Conditions(Bench):
     def __init__(
         self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, viewed: bool = False
     ) -> None:
-        super().__init__(*objects, viewed=viewed)
+        # Without usage, time alone leads to one decision: a look misses none.
+        super().__init__(*objects, viewed=viewed, limits=replace(LIMITS, usage_half_life=0.0))
         self.policy = policy
         self.echoes = echoes
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()

@@ -14,7 +14,7 @@ from extender.api.objects.queues import Queue, QueueStatus, QueueUsage
 from extender.api.units import timestamp_at
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.past_usage import Holding, PastUsage, UsageMeter, UsedBy, parts_of
+from extender.domain.queues.past_usage import HeldAmounts, PastUsage, UsageMeter, UsedBy, parts_of
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.world import LIMITS, World, comparable, gang
@@ -54,9 +54,9 @@ def test_what_is_small_in_a_large_cluster_adds_up_too() -> None:
 
 def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_namespace() -> None:
     total = {"cpu": 10, "gpu": 8, "pods": 10}
-    parts = parts_of(Holding("q", "alice", "team", {"cpu": 2, "gpu": 4}), total)
+    parts = parts_of(HeldAmounts("q", "alice", "team", {"cpu": 2, "gpu": 4}), total)
     assert parts == dict.fromkeys((Q, UsedBy("q", user="alice"), UsedBy("q", namespace="team")), 0.5)
-    parts = parts_of(Holding("q", "", "team", {"cpu": 1, "pods": 9}), total)
+    parts = parts_of(HeldAmounts("q", "", "team", {"cpu": 1, "pods": 9}), total)
     assert parts == dict.fromkeys((Q, UsedBy("q", namespace="team")), 0.1)
 
 
@@ -66,7 +66,7 @@ A_GROUP = GroupKey("team/g")
 def test_seconds_between_two_moments_count() -> None:
     meter = UsageMeter(PastUsage(0.0), HOUR)
     meter.take(0.0, {"cpu": 4})
-    meter.follow({A_GROUP: Holding("q", "", "team", {"cpu": 4})}, 100.0)
+    meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
     meter.follow({A_GROUP: None}, 160.0)
     meter.take(600.0, {"cpu": 4})
     assert meter.past.parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
@@ -78,7 +78,7 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
         meter.restore(name, half if share else None)
     meter.take(10 * HOUR, {"cpu": 4})
     for name in ("q", "new"):
-        running = Holding(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
+        running = HeldAmounts(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
         meter.follow({GroupKey(f"team/{name}"): running}, 10 * HOUR)
     meter.take(10 * HOUR + 60.0, {"cpu": 4})
     assert meter.past.queues["q"] == pytest.approx(0.75, abs=0.01)
@@ -88,7 +88,7 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
     meter = UsageMeter(PastUsage(10 * HOUR), HOUR)
     meter.take(10 * HOUR, {"cpu": 4})
-    meter.follow({A_GROUP: Holding("q", "", "team", {"cpu": 4})}, 10 * HOUR)
+    meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 10 * HOUR)
     assert meter.is_due(HOUR)
     meter.take(HOUR, {"cpu": 4})
     meter.take(2 * HOUR, {"cpu": 4})

@@ -357,9 +357,9 @@ def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
 @pytest.mark.parametrize(
     ("notes", "named", "wait"),
     [
-        ("", False, 3600.0),
-        (", kube-muster.io/checkpoint: 5m", False, 600.0),
-        (", kube-muster.io/checkpoint: 5m", True, 3600.0),
+        ("", False, 900.0),
+        (", kube-muster.io/checkpoint: 5m", False, 300.0),
+        (", kube-muster.io/checkpoint: 5m", True, 900.0),
     ],
     ids=["never-saved", "saved", "of-a-group"],
 )

@@ -33,7 +33,7 @@ class UsedBy(NamedTuple):
     namespace: str = ""
 
 
-class Holding(NamedTuple):
+class HeldAmounts(NamedTuple):
     """What one group holds, and for whom."""
 
     queue: str
@@ -121,7 +121,7 @@ def _largest(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MOST]]
 
 
-def parts_of(holding: Holding, total: Resources) -> Mapping[UsedBy, float]:
+def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
     """The part of the cluster that one group holds, in the resource of which it is the most."""
     queue, user, namespace, amounts, _ = holding
     parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)
@@ -141,14 +141,14 @@ class UsageMeter:
 
     def __init__(self, past: PastUsage, half_life: float) -> None:
         self.past, self.half_life = past, half_life
-        self._holdings: dict[GroupKey, Holding] = {}  # by group
+        self._holdings: dict[GroupKey, HeldAmounts] = {}  # by group
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
         self._total: Resources | None = None  # of which parts are; None: not known yet
         self._held: dict[UsedBy, float] = {}
         # By holder, of what changed since the moment before, how much times how long it was not held yet.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
-    def follow(self, holdings: Mapping[GroupKey, Holding | None], now: float) -> None:
+    def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
         """Groups hold this from now on; None: nothing."""
         for key, holding in holdings.items():
             if holding != (before := self._holdings.get(key)):
@@ -183,7 +183,7 @@ class UsageMeter:
             for holding in self._holdings.values():
                 self._add(holding, now, 1)
 
-    def _make_up(self, holding: Holding, now: float) -> None:
+    def _make_up(self, holding: HeldAmounts, now: float) -> None:
         """Count what a group held before it was seen: it started before this process, and the status of its
         queue was written earlier."""
         written = self._written.get(holding.queue, holding.since)
@@ -196,7 +196,7 @@ class UsageMeter:
             for holder, part in parts_of(holding, self._total or {}).items():
                 self._late[holder] -= part * used
 
-    def _add(self, holding: Holding | None, now: float, times: int) -> None:
+    def _add(self, holding: HeldAmounts | None, now: float, times: int) -> None:
         for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
             held = self._held.get(holder, 0.0) + times * part
             self._late[holder] += times * part * max(now - self.past.at, 0.0)

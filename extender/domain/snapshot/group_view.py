@@ -15,7 +15,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
 from extender.domain.model.shapes import asked_by
 from extender.domain.queues.local_queues import LocalQueueRecord
-from extender.domain.queues.past_usage import Holding
+from extender.domain.queues.past_usage import HeldAmounts
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -264,9 +264,9 @@ def kind_of(group: GroupView) -> RunKind:
     return RunKind(group.queue, group.spec.series, frozenset(asks.items()))
 
 
-def holding_of(group: GroupView | None) -> Holding | None:
+def holding_of(group: GroupView | None) -> HeldAmounts | None:
     """What it holds, for the usage of its queue and its submitter; None: nothing."""
     if group is None or not group.allocated:
         return None
     namespace = group.key.partition("/")[0]
-    return Holding(group.queue, group.spec.submitter, namespace, group.allocated, group.running_since)
+    return HeldAmounts(group.queue, group.spec.submitter, namespace, group.allocated, group.running_since)
