@@ -396,7 +396,7 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
         ("concepts", "After 15 minutes, or `spec.preemption.atMost`", spec.TAKE_AT_MOST, 900.0),
         ("concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
         ("concepts", "for the same other group at most once an hour", Limits().reclaim_memory, 3600.0),
-        ("queues", "for `spec.reserveAfter` (default 30m)", spec.RESERVE_AFTER, 1800.0),
+        ("queues", "for `spec.reserveAfter` (default 2h)", spec.RESERVE_AFTER, 7200.0),
         (
             "queues",
             "All reservations together keep a tenth of the cluster",
