@@ -188,7 +188,7 @@ class QueueShares:
         return any(ahead >= excess for ahead in self._ahead(queue))
 
     def is_owed(self, queue: str, claimant: str) -> bool:
-        """Return whether what a queue holds beyond its share is due to it over time, as against another queue:
+        """Return whether what a queue holds beyond its share is due to it over time, as against another one:
         it has used no more of its due than that one, and as much as it exceeds its share."""
         seat, parted = self.tree.seat[queue], set(self.tree.path(claimant))
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)

@@ -16,6 +16,7 @@ from tests.bench.cases.hostile import hostile
 from tests.bench.cases.queueing import queueing, waiting
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
+from tests.bench.cases.reserving import reservations_case
 from tests.bench.cases.sharing import sharing
 from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
@@ -42,6 +43,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "growth": growth,
     "hostile": hostile,
     "dashboard": show_case,
+    "reservations": reservations_case,
     "sharing": sharing,
     "queueing": queueing,
     "waiting": waiting,

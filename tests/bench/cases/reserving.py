@@ -37,9 +37,8 @@ class Setting(NamedTuple):
 SETTINGS = {
     "none": Setting(Limits(reservations=0.0)),
     "shipped": Setting(),
-    "10m": Setting(reserve_after="10m"),
     "30m": Setting(reserve_after="30m"),
-    "2h": Setting(reserve_after="2h"),
+    "1h": Setting(reserve_after="1h"),
     "30m, 3 %": Setting(Limits(reservations=0.03), "30m"),
 }
 
