@@ -189,6 +189,8 @@ class Ledger:
     def _expiries(self) -> Iterator[float]:
         if (until := self._refusals.until()) is not None:
             yield until
+        if (seconds := self._meter.shows_in(self._wall_clock())) is not None:
+            yield self._clock() + seconds
         yield from self._spared.values()
         yield from self._reclaimed.expiries(self._clock())
         yield from self._expected.later.expiries()

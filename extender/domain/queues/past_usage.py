@@ -170,6 +170,14 @@ class UsageMeter:
     def is_due(self, now: float) -> bool:
         return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
 
+    def shows_in(self, now: float) -> float | None:
+        """Return the seconds until statuses change though nothing else does; None where nothing is held, or
+        was lately."""
+        if not (self.half_life and (self._held or self.past.parts)):
+            return None
+        shown = self.past.shown_at + self.half_life / _SHOWN
+        return max(shown - now, self.past.due_at(self.half_life) - now, 0.0)
+
     def take(self, now: float, total: Resources) -> None:
         """The moment has come. `total`: what all nodes offer."""
         seconds = now - self.past.at
