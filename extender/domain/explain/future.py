@@ -80,9 +80,10 @@ class Future:
             self._last = now
         if not changes.frees_room:
             later = self._next()
-            if later is None:
+            if later is None and not changes.is_event:
                 return False
-            now, changes = later[0], self._over(later[1], changes)
+            if later is not None:  # else what has started is followed, and nothing comes after it
+                now, changes = later[0], self._over(later[1], changes)
             if changes.is_event:
                 self._last = now
         self._decide(now, changes)
