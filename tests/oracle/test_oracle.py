@@ -24,8 +24,8 @@ from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
 SOME = settings(max_examples=examples(60))
-# What is true of a group when its turn comes, others of its queue repeat in that pass that miss the same: by
-# queue, number and kinds of members, and pass. In the next cycle it is true of all.
+# Reasons that were true of a group when its turn came, by its queue, and the number and kinds of its members.
+# Equal groups repeat them within a cycle; the next cycle, which follows each start, evaluates them again.
 Known = dict[tuple[object, ...], set[Reason]]
 FEWER = settings(max_examples=examples(40))  # each change is tried out by several decisions
 
@@ -83,7 +83,7 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
         yield f"{group.name} may not start: {said}"
     if starts:
         return
-    of_equals = known.setdefault((group.queue, group.needed, tuple(sorted(group.pods)), turn.is_lent), set())
+    of_equals = known.setdefault((group.queue, group.needed, tuple(sorted(group.pods))), set())
     if decision.reason is not None and CLAIMS[decision.reason](turn):
         of_equals.add(decision.reason)
     elif decision.reason not in of_equals:
