@@ -175,7 +175,9 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
     """Whether it is within its share, finds no room now, and would stand if it were alone."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
-    return place(waiter.pods, space) is None and place(waiter.pods, rooms(picture.nodes, [])) is not None
+    now, alone = (_spaces(waiter, picture, each) for each in (space, rooms(picture.nodes, [])))
+    finds_room = any(place(waiter.pods, each) is not None for each in now)
+    return not finds_room and any(place(waiter.pods, each) is not None for each in alone)
 
 
 def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
