@@ -143,7 +143,8 @@ class Cycle:
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
         wakes = before.wake_at is not None and started >= before.wake_at
-        if not self._ready() or (self._ledger.version == self._seen and not wakes):
+        is_due = wakes or self._ledger.version != self._seen or self._ledger.is_usage_due
+        if not (self._ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
         try:

@@ -189,13 +189,17 @@ class Ledger:
     def _expiries(self) -> Iterator[float]:
         if (until := self._refusals.until()) is not None:
             yield until
-        if (seconds := self._meter.shows_in(self._wall_clock())) is not None:
-            yield self._clock() + seconds
         yield from self._spared.values()
         yield from self._reclaimed.expiries(self._clock())
         yield from self._expected.later.expiries()
         for claim in self.claims.at(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
+
+    @property
+    def is_usage_due(self) -> bool:
+        """Whether statuses are to show what was held since, though nothing else happens."""
+        with self._lock:
+            return self._meter.is_to_be_shown(self._wall_clock())
 
     # ---- decisions in
 

@@ -170,13 +170,11 @@ class UsageMeter:
     def is_due(self, now: float) -> bool:
         return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
 
-    def shows_in(self, now: float) -> float | None:
-        """Return the seconds until statuses change though nothing else does; None where nothing is held, or
-        was lately."""
+    def is_to_be_shown(self, now: float) -> bool:
+        """Return whether statuses change by now though nothing else does."""
         if not (self.half_life and (self._held or self.past.parts)):
-            return None
-        shown = self.past.shown_at + self.half_life / _SHOWN
-        return max(shown - now, self.past.due_at(self.half_life) - now, 0.0)
+            return False
+        return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
 
     def take(self, now: float, total: Resources) -> None:
         """The moment has come. `total`: what all nodes offer."""
