@@ -73,8 +73,8 @@ What helps:
   Wait for running pods to end, or request less. Administrators can see on the
     debug pages what holds each node.
   What other queues hold above their shares is taken back for groups with which
-    this queue stays within its own: after 10m if that loses little work, after
-    60m whatever it loses, unless disruption budgets keep it (spec.preemption of
+    this queue stays within its own: after 2m if that loses little work, after
+    15m whatever it loses, unless disruption budgets keep it (spec.preemption of
     the queues).
 """
     )
