@@ -148,7 +148,7 @@ class Mixed(Traverse):
         return not self.is_high(group)
 
     def may_sleep(self, group: GroupView) -> bool:
-        return not self._queue.ageing  # which makes it high in time
+        return False  # a group of low priority may pass a head, which the next decision has to see
 
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {
