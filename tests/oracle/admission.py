@@ -3,7 +3,7 @@ first those within what their queue deserves, then those that are lent room. Whe
 are those that decide() chose: any others would have been as right."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -303,16 +303,31 @@ class Replay:
     # ---- whose turn it is
 
     def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
-        """From root down the child of the highest priority, then the smallest share, then the first name."""
+        """From root down the child of the highest priority, then the smallest share of those above what they
+        deserve, then the smallest share of all, then the oldest first group, then the first name."""
         waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
-        name = ROOT
-        while children := [child for child in self.shares.queues.children(name) if child in waiting]:
-            name = min(children, key=self._rank)
-        return None if name == ROOT else name.removesuffix("/")
+        return None if not waiting else self._next_below(ROOT, waiting, lines)[0].removesuffix("/")
 
-    def _rank(self, name: str) -> tuple[int, Fraction, str]:
-        said = self.state.queue(name)
-        return -said.priority if said else 0, self.shares.of(name), name.removesuffix("/")
+    def _next_below(
+        self, name: str, waiting: Collection[str], lines: Mapping[str, list[Any]]
+    ) -> tuple[str, float]:
+        """The queue at or below a node whose turn it is, and the age of its first group."""
+        found = list[tuple[tuple[Any, ...], tuple[str, float]]]()
+        for child in self.shares.queues.children(name):
+            if child in waiting:
+                following = self._next_below(child, waiting, lines)
+                found.append((self._rank(child, following[1]), following))
+        if found:
+            return min(found)[1]
+        line = [getattr(each, "group", each) for each in lines[name.removesuffix("/")]]
+        said = self.state.queue(name.removesuffix("/"))
+        is_strict = said is not None and said.strategy == "fifo"  # then those that back off are in line, too
+        return name, next((it for it in line if is_strict or not it.retry_in), line[0]).age
+
+    def _rank(self, name: str, age: float) -> tuple[int, Fraction, Fraction, float, str]:
+        said, share = self.state.queue(name), self.shares.of(name)
+        priority = -said.priority if said else 0
+        return priority, max(share, Fraction(1)), share, -age, name.removesuffix("/")
 
     # ---- the window
 

@@ -24,8 +24,10 @@ from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
 SOME = settings(max_examples=examples(60))
-# Reasons that were true of a group when its turn came, by its queue, and the number and kinds of its members.
-# Equal groups repeat them within a cycle; the next cycle, which follows each start, evaluates them again.
+# Reasons that were true of a group when its turn came, by its queue and the members that it needs.
+# Equal groups repeat them within a cycle, also if capacity is then reclaimed for the first; the next cycle,
+# which follows each start, evaluates them again.
+STARVING = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING)
 Known = dict[tuple[object, ...], set[Reason]]
 FEWER = settings(max_examples=examples(40))  # each change is tried out by several decisions
 
@@ -83,9 +85,9 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
         yield f"{group.name} may not start: {said}"
     if starts:
         return
-    of_equals = known.setdefault((group.queue, group.needed, tuple(sorted(group.pods))), set())
+    of_equals = known.setdefault((group.queue, tuple(sorted(group.pods[: group.needed]))), set())
     if decision.reason is not None and CLAIMS[decision.reason](turn):
-        of_equals.add(decision.reason)
+        of_equals.update(it for it in (decision.reason, *STARVING) if CLAIMS[it](turn))
     elif decision.reason not in of_equals:
         yield f"{group.name} waits for {said}"
 
