@@ -8,8 +8,12 @@ import pytest
 from extender.api import keys
 from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import World, gang, key, nodes
+from tests.oracle.placement import Node, Pod
+from tests.oracle.states import GPU, Group, Queue, State
+from tests.oracle.strategies import GIB
 
 STARTS = Verdict.STARTING
 
@@ -136,3 +140,29 @@ def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
     assert why is not None
     assert why.change is not None
     assert (why.change.text, why.change.then) == (change, "")
+
+
+def test_none_of_those_that_have_to_end_can_be_spared() -> None:
+    """Nor the last one that was found, once another one is spared: that changes the order of the queues."""
+    small = Pod((("cpu", 500), ("pods", 1)))
+    large = Pod((("cpu", 1500), ("memory", GIB), ("pods", 1)), tolerates=True)
+    gpu, other = Pod((*small.asks, (GPU, 1))), Pod((("cpu", 500), ("memory", GIB), ("pods", 1)))
+    offers = ("memory", 2 * GIB), ("pods", 3)
+    there = (
+        Node("n0", (("cpu", 4000), *offers, (GPU, 2))),
+        Node("n1", (("cpu", 2000), *offers), is_tainted=True),
+        Node("n2", (("cpu", 4000), *offers)),
+    )
+    groups = (
+        Group("g0", "t", 2, (small, gpu), ("n2", "n0"), age=1.0),
+        Group("g1", "q", 2, (large, large), ("n0", "n1"), age=1.0),
+        Group("g4", "q", 2, (small, small), ("n2", "n2"), age=1.0),
+        Group("g2", "t", 2, (small, large), age=181.0),
+        Group("g5", "q", 1, (small,), age=1.0),
+        Group("g7", "q", 3, (large,) * 4, age=1.0),
+    )
+    state = State(there, (Queue("q"), Queue("t")), groups, ((other, "n0"),))
+    why = explain_group(decide(state.world().ledger.snapshot()), key("g7"))
+    assert why is not None
+    assert why.change is not None
+    assert why.change.ends == ("team/g1", "team/g4")

@@ -243,8 +243,13 @@ class Trial:
                 return [thing]
         fewer = bisect_left(range(1, len(things)), True, key=lambda n: does(things[:n]))
         chosen = list(things[: 1 + fewer])
-        for thing in chosen[:-1][::-1]:
-            rest = [other for other in chosen if other is not thing]
-            if does(rest):
-                chosen = rest
+        tried = chosen[:-1]  # without the last one, those before it do not suffice
+        while tried:
+            before = len(chosen)
+            for thing in reversed(tried):
+                rest = [other for other in chosen if other is not thing]
+                if rest and does(rest):
+                    chosen = rest
+            # Without those that were spared, the order of queues may be another one.
+            tried = chosen if len(chosen) < before else []
         return chosen
