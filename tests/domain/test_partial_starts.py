@@ -193,7 +193,7 @@ def test_one_that_fits_only_in_part_is_reserved_for_and_waits_like_others() -> N
     world = JobWorld(node("n0", cpu="2")).submit(job("runs", 1)).run_whole("runs")
     world.submit(shrinking("train", 8, 2, created=timestamp(0))).work()
     assert world.reason(unit_name("train")) is Reason.NO_ROOM
-    for _ in range(5):
+    for _ in range(19):
         world.pass_time(400)
         world.work()
     decision = world.decision(unit_name("train"))
