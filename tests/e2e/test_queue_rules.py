@@ -193,7 +193,8 @@ def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
 def test_short_claimants_beside_a_service_do_not_evict_a_gang_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The first one does, after 12 s. What that cost counts: the others would have to wait for longer."""
+    """The first one does, after 12 s. Later claimants of its queue have to wait for atMost until the gang is
+    evicted for that queue again."""
     stage.nodes(5, cpu="2")
     stage.queue("rich")
     stage.queue("poor", preemption={"after": "12s", "atMost": "12s"})
@@ -207,8 +208,8 @@ def test_short_claimants_beside_a_service_do_not_evict_a_gang_again_and_again(
     again = stage.pods("again", 4, group="gang", cpu="2", gated=True)
     stage.wait_phase(again)
     short = [pod for n in (1, 2) for pod in one(stage, f"short-{n}", "2", queue="poor")]
-    dear = "more work than it has waited for"
-    wait_for(lambda: dear in message(stage, "short-1"), what="it says what it waits for")
+    gave = "gang gave its room to queue poor already, and is not evicted for it again until"
+    wait_for(lambda: gave in message(stage, "short-1"), what="it says what it waits for")
     stage.wait_reason("short-2", "NoRoom")
     assert stage.phases(again) == {"Running"}
     stage.finish(again)
