@@ -1,8 +1,18 @@
 """Queues with a backlog get their part of the node time over time, whatever their age."""
 
+import random
+
 import pytest
 
-from tests.bench.cases.turning import WINDOW, Turns, of_backlog
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueSpec
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Simulation
+from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.workload import VirtualWorkload
+from tests.bench.cases.turning import WINDOW, NodeTime, Turns, of_backlog
 
 
 @pytest.mark.parametrize(
@@ -11,3 +21,24 @@ from tests.bench.cases.turning import WINDOW, Turns, of_backlog
 def test_each_gets_its_part_of_half_an_hour(cluster: Turns) -> None:
     measured = of_backlog(cluster, seed=0, seconds=WINDOW)
     assert 0.85 <= float(measured["least"]) <= float(measured["most"]) <= 1.15
+
+
+class Evictions(NodeTime):
+    evicted = 0
+
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
+        self.ended(pod, now)
+        self.evicted += 1
+
+
+def test_a_gang_larger_than_its_share_starts_beside_a_backlog_and_is_left_alone() -> None:
+    """It asks for 5 of 8 cpus, and its queue deserves 4. Then the other queue has its turn."""
+    dice, queues = random.Random(0), tuple(Queue(Meta(name, uid=name), QueueSpec()) for name in "ab")
+    rows = [Row(0.0, f"s{n}", 1, 1, dice.uniform(40, 80), {"cpu": "1"}, "b") for n in range(150)]
+    rows += [Row(300.0 + n, f"gang{n}", 5, 5, 300.0, {"cpu": "1"}, "a") for n in range(2)]
+    given = made_nodes(1, "8", "64Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+    measured = Evictions({GroupKey(f"default/{row.group}"): row.queue for row in rows})
+    Simulation(given, Limits(), frozenset({"muster"}), measured).run()
+    assert min(measured.waits["a"]) < 120.0
+    assert max(measured.waits["a"]) < 900.0
+    assert not measured.evicted

@@ -235,7 +235,7 @@ class Admission:
         wanted, budget = self._wanted(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
-        if not self._lending.has_begun and budget.shares.is_above_share(group.queue, wanted.requests):
+        if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
             return None
         if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
             rooms = partial(self._lacks_room, group), partial(never_fits, self._round)

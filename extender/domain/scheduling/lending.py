@@ -60,6 +60,8 @@ class Lending:
         if kind not in self._claiming:
             self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
+            if shares.is_above_share(group.queue, wanted.requests):
+                self.keep(group, wanted)  # else groups within their share would take it bit by bit
         return True
 
     def is_claim_lent(self, group: GroupView) -> bool:
@@ -76,13 +78,12 @@ class Lending:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""
         if self.has_begun:
             return
-        self.has_begun, planner = True, self._round.budget.planner
+        self.has_begun = True
+        known = {key for key, _ in self._kept}
         for group, wanted in self._claimants:
-            with Guard(self._round, group):
-                has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
-                if plan := planner.place(wanted.members, partly=True) if has_room else None:
-                    held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
-                    self._kept.append((group.key, Holding(held, ())))
+            if group.key not in known:
+                with Guard(self._round, group):
+                    self.keep(group, wanted)
         shares = self._round.budget.shares
         for group, wanted in self._at_ceiling:
             with Guard(self._round, group):
@@ -90,6 +91,14 @@ class Lending:
                     kept = {name: min(amount, max(left[name], 0)) for name, amount in asked.items()}
                     shares.reserve({node: kept})
                     add(self._headroom.setdefault(node, {}), kept)
+
+    def keep(self, group: GroupView, wanted: Missing) -> None:
+        """Take out the room that is there for a claimant already."""
+        planner = self._round.budget.planner
+        has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
+        if plan := planner.place(wanted.members, partly=True) if has_room else None:
+            held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
+            self._kept.append((group.key, Holding(held, ())))
 
     def give_back_headroom(self) -> None:
         """Nothing of it is kept for claimants any more."""

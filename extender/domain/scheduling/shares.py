@@ -22,6 +22,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
 _LEAST_PART = 1e-6  # of the cluster
+_MOST_BEYOND = 0.25  # of a share, by which a whole unit may go beyond it over time
 _MOST_NAMES = 4  # in one sentence
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
 _NOTHING: Portions = {}
@@ -170,6 +171,42 @@ class QueueShares:
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+
+    def is_above_due(self, queue: str, asked: Resources) -> bool:
+        """Whether `asked` is beyond the share of a queue, at this instant and over time."""
+        return self.is_above_share(queue, asked) and not self._is_due_over_time(queue, asked)
+
+    @read
+    def _is_due_over_time(self, queue: str, asked: Resources) -> bool:
+        """Whether a queue below its share may take a whole unit that goes beyond it: others have used more of
+        what they are due lately, by more than the unit exceeds the share. Decayed usage pays it back. Larger
+        units would keep room from others until all of it is there, and lent ones look the same."""
+        seat = self.tree.seat[queue]
+        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
+        over = exceeded(self._there(asked), held, deserved, _NOT_SHARED)
+        if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
+            return False
+        excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
+        return excess <= _MOST_BEYOND and any(ahead >= excess for ahead in self._ahead(queue))
+
+    def is_owed(self, queue: str, claimant: str) -> bool:
+        """Return whether what a queue holds beyond its share is due to it over time, as against another one:
+        it has used no more of its due than that one, and as much as it exceeds its share."""
+        seat, parted = self.tree.seat[queue], set(self.tree.path(claimant))
+        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
+        excess = share(held, deserved) - 1.0
+        one, two = self.tree.path(queue), self.tree.path(claimant)
+        above = next(node for node in one if node in parted)
+        mine, theirs = one[one.index(above) - 1], two[two.index(above) - 1]
+        has_used_any = self.used_lately(mine) > 0.0 or self.used_lately(theirs) > 0.0
+        is_even = self.used_lately(mine) - self.used_lately(theirs) <= excess
+        return excess <= _MOST_BEYOND and has_used_any and is_even
+
+    def _ahead(self, queue: str) -> Iterator[float]:
+        """At each level on the way up, how much more of its due than the node any sibling has used."""
+        for node in self.tree.path(queue)[:-1]:
+            siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
+            yield max(map(self.used_lately, siblings)) - self.used_lately(node)
 
     def beyond_share(self, queue: str, asked: Resources) -> str:
         """`cpu 32 > 24`: what a queue would hold, next to what it held when the round began, and deserves;
@@ -346,6 +383,13 @@ class QueueShares:
         if seat is None:
             return False
         return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
+
+    def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
+        """Whether a queue that gives `amounts` would hold less than it deserves of each resource."""
+        seat = self.tree.seat[queue]
+        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
+        left = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
+        return all(n < deserved.get(name, 0.0) - EPSILON for name, n in left if n)
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to

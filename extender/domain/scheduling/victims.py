@@ -28,6 +28,7 @@ from extender.domain.snapshot.snapshot import moment_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
 _MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
+_OWED_PERIOD = 10.0  # seconds until it is looked at again whether what a queue holds is due to it over time
 _SLACK = 5.0  # seconds that clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
@@ -276,7 +277,19 @@ class Candidates:
         """Whether another queue holds more than it deserves, of which a group may have some."""
         is_above = self._round.budget.shares.holds_too_much(queue)
         may_give = is_above and self._round.snapshot.queues[queue].record.reclaimable
+        if (
+            may_give
+            and self._is_one_unit_above(queue)
+            and self._round.budget.shares.is_owed(queue, group.queue)
+        ):
+            self._round.look_again_at(self._round.snapshot.now + _OWED_PERIOD)
+            return False
         return may_give and self._may_take_from(group, queue)
+
+    def _is_one_unit_above(self, queue: str) -> bool:
+        """Whether a queue would hold less than it deserves without one of its groups."""
+        shares, groups = self._round.budget.shares, self._on_nodes.get(queue, ())
+        return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _moves(self, queue: str) -> bool:
         """Whether groups of a queue may have to move."""
@@ -321,8 +334,11 @@ class Candidates:
             )
             return False
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
-        until = min((gave or 0.0) + self._round.limits.reclaim_memory, self.latest(group))
-        if gave is not None and not self._round.is_due(until):
+        if gave is None:
+            return True
+        at_most = self._round.snapshot.queues[group.queue].record.preemption.at_most
+        until = min(gave + self._round.limits.reclaim_memory, max(self.latest(group), gave + at_most))
+        if not self._round.is_due(until):
             self.spared = f"{victim.called} gave its room to queue {group.queue} already, and is not evicted "
             self.spared += f"for it again until {self._round.snapshot.timestamp(until)}"
             return False
