@@ -287,8 +287,10 @@ class Candidates:
         return may_give and self._may_take_from(group, queue)
 
     def _is_one_unit_above(self, queue: str) -> bool:
-        """Whether a queue would hold less than it deserves without one of its groups."""
-        shares, groups = self._round.budget.shares, self._on_nodes.get(queue, ())
+        """Return whether a queue would hold less than it deserves without one of its groups, which has no
+        members to spare: elastic ones give those one by one."""
+        shares = self._round.budget.shares
+        groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _moves(self, queue: str) -> bool:
