@@ -86,10 +86,10 @@ def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
 
 
 def test_what_would_start_now_later_or_nobody_knows_when_and_what_never(town: Desk, write: Any) -> None:
-    path = write(job("now", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
+    path = write(job("at-once", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
     found = starts(town, path, status=3)
     assert {name: each["start"] for name, each in found.items()} == {
-        "team/job/now": "Now",
+        "team/job/at-once": "Now",
         "team/job/later": "Later",
         "team/job/stuck": "Unknown",
         "team/job/huge": "Never",

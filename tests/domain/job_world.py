@@ -23,6 +23,7 @@ from tests.domain.world import World
 _AWAY = ("not-ready", "unreachable")
 _TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
+UNITS_MADE_AT = "2027-01-01T00:00:00Z"  # all at once, and later than any job: Muster was away
 REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 
 
@@ -34,6 +35,7 @@ def job(
     suspended: bool = True,
     scheduler: str = SCHEDULER,
     created: str = "",
+    uid: str = "",
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> AnyJob:
@@ -44,7 +46,7 @@ def job(
         Meta(
             name=name,
             namespace=NAMESPACE,
-            uid=f"uid-{name}",
+            uid=uid or f"uid-{name}",
             creation_timestamp=created or None,
             annotations=notes,
         ),
@@ -90,10 +92,10 @@ class JobWorld(World):
         self.submit(replace(before, metadata=replace(before.metadata, annotations=kept)))
 
     def remove(self, name: str) -> None:
-        self.jobs.pop(name)
         self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
         self.units.pop(name, None)
         self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
+        self.jobs.pop(name)
 
     def work(self) -> Self:
         """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
@@ -112,7 +114,7 @@ class JobWorld(World):
         return is_suspended(self.row, as_json(self.kind, self.jobs[name]))
 
     def unit_name(self, name: str) -> str:
-        return unit_name(name)
+        return f"podgroup-{self.jobs[name].metadata.uid}"
 
     def run_whole(self, name: str) -> Self:
         """Its scheduler takes all its pods, and they run."""
@@ -166,14 +168,16 @@ class JobWorld(World):
             self.unit_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
-            created=self.jobs[name].metadata.creation_timestamp or "",
+            created=UNITS_MADE_AT,
             annotations={**(before or {}), **notes},
             roles=spec.get("minTaskMember"),
             min_resources=spec.get("minResources"),
             admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))[2],
         )
+        owner = OwnerReference(*self.kind, name, self.jobs[name].metadata.uid, controller=True)
         self.units[name] = replace(
-            made, metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels)
+            made,
+            metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels, owner_references=[owner]),
         )
         self.add(self.units[name])
 

@@ -56,6 +56,15 @@ def test_the_next_job_starts_when_the_first_has_ended() -> None:
     assert not world.suspended("second")
 
 
+@pytest.mark.parametrize(("one", "two", "first"), [(2, 1, "c"), (1, 1, "b")], ids=["by age", "by name"])
+def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int, first: str) -> None:
+    """Their groups are made at one moment later, and the UIDs in the names of these have another order."""
+    created = {"b": f"2026-01-01T00:00:0{one}Z", "c": f"2026-01-01T00:00:0{two}Z"}
+    jobs = [job(name, created=at, uid=f"{9 - n}") for n, (name, at) in enumerate(created.items())]
+    world = JobWorld(node("n0", cpu="2")).submit(*jobs).work()
+    assert [name for name in created if not world.suspended(name)] == [first]
+
+
 @pytest.mark.parametrize("kind", WORKLOADS, ids="/".join)
 def test_jobs_of_all_kinds_may_say_how_long_they_run(kind: tuple[str, str]) -> None:
     told = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))

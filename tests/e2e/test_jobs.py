@@ -1,5 +1,7 @@
 """Jobs wait as jobs, with the job controller of kube-controller-manager."""
 
+import time
+
 import pytest
 
 from tests.e2e.harness.access import User
@@ -71,6 +73,23 @@ def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) ->
         ),
         what="its queue is noted",
     )
+
+
+def test_jobs_made_while_muster_is_away_start_in_the_order_in_which_they_were_made(
+    jobs: Stage, muster: Muster
+) -> None:
+    """By their creation, and those of one second by name, although all PodGroups are made at one moment."""
+    muster.kill()
+    names = ["z", "y", *"abcdefg"]
+    for name in names:
+        jobs.job(name, parallelism=4, suspend=True, queue="default")
+        if name in "zy":
+            time.sleep(1.1)  # creation has whole seconds
+    made = {name: jobs.jobs.get(name)["metadata"]["creationTimestamp"] for name in names}
+    muster.start()
+    for name in sorted(names, key=lambda name: (made[name], name)):
+        jobs.jobs.wait_pods(name, 4, "Running")
+        jobs.jobs.finish(name)
 
 
 def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> None:

@@ -9,11 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.base import OwnerReference
 from extender.api.units import timestamp_at
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
-from extender.domain.model.ownership import too_long
+from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
@@ -204,7 +205,7 @@ class GroupViews:
             use_allowed=named.may_use(group, queue),
             priority=named.priority_of(group),
             preempts=named.preempts(group),
-            created=_created(group),
+            created=self._created(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
@@ -232,6 +233,15 @@ class GroupViews:
             by_pool=self._by_pool(group),
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
+
+    def _created(self, group: Group) -> str:
+        """Return when its PodGroup was created. One that Muster makes may come late, for example after a
+        restart: the creation of its job or its first pod counts, if that is earlier."""
+        record, job = group.record, self._registry.jobs.get(group.key)
+        times = [record.created] if record is not None else []
+        if record is None or record.stands_for or group.plain_pod is not None:
+            times += [pod.created for pod in group.pods.values()] + ([job.created] if job is not None else [])
+        return min(filter(None, times), default="")
 
     def _job(self, group: Group) -> JobState:
         job, made_by = group.job, self._registry.jobs.get(group.key)
@@ -268,9 +278,10 @@ class GroupViews:
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            called = f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
             run_time = self._run_time(group)
-            return GroupSpec(False, fault, False, {}, run_time, True, series, "", "", stands_for=called)
+            return GroupSpec(
+                False, fault, False, {}, run_time, True, series, "", "", stands_for=self._maker(group)
+            )
         return GroupSpec(
             recorded=True,
             fault=fault or record.fault,
@@ -284,6 +295,12 @@ class GroupViews:
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
         )
+
+    def _maker(self, group: Group) -> str:
+        """Return what the PodGroup that Muster is about to make stands for: `job/train`; empty: not known."""
+        if (job := self._registry.jobs.get(group.key)) is not None:
+            return name_of(OwnerReference(*job.kind, job.name).spoken_name)
+        return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """What its members hold on the nodes of each pool."""
@@ -343,15 +360,6 @@ class GroupViews:
         )
         if was_kept_back and not group.is_kept_back:  # to the next second: rather too late
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
-
-
-def _created(group: Group) -> str:
-    """When its PodGroup was created, or its first pod. That of a plain pod may come late, and costs it no
-    place in line."""
-    if group.record is None:
-        return min((pod.created for pod in group.pods.values()), default="")
-    pod = group.plain_pod
-    return group.record.created if pod is None else min(group.record.created, pod.created)
 
 
 def _longest(times: Iterable[float | None]) -> float | None:

@@ -59,8 +59,8 @@ T = TypeVar("T")
 
 
 # A group's place in its queue, smallest first: if it is of low priority, its rotation, what its user held
-# lately, its priority, age and key.
-Rank = tuple[bool, int, float, float, str, str]
+# lately, its priority and age.
+Rank = tuple[bool, int, float, float, str, str, str, str]
 
 
 class Traverse:
@@ -76,7 +76,7 @@ class Traverse:
         if self._queue.ageing:
             priority += self._queue.ageing * group.once(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
-        return not self.is_high(group), rotation, self.used(group), priority, group.created, group.key
+        return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
     def used(self, group: GroupView) -> float:
         """What its user held lately, where that counts."""

@@ -17,6 +17,9 @@ from extender.domain.model.shapes import asked_by
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.past_usage import HeldAmounts
 
+# When a group was created, its namespace, its name or that of its owner, and its key.
+Age = tuple[str, str, str, str]
+
 
 class Reservation(msgspec.Struct, frozen=True):
     """A reservation: the nodes that are kept for a group which has waited too long, and since when.
@@ -246,9 +249,17 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return result
 
     @cached_property
-    def order(self) -> tuple[int, str, str]:
-        """Sort key within a queue: priority, then age, then name."""
-        return (-self.priority, self.created, self.key)
+    def age(self) -> Age:
+        """Sort key of groups that wait: the oldest first. Timestamps have whole seconds; groups of the same
+        second are in the order of the names that users gave, not of the UIDs in the names of PodGroups that
+        Muster makes."""
+        namespace, _, name = self.key.partition("/")
+        return self.created, namespace, self.spec.stands_for.rpartition("/")[2] or name, self.key
+
+    @cached_property
+    def order(self) -> tuple[int, Age]:
+        """Sort key within a queue: priority, then age."""
+        return -self.priority, self.age
 
 
 def once(work: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
