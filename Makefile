@@ -18,6 +18,8 @@ KUBERNETES ?= 1.37
 WAITING_TOO = $(shell expr 2 + `getconf _NPROCESSORS_ONLN`)
 ARGS ?=
 PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
+# Those about sharing run with gates, and once more in the default install, where the scheduler reads through Muster.
+SHARING = $(patsubst %,tests/e2e/test_%.py,estimates flavors history moving preemption price queue_rules queues quota reclaim reservation sharing_tree)
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
     --custom-compile-command "make hashes"
@@ -65,6 +67,7 @@ control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-con
 e2e: $(READY)  ## the tests on real control planes, one for each of 4 WORKERS (needs Go; KUBERNETES=1.36 for another release)
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
 	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),4) --dist worksteal $(ARGS)
+	$(if $(filter tests/%,$(ARGS)),,MUSTER_E2E_VIEW=1 $(E2E) $(SHARING) -m "not nightly and not alone" -n $(or $(WORKERS),4) --dist worksteal $(ARGS))
 	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))
 	$(if $(filter tests/%,$(ARGS)),,$(MAKE) browser ARGS=)
 
@@ -83,8 +86,9 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) $(if $(CAMPAIGN),--campaign $(CAMPAIGN),--view) --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
-nightly: $(READY)  ## twenty times the examples of properties, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)
+nightly: $(READY)  ## twenty times the examples of properties, all of e2e with the view, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)
 	MUSTER_EXAMPLES=20 $(MAKE) test ARGS="--timeout 0"
+	MUSTER_E2E_VIEW=1 $(E2E) tests/e2e -m "not nightly and not alone" -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(E2E) tests/e2e -m nightly -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(E2E) tests/sim/scenarios -n $(or $(WORKERS),2) --dist worksteal $(ARGS)
 	$(MAKE) soak ARGS=

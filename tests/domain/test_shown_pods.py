@@ -13,7 +13,7 @@ from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
-from tests.domain.builders import SCHEDULER, node, pod, stranger
+from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
 
@@ -269,6 +269,14 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     world = viewed(nodes("a", "b"), pod("p", gated=False))
     assert world.shown() == {"p": AS_IT_IS}
     assert world.hold("p", "b") is None
+
+
+@pytest.mark.parametrize(("placement", "where"), [("Pack", "a"), ("Spread", "b")])
+def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
+    """Also beside gangs whose claims the scheduler does not know."""
+    there = nodes("a", "b"), queue("q", placement=placement)
+    world = viewed(*there, stranger("there", "a"), pod("p", gated=False, queue="q"))
+    assert world.shown() == {"p": Appearance(where)}
 
 
 def test_it_asks_where_a_gang_has_claims_that_the_scheduler_does_not_know() -> None:

@@ -124,23 +124,30 @@ class ShownPods(Appearances):
     # ---- inside
 
     def _release_group(self, group: Group) -> bool:
-        """Whether all planned members are shown now. A member of a gang is nominated to its node. Once the
-        scheduler has refused it, it may find another by itself; for a group of one, its own scoring picks the
-        node. It has to ask then, where claims are to be minded that it does not know. Pods that a job has yet
-        to make cannot be shown: nobody would count them off their node again."""
+        """Return whether all planned members are shown now. Pods that a job has yet to make cannot be shown:
+        nobody would count them off their node again."""
         claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         for claim in planned:
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
-                appearance = Appearance(asks=True) if attempt.refusals else Appearance(node=claim.node)
-                if group.needs_no_barrier:
-                    appearance = Appearance(asks=attempt.refusals > 0 or self._minds_gangs)
+                appearance = self._appearance(group, claim.node, attempt.refusals > 0)
                 group.note_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.mark_quietly()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
+
+    def _appearance(self, group: Group, node: str, was_refused: bool) -> Appearance:
+        """Return how a planned member looks to the scheduler. It is nominated to its node. The scheduler
+        picks another by its own scoring once it has refused the pod, and for a group of one whose queue does
+        not say how pods are placed. The pod has to ask then, where claims are to be minded that the scheduler
+        does not know."""
+        queue = self._registry.queues.get(self._registry.routes.queue_of(group))
+        picks_itself = group.needs_no_barrier and not (queue and queue.placement)
+        if was_refused or (picks_itself and self._minds_gangs):
+            return Appearance(asks=True)
+        return Appearance() if picks_itself else Appearance(node=node)
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
