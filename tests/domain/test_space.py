@@ -224,6 +224,8 @@ def test_a_host_port_is_taken_once_on_a_node() -> None:
     world.start("g").add(gang("h", 1, host_port=81), gang("i", 1, host_port=80)).settle()
     assert [world.verdict("h"), world.verdict("i")] == [Verdict.STARTING, Verdict.WAITING]
     world.delete("g-0").settle()
+    assert world.verdict("i") is Verdict.WAITING, "its place is kept for the next member"
+    world.pass_time(31)
     assert world.verdict("i") is Verdict.STARTING
 
 

@@ -201,6 +201,22 @@ def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs:
     jobs.jobs.wait_pods("next", 1, "Running")
 
 
+@pytest.mark.parametrize("managed", [False, True])
+def test_the_place_of_a_failed_pod_is_kept_until_the_job_controller_makes_the_next(
+    jobs: Stage, managed: bool
+) -> None:
+    """That takes 10 s, while another group waits for room (volcano#5805)."""
+    indexed = {"completionMode": "Indexed", "backoffLimit": 10}
+    jobs.job("train", parallelism=2, completions=2, cpu="2", suspend=managed, queue="default", more=indexed)
+    jobs.jobs.wait_pods("train", 2, "Running")
+    waits = jobs.gang("waits", 1, cpu="2")
+    jobs.wait_reason("waits", "NoRoom")
+    jobs.kubelet.finish(jobs.namespace, jobs.jobs.pods("train", "Running")[:1], "Failed")
+    wait_for(lambda: jobs.jobs.get("train")["status"].get("failed") == 1, what="one has failed")
+    jobs.jobs.wait_pods("train", 2, "Running")
+    assert jobs.bound(waits) == {}
+
+
 def test_a_job_that_runs_longer_than_its_queue_allows_is_suspended_until_it_is_resumed(jobs: Stage) -> None:
     jobs.queue("q", maxRunTime="3s")
     jobs.job("long", parallelism=2, suspend=True, queue="q")

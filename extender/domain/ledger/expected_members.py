@@ -81,6 +81,7 @@ class ExpectedMembers:
     however many pods it asks for, so what is beyond waits until others have started or are gone."""
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
+        self._parts = parts
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._changes, self._clock = parts.changes, parts.clock
         self._pods = pods
@@ -132,9 +133,9 @@ class ExpectedMembers:
             self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
-            for pod, node in zip(unclaimed, group.vacated, strict=False):
-                if self._claims.fits(pod, node):
-                    self._moves.put(pod, ClaimEvent.PLAN, node)
+            for pod, gone in zip(unclaimed, group.vacated, strict=False):
+                if self._claims.fits(pod, gone.node):
+                    self._moves.put(pod, ClaimEvent.PLAN, gone.node)
         group.vacated.clear()
         group.note_job(self._clock())
 
@@ -206,16 +207,21 @@ class ExpectedMembers:
             self._changes.mark()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-        """A pod that has come takes over the claim of an expected one; without any, the claim ends."""
-        claim = self._claims.get(expected.uid)
-        if claim is not None:
-            self._moves.end(expected, ClaimEvent.WITHDRAW)
-        group.forget(expected.uid)
         self._count(group.namespace, -1)
-        self._claims.capacity.terms.unwatch(expected.uid)
-        if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
-            self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
-        self._changes.mark()
+        pass_on(self._parts, group, expected, newcomers)
+
+
+def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+    """Let the last of the pods that have come take over the claim of an expected one, which is forgotten;
+    without any, the claim ends."""
+    claim = parts.claims.get(expected.uid)
+    if claim is not None:
+        parts.moves.end(expected, ClaimEvent.WITHDRAW)
+    group.forget(expected.uid)
+    parts.claims.capacity.terms.unwatch(expected.uid)
+    if claim is not None and newcomers and parts.claims.fits(newcomers[-1], claim.node):
+        parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+    parts.changes.mark()
 
 
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
@@ -232,7 +238,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 
 def _expected(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in list(group.pods.values()) if pod.to_be)
+    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.replaces)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:

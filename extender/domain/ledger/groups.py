@@ -39,7 +39,8 @@ class Group(msgspec.Struct, eq=False):
     job_let_go: float | None = None  # since when that is not suspended, as far as was seen
     job_finished_at: float | None = None  # when it had finished, as far as was seen
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
-    vacated: list[str] = []  # the nodes on which members of its job have ended since it was last settled
+    vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
+    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its room is kept
     coming: ComingPods = ComingPods()  # those that its controller has created since then
     got_going: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
@@ -82,6 +83,7 @@ class Group(msgspec.Struct, eq=False):
         self.started.pop(uid, None)
         self.bound_since.pop(uid, None)
         self.attempts.pop(uid, None)
+        self.lost.pop(uid, None)
 
     @property
     def namespace(self) -> str:
@@ -251,9 +253,9 @@ class Group(msgspec.Struct, eq=False):
         self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
 
     def note_vacated(self, pod: PodRecord) -> None:
-        """A member of a job holds its room no more."""
-        if self.job is not None and pod.holds_room:
-            self.vacated.append(pod.node)
+        """A member of a job, or of a gang that fully ran, holds its room no more."""
+        if pod.holds_room and (self.job is not None or self.stood_whole):
+            self.vacated.append(pod)
 
     def note_bound(self, pod: PodRecord, now: float) -> None:
         """Note since when a member has been on its node, as far as the watch has shown."""

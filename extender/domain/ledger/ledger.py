@@ -18,6 +18,7 @@ from extender.domain.ledger.expected_members import ExpectedMembers
 from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
+from extender.domain.ledger.lost_members import LostMembers
 from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.queries import GroupQueries, QueueQueries
@@ -96,6 +97,7 @@ class Ledger:
         self.preemptions = Preemptions(parts, self.pods)
         self.shown = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
+        self._lost = LostMembers(parts)
         self._moments = Moments(self.registry)
         self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when
@@ -127,6 +129,7 @@ class Ledger:
         with self._lock:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+            self._lost.settle(self.decisions.evictions)
             self._expected.settle()
             touched, groups, queues = self._views.refresh()
             self._measure(touched, groups)
@@ -192,6 +195,7 @@ class Ledger:
         yield from self._spared.values()
         yield from self._reclaimed.expiries(self._clock())
         yield from self._expected.later.expiries()
+        yield from self._lost.expiries()
         for claim in self.claims.at(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
 

@@ -182,6 +182,11 @@ class Registry:
         if group is not None and group.records.pop(origin, None) is not None:
             self._settle_record(group, version)
 
+    @property
+    def touched(self) -> Collection[GroupKey]:
+        """The groups that have changed since views were last made."""
+        return self._dirty
+
     def touched_jobs(self) -> Collection[GroupKey]:
         """The groups that were touched and have, or had, a job."""
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]

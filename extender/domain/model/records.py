@@ -82,6 +82,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
     to_be: bool = False  # there is no such pod yet: a job will make it
+    replaces: Uid = Uid("")  # of such a pod: the lost member whose place is kept for it
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
 

@@ -125,10 +125,10 @@ def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
     """Whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
-    wanted = missing(group)
+    wanted = [pod for pod in missing(group).members if not pod.replaces]
     pinned = {pod.uid for pod, _ in group.pinned}
-    unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted.members)
-    return unplaced or _were_placed(group) + len(wanted.members) < group.min_member
+    unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted)
+    return unplaced or _were_placed(group) + len(wanted) < group.min_member
 
 
 class State(Enum):

@@ -1,0 +1,93 @@
+"""A gang that fully ran keeps the place of a lost member for a while, until its controller makes another."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.model.reasons import Verdict
+from extender.domain.snapshot.phases import Phase
+from tests.domain.builders import group, node, pod, queue
+from tests.domain.test_phases import running
+from tests.domain.world import World, gang
+
+
+def beside_another(world: World) -> World:
+    """Another group waits for whatever room becomes free."""
+    return world.add(gang("h", 1)).settle()
+
+
+def is_kept(world: World) -> bool:
+    return world.settle().verdict("h") is Verdict.WAITING
+
+
+@pytest.mark.parametrize("lose", [World.delete, lambda it, name: it.finish(name, phase="Failed")])
+def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]) -> None:
+    world = beside_another(running(3))
+    assert is_kept(lose(world, "g-1"))
+    world.add(pod("g-3", "g"))
+    assert is_kept(world)
+    assert world.plan("g") == {"g-3": "n"}
+    assert world.decision("g").life.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 30), (2, 60), (3, 120), (6, 600)])
+def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
+    failures: int, seconds: float
+) -> None:
+    world = running(2)
+    for n in range(1, failures):
+        world.finish(f"g-{n}", phase="Failed").add(pod(f"g-{n + 1}", "g")).settle()
+        world.scheduler_takes(f"g-{n + 1}")
+        world.run(f"g-{n + 1}").settle()
+    beside_another(world).finish(f"g-{failures}", phase="Failed")
+    world.pass_time(seconds - 1)
+    assert is_kept(world)
+    world.pass_time(1.1)
+    assert not is_kept(world)
+    assert world.verdict("g") is Verdict.RUNNING, "the rest keeps its room"
+
+
+def test_where_its_node_is_lost_it_goes_first_elsewhere() -> None:
+    world = running(2).add(node("m", cpu="1", cordoned=True))
+    beside_another(world).add(node("n", cpu="2", cordoned=True)).delete("g-0")
+    world.add(node("m", cpu="1"))
+    assert is_kept(world)
+    world.add(pod("g-2", "g")).settle()
+    assert world.plan("g") == {"g-2": "m"}
+
+
+def hold(world: World) -> World:
+    held = group("g", 2)
+    return world.add(replace(held, metadata=replace(held.metadata, annotations={keys.HOLD: "true"})))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda it: it.finish("g-0"),
+        lambda it: it.delete("g-0", "g-1"),
+        lambda it: hold(it).delete("g-0"),
+        lambda it: hold(it.delete("g-0")),
+    ],
+    ids=["succeeded", "all are gone", "held", "held later"],
+)
+def test_no_place_is_kept_for_what_is_not_replaced(end: Callable[[World], object]) -> None:
+    world = beside_another(running(2))
+    end(world)
+    assert not is_kept(world)
+
+
+def test_a_member_that_can_be_spared_keeps_no_place() -> None:
+    world = beside_another(running(2, min_member=1)).delete("g-0")
+    assert not is_kept(world)
+
+
+def test_what_is_evicted_for_others_keeps_no_place() -> None:
+    world = running(4).add(queue("other"), gang("h", 2, queue="other")).settle()
+    assert len(world.decisions.evictions) == 4
+    world.delete("g-0").settle()
+    assert world.claim_count() == 3
+    world.delete("g-1", "g-2", "g-3").settle()
+    assert world.verdict("h") is Verdict.STARTING
