@@ -163,12 +163,10 @@ class World:
             self.ledger.pods.drop(Uid(self.pods.pop(name).metadata.uid))
         return self
 
-    def mark_deleted(self, name: str) -> None:
+    def mark_deleted(self, name: str, grace: float = 0.0) -> None:
         """The pod is being deleted: its kubelet still runs it."""
-        before = self.pods[name]
-        self.add(
-            replace(before, metadata=replace(before.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
-        )
+        before, gone_by = self.pods[name], timestamp(self.now + grace)
+        self.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=gone_by)))
 
     def bind(self, name: str, node: str) -> None:
         before = self.pods[name]

@@ -93,6 +93,24 @@ def test_a_lost_node_takes_its_member_and_no_other(stage: Stage, scheduler: Kube
     assert after["a-3"] not in nodes.values()
 
 
+def test_pods_that_cannot_end_on_a_lost_node_leave_room_below_the_ceiling(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Their grace period is over, and nobody can delete them for good (kueue#6757)."""
+    stage.queue("q", capability={"cpu": "4"})
+    stage.nodes(2, cpu="2")
+    nodes = _running(stage, stage.gang("a", 4, queue="q", cpu="1", gated=True))
+    stage.kubelet.off()
+    lost = [name for name, node in nodes.items() if node == nodes["a-0"]]
+    stage.nodes(1, prefix="spare", cpu="2")
+    stage.api.patch(NODES, nodes["a-0"], {"spec": {"taints": UNREACHABLE}})
+    for name in lost:
+        stage.api.delete(PODS, name, stage.namespace, grace=1)
+    others = stage.pods("a", len(lost), first=4, group="a", cpu="1", gated=True)
+    stage.wait_bound(others)
+    assert stage.phases(lost) == {"Running"}
+
+
 @pytest.mark.parametrize(
     "spec", [{"unschedulable": True}, {"taints": UNREACHABLE}], ids=["cordoned", "unreachable"]
 )

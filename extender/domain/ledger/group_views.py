@@ -1,7 +1,7 @@
 """The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import reduce
 from math import ceil
 
@@ -15,7 +15,7 @@ from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
-from extender.domain.model.records import GroupKey, Needs
+from extender.domain.model.records import GroupKey, Needs, Uid
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import asked_by
@@ -103,8 +103,10 @@ class GroupViews:
     """The views of groups and queues that decide() sees, rebuilt only if something about a group changed; the
     sums of its queue are updated by the difference. Callers hold the ledger's lock."""
 
-    def __init__(self, registry: Registry, claims: Claims, wall_clock: Callable[[], float]) -> None:
-        self._registry, self._wall_clock = registry, wall_clock
+    def __init__(
+        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck: Container[Uid]
+    ) -> None:
+        self._registry, self._wall_clock, self._stuck = registry, wall_clock, stuck
         self._claims = claims
         self.usage = Usage()
         self._views: Mapping[GroupKey, GroupView] = {}
@@ -168,7 +170,7 @@ class GroupViews:
     def _moved_view(self, group: Group, before: GroupView) -> GroupView | None:
         """That of a group of which only claims, attempts and the start are not as `before`: what its pods and
         all others say is kept. None: that has moved it to another queue."""
-        members = Members(group, self._claims)
+        members = Members(group, self._claims, self._stuck)
         self._registry.note_start(group, members.are_under_way)
         if self._registry.routes.queue_of(group) != before.queue:
             return None
@@ -187,7 +189,7 @@ class GroupViews:
         )
 
     def _view(self, group: Group) -> GroupView:
-        named, members = self._registry, Members(group, self._claims)
+        named, members = self._registry, Members(group, self._claims, self._stuck)
         named.routes.follow(group)
         named.settle_defaults(group)
         named.note_start(group, members.are_under_way)
@@ -305,7 +307,7 @@ class GroupViews:
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """What its members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
-        pinned = (claim for claim in claims if claim.pinned)
+        pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
         return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:

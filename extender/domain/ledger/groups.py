@@ -1,7 +1,7 @@
 """What is known of one group and its members; views are made from it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -293,7 +293,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
 class Members:
     """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupView."""
 
-    def __init__(self, group: Group, claims: Claims) -> None:
+    def __init__(self, group: Group, claims: Claims, stuck: Container[Uid]) -> None:
         self.placed: list[PodRecord] = []
         self.pinned: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
@@ -301,13 +301,16 @@ class Members:
         self.held_back = 0
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
-        self.holding: list[Shape] = []  # of members that hold room
+        self.holds_any = False
+        self.holding: list[Shape] = []  # of members that hold room and are not stuck
         for pod in group.pods.values():
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
-            if is_pinned := claim is not None and claim.pinned:
+            is_pinned = claim is not None and claim.pinned
+            self.holds_any |= is_pinned
+            if is_pinned and pod.uid not in stuck:
                 self.holding.append(pod.shape)
             if pod.placed:
                 self.placed.append(pod)
@@ -325,7 +328,7 @@ class Members:
     @property
     def are_under_way(self) -> bool:
         """Whether any has a node, or one is planned for it."""
-        return bool(self.planned or self.holding)
+        return bool(self.planned or self.holds_any)
 
     @property
     def pending(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json, KindName
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
+from extender.domain.ledger.stuck_pods import StuckPods
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner
@@ -40,10 +41,10 @@ from extender.domain.snapshot.nodes import NodeRecord
 
 
 class Intake:
-    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter) -> None:
+    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
-        self._pods, self.jobs, self._meter = pods, jobs, meter
+        self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -61,6 +62,7 @@ class Intake:
         with self._lock:
             before = self._claims.capacity.labels(record.name)
             if self._claims.capacity.set_node(record):
+                self._stuck.note_node(record)
                 self._changes.note_freed()
                 self._changes.mark()
             if before != record.labels:
@@ -69,6 +71,7 @@ class Intake:
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._claims.capacity.drop_node(name)
+            self._stuck.note_gone(name)
             self._touch_flavored(name)
             self._changes.mark()
 

@@ -26,6 +26,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
+from extender.domain.ledger.stuck_pods import StuckPods
 from extender.domain.model.evictions import FROM_OTHERS, Move, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
@@ -87,10 +88,11 @@ class Ledger:
             lock=self._lock,
         )
         jobs = jobs or JobRules()
-        self._views = GroupViews(self.registry, self.claims, wall_clock)
-        self.pods = Pods(parts, ownership)
+        self._stuck = StuckPods(self.registry, wall_clock)
+        self._views = GroupViews(self.registry, self.claims, wall_clock, self._stuck.uids)
+        self.pods = Pods(parts, ownership, self._stuck)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
-        self.intake = Intake(parts, self.pods, jobs, self._meter)
+        self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
         self.groups = GroupQueries(parts, self.pods)
         self.queues = QueueQueries(parts, self._views)
         self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
@@ -129,6 +131,7 @@ class Ledger:
         with self._lock:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+            self._stuck.settle()
             self._lost.settle(self.decisions.evictions)
             self._expected.settle()
             touched, groups, queues = self._views.refresh()
@@ -196,6 +199,8 @@ class Ledger:
         yield from self._reclaimed.expiries(self._clock())
         yield from self._expected.later.expiries()
         yield from self._lost.expiries()
+        if (stuck_at := self._stuck.next_at) is not None:
+            yield stuck_at - self._wall_clock() + self._clock()
         for claim in self.claims.at(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
 

@@ -8,6 +8,7 @@ from extender.api.objects.pods import Pod
 from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.state import Parts
+from extender.domain.ledger.stuck_pods import StuckPods
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.pod_records import PodRecords, foreign_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -25,7 +26,7 @@ _CROWDED = (
 class Pods:
     """`left`: scheduler names whose pods are left to another scheduler. Single look-ups need no lock."""
 
-    def __init__(self, parts: Parts, ownership: Ownership) -> None:
+    def __init__(self, parts: Parts, ownership: Ownership, stuck: StuckPods) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.left: frozenset[str] = frozenset()
         self.ownership = ownership
@@ -34,6 +35,7 @@ class Pods:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
+        self._stuck = stuck
         self._crowded: dict[Uid, PodRecord] = {}  # as they are but for what keeps them waiting
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
@@ -95,6 +97,7 @@ class Pods:
             self._count_among_others(record, is_other=False)
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
+                self._stuck.follow(record, None)
                 self._registry.group(record.group).note_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
@@ -164,6 +167,7 @@ class Pods:
         self._claims.capacity.watch_terms(record, before)
         self._moves.show(record)
         if record.group:
+            self._stuck.follow(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.asked_by_pods = record.min_member or group.asked_by_pods

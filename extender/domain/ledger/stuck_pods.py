@@ -1,0 +1,87 @@
+"""Pods that cannot end: being deleted, past their grace period, on a node that nobody can reach.
+
+They hold room on their node, but count for no queue, ceiling or share: else they would keep out the pods that
+replace them for as long as the node is away. ResourceQuota does not count pods past their grace, either.
+
+Callers hold the ledger's lock."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from heapq import heappop, heappush
+
+from extender.api.units import as_datetime
+from extender.domain.ledger.registry import Registry
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.snapshot.nodes import NodeRecord
+
+_UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint that the node lifecycle controller sets
+_SLACK = 5.0  # seconds that clocks may differ
+
+
+class StuckPods:
+    """`uids`: those of pods that are stuck. Time is wall-clock time, in seconds."""
+
+    def __init__(self, registry: Registry, wall_clock: Callable[[], float]) -> None:
+        self.uids: set[Uid] = set()
+        self._registry, self._wall_clock = registry, wall_clock
+        self._leaving: defaultdict[str, dict[Uid, PodRecord]] = defaultdict(dict)  # by node
+        self._away: set[str] = set()  # nodes
+        # A heap, and the same as a set: when the grace of pods is over, and their nodes.
+        self._due: list[tuple[float, Uid, str]] = []
+        self._awaited: set[tuple[float, Uid, str]] = set()
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next one is stuck, unless it ends before."""
+        return self._due[0][0] if self._due else None
+
+    def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
+        """Note a change of a pod of ours; `now`: None if it is gone."""
+        if now is not None and now.deleting and now.holds_room:
+            self._leaving[now.node][now.uid] = now
+            if now.node in self._away:
+                self._expect(now)
+        elif before is not None and before.node in self._leaving:
+            self._leaving[before.node].pop(before.uid, None)
+            if not self._leaving[before.node]:
+                del self._leaving[before.node]
+            self.uids.discard(before.uid)
+
+    def note_node(self, node: NodeRecord) -> None:
+        is_away = any(taint.key == _UNREACHABLE for taint in node.taints)
+        if is_away is (node.name in self._away):
+            return
+        there = self._leaving.get(node.name, {})
+        if is_away:
+            self._away.add(node.name)
+            for pod in there.values():
+                self._expect(pod)
+        else:
+            self.note_gone(node.name)
+
+    def note_gone(self, node: str) -> None:
+        """A node is back, or was deleted: then its pods are deleted, too."""
+        self._away.discard(node)
+        for uid, pod in self._leaving.get(node, {}).items():
+            if uid in self.uids:
+                self.uids.discard(uid)
+                self._registry.touch(pod.group)
+
+    def settle(self) -> None:
+        """Count those no more whose grace is over."""
+        now = self._wall_clock()
+        while self._due and self._due[0][0] <= now:
+            _, uid, node = due = heappop(self._due)
+            self._awaited.discard(due)
+            pod = self._leaving.get(node, {}).get(uid)
+            if pod is not None and node in self._away and uid not in self.uids:
+                self.uids.add(uid)
+                self._registry.touch(pod.group)
+
+    def _expect(self, pod: PodRecord) -> None:
+        with suppress(ValueError, OverflowError):  # whatever the timestamp says
+            due = as_datetime(pod.gone_by).timestamp() + _SLACK, pod.uid, pod.node
+            if due not in self._awaited:
+                self._awaited.add(due)
+                heappush(self._due, due)

@@ -1,0 +1,63 @@
+"""Pods that cannot end on a node that is away count for no queue."""
+
+import pytest
+
+from extender.api.objects.cluster import Taint
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import node, pod, queue
+from tests.domain.world import World, gang
+
+AWAY = Taint("node.kubernetes.io/unreachable", "NoExecute")
+GRACE = 30.0
+
+
+def stuck() -> World:
+    """Two members of a gang that fills its queue do not end on a node that is away."""
+    world = World(queue("q", capability={"cpu": "4"}), node("a", cpu="2"), node("b", cpu="2"))
+    world.add(gang("g", 4, queue="q")).start("g")
+    world.scheduler_takes(*world.plan("g")).run(*(f"g-{n}" for n in range(4))).settle()
+    world.add(node("a", cpu="2", taints=[AWAY]), node("spare"))
+    for name in on_a(world):
+        world.mark_deleted(name, GRACE)
+    return world
+
+
+def on_a(world: World) -> list[str]:
+    return [name for name in world.pods if (claim := world.claim(name)) and claim.node == "a"]
+
+
+def others_come(world: World) -> World:
+    return world.add(*(pod(f"r{n}", "g", queue="q") for n in range(2))).settle()
+
+
+def test_their_replacements_start_below_the_ceiling_of_their_queue() -> None:
+    world = others_come(stuck())
+    assert world.reason("g") is Reason.QUEUE_CEILING
+    assert world.plan("g") == {}
+    world.pass_time(GRACE + 6)
+    assert world.plan("g") == {"r0": "spare", "r1": "spare"}
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["back", "deleted"])
+def test_they_count_again_once_the_node_is_back(back: bool) -> None:
+    world = stuck()
+    world.pass_time(GRACE)
+    assert world.settle().queue("q").allocated["cpu"] == 4000
+    world.pass_time(6)
+    assert world.settle().queue("q").allocated["cpu"] == 2000
+    world.add(node("a", cpu="2")) if back else world.ledger.intake.drop_node("a")
+    assert world.settle().queue("q").allocated["cpu"] == 4000
+
+
+def test_on_a_node_that_can_be_reached_they_count_until_they_have_ended() -> None:
+    world = stuck().add(node("a", cpu="2")).settle()
+    world.pass_time(3600)
+    assert others_come(world).reason("g") is Reason.QUEUE_CEILING
+
+
+def test_nothing_is_left_of_them_once_they_are_gone() -> None:
+    world = stuck()
+    world.pass_time(GRACE + 6)
+    world.delete(*on_a(world)).settle()
+    assert not world.ledger._stuck.uids
+    assert others_come(world).verdict("g") is Verdict.RUNNING
