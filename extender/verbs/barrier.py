@@ -113,6 +113,7 @@ class Hold:
         self.deadline = deadline  # monotonic, in seconds
         self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
         self.may_be_bound = False  # a binding was sent, and its outcome is unknown
+        self.barred = ""  # why the API server refuses the binding for good, for people
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
         self._guard = threading.Lock()
@@ -267,7 +268,10 @@ class Barrier:
             self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
-        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile."""
+        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile. Where
+        the API server refuses the binding for good, the start of the group has failed."""
+        if hold.barred:
+            self._ledger.assumed.note_barred(hold.pod.uid, hold.barred)
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
+from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound, in_words
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
@@ -23,6 +23,7 @@ from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING
 log = logger(__name__)
 
 _LONGEST_REQUEST = 10.0  # seconds, as below
+_LONGEST_WORDS = 500  # characters of what the API server says
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
@@ -100,6 +101,7 @@ class Binder:
                 error = POD_GONE
             except ApiError as fault:
                 error = None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
+                hold.barred = in_words(fault)[:_LONGEST_WORDS] if error else ""
             if error is not None:
                 return error
             self._pause(pause)

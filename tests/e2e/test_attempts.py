@@ -1,14 +1,22 @@
 """What one object can never have, or the scheduler refuses, costs its own group turns and nobody else."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness.resources import POD_GROUPS
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import (
+    POD_GROUPS,
+    PODS,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+)
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volumes import Provisioner
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
 
 pytestmark = pytest.mark.view
 
@@ -77,3 +85,52 @@ def test_pods_of_others_that_repel_ours_are_known(stage: Stage, scheduler: KubeS
     stage.wait_reason("large", "Fragmented", "NoRoom", "NeverFits")
     gang = stage.gang("a", 2, labels={"app": "ours"})
     assert set(stage.wait_bound(gang, timeout=SOON).values()) == {"n2"}
+
+
+@pytest.fixture
+def site_policy(stage: Stage) -> Iterator[None]:
+    """An admission policy of the site: no pod whose name begins with `doomed` is bound."""
+    name = stage.namespace
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    denied = f"request.namespace != '{name}' || !request.name.startsWith('doomed')"
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": denied, "message": "site policy"}],
+    }
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    stage.api.create(VALIDATING_POLICIES, {**api, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    binding = {**api, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound}
+    stage.api.create(VALIDATING_POLICY_BINDINGS, binding)
+    try:
+        wait_for(lambda: is_refused(stage, "doomed"), what="the policy in force")
+        yield
+    finally:
+        stage.api.delete(VALIDATING_POLICY_BINDINGS, name)
+        stage.api.delete(VALIDATING_POLICIES, name)
+
+
+def is_refused(stage: Stage, pod: str) -> bool:
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"name": "n0"}}
+    try:
+        stage.api.request("POST", PODS.path(stage.namespace, pod, "binding") + "?dryRun=All", body)
+    except ApiError as fault:
+        return "site policy" in str(fault)
+    return False
+
+
+@pytest.mark.usefixtures("site_policy")
+@pytest.mark.parametrize("doomed", ["doomed", "doomed-1"], ids=["all", "one"])
+def test_a_gang_whose_bindings_a_policy_refuses_backs_off_in_its_words(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, doomed: str
+) -> None:
+    """Another one that waits for the same room starts; few bindings are tried (KAI-Scheduler#2075)."""
+    name = "doomed" if doomed == "doomed" else "a"
+    stage.nodes(1, cpu="4")
+    gang = [*stage.pods(name, 1, group="g", cpu="2"), *stage.pods(doomed, 1, first=2, group="g", cpu="2")]
+    stage.group("g", 2)
+    wait_for(lambda: "its binding is refused: site policy" in scheduled(stage, "g"), what="its words")
+    tried = muster.metric("muster_bindings_total", outcome="failed")
+    assert tried <= 4, "the first start, and perhaps the second"
+    stage.wait_phase(stage.gang("good", 2, cpu="2"))
+    assert stage.bound(gang) == {}

@@ -134,6 +134,7 @@ def test_a_passing_failure_is_tried_again(desk: Desk, code: int) -> None:
 
 def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
     assert desk.bind(status(403, "Forbidden")) == f"{REFUSAL_PREFIX}Forbidden"
+    assert desk.hold.barred == "not allowed: 403 Forbidden", "the group is told why"
 
 
 def test_an_answer_that_got_lost_after_success_is_resolved_by_reading(desk: Desk) -> None:

@@ -204,6 +204,14 @@ class AssumedPods:
                 self._moves.end(pod, ClaimEvent.RELEASE)
             self._changes.mark()
 
+    def note_barred(self, uid: Uid, words: str) -> None:
+        """Note that the API server refuses the binding of a pod for good, in these words."""
+        with self._lock:
+            if (pod := self._pods.get(uid)) is not None:
+                self._registry.group(pod.group).note_barred(uid, words)
+                self._registry.touch(pod.group)
+                self._changes.mark()
+
     def posted_before(self, moment: float) -> list[Claim]:
         """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
         with self._lock:

@@ -200,6 +200,11 @@ class Group(msgspec.Struct, eq=False):
         if (known := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
+    def note_barred(self, uid: Uid, words: str) -> None:
+        """Note that the API server refuses the binding of a member for good, or (empty) that this counts no
+        more: it may be tried again."""
+        self.attempts[uid] = replace(self.attempt(uid), barred=words)
+
     def begin_attempts_anew(self) -> None:
         """A start is over. It is still known whom the scheduler refused."""
         refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)

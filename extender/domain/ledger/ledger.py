@@ -311,9 +311,12 @@ class Ledger:
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """On a group that runs, nothing depends on when its start was: that it is over is no news."""
-        before, attempts, group.start = group.start, group.attempts, start
+        before, attempts, group.start = group.start, dict(group.attempts), start
         if before.admitted_at is not None and start.admitted_at is None:
             group.begin_attempts_anew()
+        elif start.failures > before.failures:
+            for uid in [uid for uid, attempt in attempts.items() if attempt.barred]:
+                group.note_barred(uid, "")
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
             self.registry.touch_moved(group.key)

@@ -214,6 +214,8 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
     """Replacements and elastic members that the scheduler refuses move to other nodes at first. Where that
     does not help either, they back off, and leave their places in the window to others."""
     start, now = kept.group.start, round_.snapshot.now
+    if words := barred(kept.group):
+        return Retry(now + round_.limits.retry_after(start.failures), True, words)
     if kept.moved:
         failures = start.failures - 2  # after the first refusals the next node is tried at once
         at = now + round_.limits.retry_after(failures) if failures >= 0 else now
@@ -223,6 +225,15 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
     else:
         return Retry()
     return Retry(at, not round_.is_due(at), failed)
+
+
+@once
+def barred(group: GroupView) -> str:
+    """Return why the API server refuses the binding of a member, which is no matter of nodes; empty: it does
+    not."""
+    words = (attempt.barred for attempt in group.attempts.values())
+    refused = next(filter(None, words), "")
+    return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
 
 
 def refusal_of(kept: KeptPlan) -> str:

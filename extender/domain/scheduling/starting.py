@@ -23,6 +23,7 @@ from extender.domain.scheduling.flavors import flavors_in_use
 from extender.domain.scheduling.obstacles import (
     TOO_LATE,
     back_off,
+    barred,
     fail,
     no_group,
     not_replaced,
@@ -48,6 +49,8 @@ def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
 
 
 def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
+    if words := barred(group):
+        return fail(round_, group, words)
     if group.start.admitted_at is None and round_.snapshot.now < group.start.retry_at:
         return back_off(round_, group)
     begun = start_begun(group, round_.snapshot)

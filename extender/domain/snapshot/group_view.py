@@ -77,6 +77,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     words: str = ""  # what it said last in this start, also of another node; empty: nothing
     refusals: int = 0  # how often it has found no node for this pod
     asked_twice: bool = False  # it was asked again after a refusal: by then it knew all that Muster knows
+    barred: str = ""  # why the API server refuses its binding, to any node; empty: it does not
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -54,6 +54,12 @@ SECRETS = Resource("/api/v1", "secrets")
 MUTATING_POLICIES = Resource(
     "/apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False
 )
+VALIDATING_POLICIES = Resource(
+    "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+)
+VALIDATING_POLICY_BINDINGS = Resource(
+    "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+)
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 VALIDATING_WEBHOOKS = Resource(
     "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
