@@ -53,16 +53,21 @@ class EvictionsController(RecordingController[Uid]):
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
         self._of_jobs: dict[Uid, float] = {}  # pods of jobs that have to go, and since when
+        self._under_way: set[Uid] = set()  # pods of which an eviction waits for a writer, or its answer
 
     def rest(self) -> None:
         self._of_jobs.clear()
+        self._under_way.clear()
 
     def due(self, decisions: Decisions) -> Iterable[Uid]:
         self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
-        yield from (uid for uid in decisions.evictions if uid not in self._queue)
+        yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.of(decisions):
             if (decision := decisions.groups.get(key)) is not None:
-                yield from (uid for uid in decision.undo if uid not in self._queue)
+                yield from filter(self._is_new, decision.undo)
+
+    def _is_new(self, uid: Uid) -> bool:
+        return uid not in self._queue and uid not in self._under_way
 
     def reconcile(self, uid: Uid) -> None:
         """By the newest decisions."""
@@ -80,7 +85,9 @@ class EvictionsController(RecordingController[Uid]):
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _IN_TURN)
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
-        self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
+        self._under_way.add(uid)
+        ended = partial(self._under_way.discard, uid)
+        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
         """A job is suspended instead; but whoever changes it all the time could keep Muster from that."""
@@ -105,7 +112,7 @@ class EvictionsController(RecordingController[Uid]):
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)
         except NotFound:
-            return
+            return self._under_way.discard(pod.uid)
         except ApiError as fault:
             metrics.evictions.labels("refused", cause).inc()
             log.warning(
@@ -117,10 +124,13 @@ class EvictionsController(RecordingController[Uid]):
             for about in self._concerned(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
+        self._queue.move(pod.uid, _AGAIN)  # before it counts as new
+        self._under_way.discard(pod.uid)
+        if pod.deleting:  # it was asked to end sooner
+            return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.of_queue(metrics.queue_evictions, decision.queue, cause).inc()
-        self._queue.move(pod.uid, _AGAIN)
         if cause in _REASONS:
             self._tell(pod, cause, why)
 

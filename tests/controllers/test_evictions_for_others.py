@@ -151,3 +151,17 @@ def test_a_pod_that_takes_too_long_to_go_is_hurried() -> None:
         asked = sorted(call[1:] for call in bench.look() if call[0] in ("evict", "delete"))
     assert asked == [(f"b{n}-0", 240.0) for n in range(4)]
     assert {call[0] for call in bench.api.calls} <= {"evict", "event", "disrupted", "queue-status"}
+
+
+def test_an_eviction_that_is_under_way_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where cycles follow each other faster than the API server answers (KAI-Scheduler#1620)."""
+    bench = Reclaiming()
+    evict = bench.api.evict
+
+    def slow(*asked: Any) -> None:
+        bench.evictor.look(bench.decisions)
+        evict(*asked)
+
+    monkeypatch.setattr(bench.api, "evict", slow)
+    with bench.writing():
+        assert [call[0] for call in bench.look()].count("evict") == 1
