@@ -151,6 +151,8 @@ MESSAGES = message_types(
             "container_statuses": (8, "*ContainerStatus"),
             "init_container_statuses": (10, "*ContainerStatus"),
             "nominated_node_name": (11, "string"),
+            "allocated_resources": (19, "*Amount"),
+            "resources": (20, "Resources"),
         },
         "Condition": {
             "type": (1, "string"),
@@ -394,6 +396,8 @@ def _status(message: Any) -> PodStatus:
         _time(message, "start_time"),
         [_container_status(each) for each in message.init_container_statuses] or None,
         [_container_status(each) for each in message.container_statuses] or None,
+        _resources(message.resources) if message.HasField("resources") else None,
+        _amounts(message.allocated_resources),
     )
 
 

@@ -63,6 +63,32 @@ def test_the_larger_size_counts(resized: Pod, cpu: int) -> None:
     assert pod_requests(counted_spec(resized))["cpu"] == cpu
 
 
+@pytest.mark.parametrize(
+    ("asked", "in_force", "set_aside", "reason", "cpu"),
+    [
+        ("2", None, None, "", 2000),
+        ("2", "1", "1", "", 2000),
+        ("1", "3", "1", "", 3000),
+        ("1", "1", "4", "Deferred", 4000),
+        ("9", "1", "2", "Infeasible", 2000),
+    ],
+    ids=["no status", "grows", "shrinks", "set aside", "infeasible"],
+)
+def test_the_larger_size_of_the_pod_as_a_whole_counts(
+    asked: str, in_force: str | None, set_aside: str | None, reason: str, cpu: int
+) -> None:
+    """Whatever its containers ask for."""
+    of_container = pod({"cpu": "500m"}, {"cpu": "500m"}, reason=reason)
+    status: dict[str, Any] = {} if in_force is None else {"resources": {"requests": {"cpu": in_force}}}
+    status |= {} if set_aside is None else {"allocatedResources": {"cpu": set_aside}}
+    resized = {
+        **msgspec.to_builtins(of_container),
+        "spec": {**msgspec.to_builtins(of_container.spec), "resources": {"requests": {"cpu": asked}}},
+        "status": {**msgspec.to_builtins(of_container.status), **status},
+    }
+    assert pod_requests(counted_spec(msgspec.convert(resized, Pod)))["cpu"] == cpu
+
+
 def test_a_settled_pod_keeps_its_specification() -> None:
     settled = pod({"cpu": "1"}, {"cpu": "1000m"})
     assert counted_spec(settled) is settled.spec

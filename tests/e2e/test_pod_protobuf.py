@@ -63,6 +63,8 @@ STATUS: dict[str, Any] = {
     "phase": "Running",
     "startTime": "2026-01-01T00:00:00Z",
     "nominatedNodeName": "n",
+    "resources": {"requests": {"cpu": "3"}},
+    "allocatedResources": {"cpu": "4"},
     "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}],
     "containerStatuses": [
         {

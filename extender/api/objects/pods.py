@@ -149,6 +149,8 @@ class PodStatus(Wire, frozen=True):
     start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None  # of the pod as a whole, as they are in force
+    allocated_resources: Quantities | None = None  # what its node has set aside for these
 
 
 class Pod(Wire, frozen=True):

@@ -7,7 +7,14 @@ from msgspec.structs import replace
 
 from extender.api.keys import MARKS
 from extender.api.objects.base import condition
-from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
+from extender.api.objects.pods import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
 from extender.api.units import Quantity, at_least, at_most
 
 # ---- Amounts by the resource's name: `cpu` in millicores, everything else in whole units (bytes, devices,
@@ -172,11 +179,12 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     return {name: min(amount, MOST) for name, amount in sums.items()}
 
 
-# ---- In-place resizes: what a container counts for while its new size is not yet in force.
+# ---- In-place resizes: what a pod counts for while its new size is not yet in force.
 #
-# Rule: component-helpers `determineEffectiveRequests`, as kube-scheduler counts the pods on a node: the
-# largest of the amounts requested, set aside and in force, so that neither growing nor shrinking
-# overcommits the node. The requested amounts do not count once the kubelet has called them infeasible.
+# Rule: component-helpers `AggregateContainerRequests` and `effectivePodLevelResources`, as kube-scheduler
+# counts the pods on a node: the largest of the amounts requested, set aside and in force, so that neither
+# growing nor shrinking overcommits the node; of containers each by itself, and of the pod where it has
+# requests of its own. The requested amounts do not count once the kubelet has called them infeasible.
 
 _SCALE = 10**9  # quantities are no finer than that
 
@@ -185,19 +193,18 @@ def counted_spec(pod: Pod) -> PodSpec:
     """The specification with the requests that count now, during a resize. Raises BadQuantity."""
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    if not given:
-        return spec
     statuses = {status.name: status for status in given if status.resources is not None}
-    if not statuses:
+    if not statuses and status.resources is None:
         return spec
     pending = condition(status.conditions, "PodResizePending")
     infeasible = pending is not None and pending.reason == "Infeasible"
     containers = [_counted(container, statuses, infeasible) for container in spec.containers]
     before = spec.init_containers or []
     sidecars = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
-    if containers == spec.containers and sidecars == before:
+    together = _counted_together(spec.resources, status, infeasible)
+    if containers == spec.containers and sidecars == before and together is spec.resources:
         return spec
-    return replace(spec, containers=containers, init_containers=sidecars or None)
+    return replace(spec, containers=containers, init_containers=sidecars or None, resources=together)
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
@@ -205,11 +212,28 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
     if status is None or status.resources is None:
         return container
     now = None if infeasible else container.resources.requests
-    requests: dict[str, Quantity] = {}  # of equal quantities the first, in its own notation
-    for amounts in (now, status.resources.requests, status.allocated_resources):
-        for name, quantity in (amounts or {}).items():
-            if name not in requests or at_least(quantity, _SCALE) > at_least(requests[name], _SCALE):
-                requests[name] = quantity
+    requests = _largest(now, status.resources.requests, status.allocated_resources)
     if requests == (container.resources.requests or {}):
         return container
     return replace(container, resources=replace(container.resources, requests=requests))
+
+
+def _counted_together(
+    asked: ResourceRequirements | None, status: PodStatus, infeasible: bool
+) -> ResourceRequirements | None:
+    """The requests of a pod as a whole; None: it has none."""
+    if asked is None or not asked.requests or status.resources is None:
+        return asked
+    now = None if infeasible else asked.requests
+    requests = _largest(now, status.resources.requests, status.allocated_resources)
+    return asked if requests == asked.requests else replace(asked, requests=requests)
+
+
+def _largest(*given: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
+    """Of each resource the largest amount; of equal quantities the first, in its own notation."""
+    found: dict[str, Quantity] = {}
+    for amounts in given:
+        for name, quantity in (amounts or {}).items():
+            if name not in found or at_least(quantity, _SCALE) > at_least(found[name], _SCALE):
+                found[name] = quantity
+    return found
