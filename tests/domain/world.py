@@ -287,9 +287,10 @@ class World:
         return [self.verdict(group) for group in groups]
 
     def plan(self, group: str) -> dict[str, str]:
-        """The nodes of pods, by the pods' names."""
-        names = {pod.metadata.uid: name for name, pod in self.pods.items()}
-        return {names[uid]: node for uid, node in self.decision(group).plan.items()}
+        """The nodes of pods that exist, by the pods' names."""
+        plan = self.decision(group).plan
+        uids = {name: Uid(pod.metadata.uid) for name, pod in self.pods.items()}
+        return {name: plan[uid] for name, uid in uids.items() if uid in plan}
 
     def claim(self, name: str) -> Claim | None:
         return self.ledger.claims.get(Uid(self.pods[name].metadata.uid))

@@ -165,6 +165,28 @@ def test_a_lost_member_waits_for_room_without_the_rest(stage: Stage, scheduler: 
     assert _uids(stage, others) == before
 
 
+@pytest.mark.view
+def test_room_that_min_resources_asks_for_is_kept_for_later_members(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """As Spark's operator writes it: the driver makes its executors once it runs (spark-operator#883)."""
+    stage.nodes(1, cpu="4")
+    apps = [f"app{n}" for n in range(4)]
+    for app in apps:
+        stage.group(app, 1, minResources={"cpu": "2"})
+        stage.pods(f"{app}-driver", 1, group=app, cpu="1")
+    for first in (0, 2):
+        drivers = [f"{app}-driver-0" for app in apps[first : first + 2]]
+        stage.wait_phase(drivers)
+        for app in apps[first + 2 :]:
+            stage.wait_reason(app, "NoRoom")
+        executors = [
+            name for app in apps[first : first + 2] for name in stage.pods(f"{app}-e", 1, group=app, cpu="1")
+        ]
+        stage.wait_phase(executors)
+        stage.finish([*drivers, *executors])
+
+
 def _all_of(gangs: Iterable[list[str]]) -> list[str]:
     return [pod for gang in gangs for pod in gang]
 

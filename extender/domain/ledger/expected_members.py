@@ -238,7 +238,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 
 def _expected(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.replaces)
+    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.kept_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:

@@ -351,7 +351,8 @@ class GroupViews:
         """Note since when it wants room: time in which it, or its queue, was held, its owner suspended, or
         gates of others kept members back, is no waiting that anybody owes it."""
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
-        there = len(members.placed) + len(members.pinned) + len(members.waiting)
+        waiting = sum(not pod.keeps_room for pod in members.waiting)
+        there = len(members.placed) + len(members.pinned) + waiting
         was_kept_back = group.is_kept_back
         group.is_kept_back = (
             (group.record is not None and group.record.held)

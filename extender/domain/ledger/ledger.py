@@ -19,6 +19,7 @@ from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
 from extender.domain.ledger.lost_members import LostMembers
+from extender.domain.ledger.min_resources import MinResources
 from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.queries import GroupQueries, QueueQueries
@@ -100,6 +101,7 @@ class Ledger:
         self.shown = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
         self._lost = LostMembers(parts)
+        self._min_resources = MinResources(parts, self.pods.shapes)
         self._moments = Moments(self.registry)
         self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when
@@ -133,6 +135,7 @@ class Ledger:
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self._stuck.settle()
             self._lost.settle(self.decisions.evictions)
+            self._min_resources.settle()
             self._expected.settle()
             touched, groups, queues = self._views.refresh()
             self._measure(touched, groups)
@@ -378,7 +381,8 @@ class Ledger:
     # ---- reading
 
     def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Planned claims that are not answered yet, for the scheduler to look at; None: of all groups."""
+        """Planned claims of pods that exist and are not answered yet, for the scheduler to look at; None: of
+        all groups."""
         with self._lock:
             decided = self.decisions.groups
             return [
@@ -386,6 +390,7 @@ class Ledger:
                 for key in (decided if groups is None else groups)
                 for uid in (decided[key].plan if key in decided else ())
                 if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
+                if not claim.pod.to_be
             ]
 
     def awaits_the_scheduler(self) -> bool:

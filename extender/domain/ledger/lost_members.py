@@ -95,7 +95,7 @@ class LostMembers:
             node="",
             phase="Pending",
             to_be=True,
-            replaces=pod.uid,
+            kept_for=pod.uid,
             deleting=False,
             gone_by="",
             started=False,

@@ -96,7 +96,7 @@ class ShownPods(Appearances):
         with self._lock:
             due = self._releases.take_planned()
             self._minds_gangs = bool(due) and any(
-                not self._registry.group(claim.pod.group).needs_no_barrier
+                claim.pod.keeps_room or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
                 for claim in self._claims.at(stage)
             )
@@ -144,7 +144,8 @@ class ShownPods(Appearances):
         not say how pods are placed. The pod has to ask then, where claims are to be minded that the scheduler
         does not know."""
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
-        picks_itself = group.needs_no_barrier and not (queue and queue.placement)
+        keeps_room = any(pod.keeps_room for pod in group.pods.values())
+        picks_itself = group.needs_no_barrier and not (queue and queue.placement) and not keeps_room
         if was_refused or (picks_itself and self._minds_gangs):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)

@@ -45,6 +45,9 @@ class Unscheduled(NamedTuple):
         return self.message.startswith(REFUSAL_PREFIX)
 
 
+MIN_RESOURCES = Uid("minResources")
+
+
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
     uid: Uid
     namespace: str
@@ -82,13 +85,18 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
     to_be: bool = False  # there is no such pod yet: a job will make it
-    replaces: Uid = Uid("")  # of such a pod: the lost member whose place is kept for it
+    kept_for: Uid = Uid("")  # it only keeps room, and is no member: for one that was lost, or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def keeps_room(self) -> bool:
+        """Whether it stands for room that minResources asks for, and not for a member."""
+        return self.kept_for == MIN_RESOURCES
 
     @property
     def is_plain(self) -> bool:

@@ -226,6 +226,13 @@ class Shapes:
             self._own[excess, shape.number] = known
         return known
 
+    def sized(self, shape: Shape, requests: Resources) -> Shape:
+        """That of a pod with other requests, which may stand on the same nodes as pods of `shape`."""
+        of_nodes = shape.constraints
+        return self._interned(
+            requests, Constraints(of_nodes.node_labels, of_nodes.node_terms, of_nodes.tolerations)
+        )
+
     def of_others(self, spec: PodSpec, namespace: str) -> Shape:
         """That of a pod that is not ours to place: requests, host ports, and which pods it keeps away. Its
         demands on nodes, which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""

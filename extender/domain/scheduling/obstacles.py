@@ -247,7 +247,7 @@ def refusal_of(kept: KeptPlan) -> str:
 def why_no_plan(kept: KeptPlan) -> str:
     """Why members have no node, as text."""
     unused = "the scheduler did not use the planned nodes in time"
-    if any(pod.to_be for pod in kept.group.waiting):
+    if any(pod.to_be and not pod.kept_for for pod in kept.group.waiting):
         unused = "its controller has not created all its pods in time"
     return refusal_of(kept) or (unused if kept.moved else "no room for the members that are still missing")
 

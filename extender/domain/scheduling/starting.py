@@ -57,7 +57,9 @@ def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
     if begun is not None:
         # The scheduler may be working on all missing members: their volumes may take until the bind deadline.
         wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
-        all_answered = not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
+        all_answered = not wanted.absent and all(
+            pod.uid in pinned or pod.keeps_room for pod in wanted.members
+        )
         limits = round_.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
         if round_.is_due(begun + deadline):

@@ -125,7 +125,7 @@ def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
     """Whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
-    wanted = [pod for pod in missing(group).members if not pod.replaces]
+    wanted = [pod for pod in missing(group).members if not pod.kept_for]
     pinned = {pod.uid for pod, _ in group.pinned}
     unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted)
     return unplaced or _were_placed(group) + len(wanted) < group.min_member

@@ -71,7 +71,7 @@ def lost(group: GroupView) -> Missing:
 
 def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned ones first, then those that fit; then by priority, highest first, and name.
-    pods = sorted(group.waiting, key=attrgetter("place"))
+    pods = sorted((pod for pod in group.waiting if not pod.keeps_room), key=attrgetter("place"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
@@ -88,7 +88,7 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
         else:
             spare.append(pod)
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    members = (*chosen, *spare[:still])
+    members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_room))
     return Missing(members, _absent(group, needed, still - len(spare)))
 
 
@@ -99,7 +99,7 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
-    there = len(group.placed) + len(group.pinned) + len(group.waiting)
+    there = len(group.placed) + len(group.pinned) + sum(not pod.keeps_room for pod in group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
     more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""

@@ -1,0 +1,60 @@
+"""Room for minResources beyond the needed members is kept until later pods use it."""
+
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import group, node, pod, queue
+from tests.domain.world import World, gang, key
+
+
+def application(name: str, driver: str = "1", together: str = "2") -> list[object]:
+    """As its operator writes it: the driver is needed, and executors come once it runs."""
+    return [group(name, 1, min_resources={"cpu": together}), pod(f"{name}-driver", name, cpu=driver)]
+
+
+def start(world: World, *names: str) -> World:
+    world.settle().scheduler_takes(*names)
+    return world.run(*names).settle()
+
+
+def test_no_more_drivers_start_than_have_room_for_their_executors() -> None:
+    world = World(node("n", cpu="4"), *(each for n in range(3) for each in application(f"app{n}"))).settle()
+    assert world.verdicts("app0", "app1", "app2") == [Verdict.STARTING, Verdict.STARTING, Verdict.WAITING]
+    start(world, "app0-driver", "app1-driver").add(gang("other", 1))
+    assert world.settle().reason("other") is Reason.NO_ROOM
+    world.add(pod("app0-executor", "app0")).settle()
+    assert world.plan("app0") == {"app0-executor": "n"}
+    assert world.reason("other") is Reason.NO_ROOM
+    start(world, "app0-executor").finish("app0-executor", "app0-driver").settle()
+    assert world.verdicts("app2", "other") == [Verdict.STARTING, Verdict.WAITING]
+
+
+def test_executors_of_another_size_use_the_room_on_one_node() -> None:
+    world = World(node("a", cpu="5"), node("b", cpu="5"), application("app", "1", "10")).settle()
+    start(world, "app-driver").add(gang("other", 1))
+    assert world.settle().reason("other") is Reason.NO_ROOM
+    world.add(pod("e0", "app", cpu="4"), pod("e1", "app", cpu="4")).settle()
+    start(world, "e0", "e1")
+    assert (world.verdict("app"), world.claim_count()) == (Verdict.RUNNING, 4)
+    assert world.reason("other") is Reason.NO_ROOM, "one cpu is not used yet"
+
+
+def test_it_counts_for_the_ceiling_of_its_queue() -> None:
+    small = queue("default", capability={"cpu": "3"})
+    world = World(small, node("n", cpu="8"), application("app0"), application("app1")).settle()
+    assert world.verdict("app0") is Verdict.STARTING
+    assert world.reason("app1") is Reason.QUEUE_CEILING
+
+
+def test_nothing_is_left_of_it_once_the_group_ends_or_its_podgroup_goes() -> None:
+    world = World(node("n", cpu="4"), application("app0"), application("app1")).settle()
+    start(world, "app0-driver", "app1-driver")
+    assert world.claim_count() == 4
+    world.finish("app0-driver", phase="Failed").settle()
+    world.ledger.intake.drop_group(key("app1"))
+    world.settle().delete("app1-driver").settle()
+    assert world.claim_count() == 0
+
+
+def test_members_that_ask_for_all_of_it_keep_nothing_more() -> None:
+    world = World(node("n", cpu="4"), group("g", 2, min_resources={"cpu": "2"}))
+    world.add(pod("g-0", "g"), pod("g-1", "g")).settle()
+    assert world.claim_count() == 2
