@@ -1,8 +1,11 @@
 """Room for minResources beyond the needed members is kept until later pods use it."""
 
+from msgspec.structs import replace
+
+from extender.api.objects.base import Quantities
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
-from tests.domain.world import World, gang, key
+from tests.domain.world import LIMITS, World, gang, key
 
 
 def application(name: str, driver: str = "1", together: str = "2") -> list[object]:
@@ -58,3 +61,19 @@ def test_members_that_ask_for_all_of_it_keep_nothing_more() -> None:
     world = World(node("n", cpu="4"), group("g", 2, min_resources={"cpu": "2"}))
     world.add(pod("g-0", "g"), pod("g-1", "g")).settle()
     assert world.claim_count() == 2
+
+
+def test_names_that_no_node_offers_do_not_count() -> None:
+    """Volcano writes those of quotas, too."""
+    asked: Quantities = {"cpu": "1", "requests.cpu": "1", "count/pods": "1", "example.com/gone": "4"}
+    world = World(node("n", cpu="4"), group("g", 1, min_resources=asked), pod("g-0", "g")).settle()
+    assert (world.verdict("g"), world.claim_count()) == (Verdict.STARTING, 1)
+
+
+def test_few_are_expected_however_many_groups_ask_for_much() -> None:
+    world = World(node("n", cpu="400"), limits=replace(LIMITS, expected_pods=10))
+    for n in range(20):
+        world.add(*application(f"app{n}", together="9"))
+    world.settle()
+    assert all(world.verdict(f"app{n}") is Verdict.STARTING for n in range(20))
+    assert world.claim_count() <= 20 + 10 + 20

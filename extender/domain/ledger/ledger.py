@@ -101,7 +101,7 @@ class Ledger:
         self.shown = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
         self._lost = LostMembers(parts)
-        self._min_resources = MinResources(parts, self.pods.shapes)
+        self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
         self._moments = Moments(self.registry)
         self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when

@@ -24,8 +24,13 @@ _MOST = 256  # expected members of one group
 
 
 class MinResources:
-    def __init__(self, parts: Parts, shapes: Shapes) -> None:
+    """`most`: how many expected members there are of all groups of one namespace; of each group beyond that
+    there is one, as large as all of them."""
+
+    def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
         self._parts, self._shapes = parts, shapes
+        self._most = most
+        self._expected: Counter[str] = Counter()  # by namespace
 
     def settle(self) -> None:
         """Bring what is kept for touched groups in line with their PodGroups and pods."""
@@ -41,7 +46,9 @@ class MinResources:
         there = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in there)
         used = asked_by([pod.shape for pod in there])
-        left = {name: n - used.get(name, 0) for name, n in asked.items() if name != PODS} if lives else {}
+        offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
+        asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
+        left = {name: n - used.get(name, 0) for name, n in asked.items()}
         for pod in list(_kept(group)):
             if any(n > 0 for n in left.values()):
                 left = {name: n - pod.shape.requests.get(name, 0) for name, n in left.items()}
@@ -84,7 +91,9 @@ class MinResources:
     def _expect(self, group: Group, like: PodRecord, left: Resources) -> None:
         """Expect members that ask for `left` together, each for about as much as `like`."""
         size = like.shape.requests
-        count = min(max(-(-n // size[name]) if size.get(name) else n for name, n in left.items()), _MOST)
+        count = max(-(-n // size[name]) if size.get(name) else n for name, n in left.items())
+        count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
+        self._expected[group.namespace] += count
         taken = {pod.uid for pod in _kept(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
@@ -112,6 +121,9 @@ class MinResources:
         if self._parts.claims.get(member.uid) is not None:
             self._parts.moves.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
+        self._expected[group.namespace] -= 1
+        if not self._expected[group.namespace]:
+            del self._expected[group.namespace]
         self._parts.registry.touch(group.key)
         self._parts.changes.mark()
 
