@@ -139,6 +139,25 @@ def test_who_has_held_least_lately_goes_first_also_after_a_restart(
     assert stage.bound(first) == {}
 
 
+@pytest.mark.muster_flags("--usage-half-life", "20s")
+def test_a_gang_a_quarter_beyond_its_share_starts_beside_a_backlog(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Its queue deserves 4 of 8 cpus; others have held more than they are due meanwhile."""
+    stage.nodes(1, cpu="8")
+    stage.queue("backlog")
+    stage.queue("large")
+    jobs = [stage.gang(f"job-{n}", 1, cpu="1", queue="backlog", gated=True)[0] for n in range(16)]
+    wait_for(lambda: len(stage.bound(jobs)) == 8, what="the backlog has all cpus")
+    wait_for(lambda: used(stage, "backlog") > 0.3, what="it has used much")
+    gang = stage.gang("gang", 5, cpu="1", queue="large", gated=True)
+    stage.wait_reason("gang", "NoRoom", "QueueShare", "Reclaiming")
+    for name in list(stage.bound(jobs))[:5]:
+        stage.finish([name])
+    stage.wait_phase(gang)
+    assert len(stage.bound(jobs)) == 8, "five that have ended, and three; no other came first"
+
+
 def used(stage: Stage, queue: str) -> float:
     usage = stage.api.get(QUEUES, queue).get("status", {}).get("usage") or {}
     return float(usage.get("share", 0.0))
