@@ -66,6 +66,7 @@ from extender.domain.admission.submission import (
     unread_annotations,
     use_noted,
 )
+from extender.domain.admission.workloads import workload_warnings
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import controller_of, group_name, unit_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
@@ -166,6 +167,9 @@ class AdmissionRules:
             ),
             "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
             "/jobs/validate": Path(warned(self.judge_job), (CREATE, UPDATE), optional=True),
+            "/workloads/validate": Path(
+                warned(self.judge_workload), (CREATE, UPDATE), needs_sync=False, optional=True
+            ),
             "/use/mutate": Path(self.note_use, (CREATE, UPDATE), optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
             "/pods/validate": Path(warned(self.judge_pod), (CREATE, UPDATE), optional=True),
@@ -312,6 +316,11 @@ class AdmissionRules:
         namespace = request.namespace or job.metadata.namespace
         queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
         return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
+
+    def judge_workload(self, request: ReviewRequest) -> ReviewOutcome:
+        """An object whose controller makes pods or jobs is never refused: what these enter is judged."""
+        workload = read(request.object, dict[str, Any])
+        return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
     def _job_entry(self) -> Entry:
         return partial(judge_job_entry, tree=self._ledger.queues.tree)

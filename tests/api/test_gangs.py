@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.workloads.gangs import Defaults, MadePods, gang_of, size_of
+from extender.api.workloads.gangs import Defaults, MadePods, gang_of, scaled_gang, size_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.shape import Json
 from tests.api.job_files import put, row_of, waiting
@@ -156,3 +156,49 @@ def test_it_is_told_whose_annotation_it_is() -> None:
     assert "of its namespace: got 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
     assert "of its queue: got 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
     assert "write a number" in size_of(None, "all", NOTHING, waits=False).fault
+
+
+# ---- controllers whose number of pods changes while they run
+
+OURS, VOLCANOS = keys.MIN_MEMBER, keys.VOLCANO_MIN_MEMBER
+
+
+@pytest.mark.parametrize(
+    ("asked", "template", "replicas", "members"),
+    [
+        ({OURS: "all"}, "", 3, 3),
+        ({OURS: "all"}, "", 1, 1),  # a new revision in a rolling update
+        ({OURS: "all"}, "", 0, 1),  # an old revision
+        ({OURS: "2"}, "", 3, 2),
+        ({OURS: "2"}, "", 1, 1),
+        ({OURS: "2"}, "", 0, 1),
+        ({VOLCANOS: "2"}, "", 3, 2),
+        ({VOLCANOS: "2"}, "", 1, 1),
+        ({VOLCANOS: "2"}, "", None, 2),  # of a Job or a DaemonSet
+        ({}, "2", 1, 1),
+        ({}, "all", 3, 3),
+        ({}, "", 3, 1),
+    ],
+)
+def test_a_number_above_the_replicas_means_all_of_them(
+    asked: dict[str, str], template: str, replicas: int | None, members: int
+) -> None:
+    assert size_of(scaled_gang(asked, replicas, ""), template, NOTHING, waits=False) == (members, "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "replicas", "defaults", "members", "is_fault"),
+    [
+        ({OURS: "all"}, 3, NOTHING, 1, True),
+        ({OURS: "2"}, 3, NOTHING, 1, True),
+        ({VOLCANOS: "2"}, 3, NOTHING, 1, True),
+        ({OURS: "1"}, 3, NOTHING, 1, False),
+        ({OURS: "all"}, 1, NOTHING, 1, False),
+        ({}, 3, Defaults("all"), 1, False),
+    ],
+)
+def test_pods_that_are_created_in_turn_cannot_start_together(
+    asked: dict[str, str], replicas: int, defaults: Defaults, members: int, is_fault: bool
+) -> None:
+    found = size_of(scaled_gang(asked, replicas, "OrderedReady"), "", defaults, waits=False)
+    assert (found.members, "created one after another" in found.fault) == (members, is_fault)

@@ -191,11 +191,12 @@ def owner(
     replicas: int | None = None,
     suspended: bool = False,
     annotations: Mapping[str, str] | None = None,
+    policy: str = "",
 ) -> Workload:
-    """A controller of pods."""
+    """A controller of pods. `policy`: spec.podManagementPolicy."""
     own = {**({keys.VOLCANO_MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
     meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=own)
-    return Workload(meta, WorkloadSpec(replicas, suspended))
+    return Workload(meta, WorkloadSpec(replicas, suspended, pod_management_policy=policy))
 
 
 # Where a test says nothing else, room is taken back at once, whatever that costs, also inside a queue.

@@ -62,6 +62,20 @@ def test_an_owner_may_ask_for_several_to_start_together() -> None:
     assert len(there.plan(GROUP)) == 3
 
 
+def test_pods_that_are_created_in_turn_wait_with_that_as_their_reason() -> None:
+    there = world(node("n"), owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-0", owner="db"))
+    group = "podgroup-uid-db"
+    assert there.reason(group) is Reason.INVALID_SPEC
+    assert "created one after another" in there.detail(group)
+
+
+def test_one_that_stood_whole_grows_in_turn() -> None:
+    there = world(node("n"), owner("db", "2", replicas=1, policy="OrderedReady"), pod("db-0", owner="db"))
+    there.start("podgroup-uid-db")
+    there.add(owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-1", owner="db")).settle()
+    assert there.plan("podgroup-uid-db").keys() == {"db-1"}
+
+
 @pytest.mark.parametrize("number", ["", "none", "-1", "1.5", "99999999999"])
 def test_what_is_no_number_of_members_is_one(number: str) -> None:
     assert size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1

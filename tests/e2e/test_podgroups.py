@@ -30,6 +30,7 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+OUR_MIN_MEMBER = "kube-muster.io/min-member"
 QUEUE_UID = "kube-muster.io/queue-uid"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
 
@@ -186,6 +187,39 @@ def test_a_statefulset_whose_annotation_changes_changes_its_group(
     changed = {"metadata": {"annotations": {MIN_MEMBER: "1"}}}
     stage.api.patch(STATEFUL_SETS, "db", changed, stage.namespace)
     wait_for(lambda: stage.pod_group(name)["spec"]["minMember"] == 1, what="minMember rewritten")
+
+
+@pytest.mark.parametrize("asked", [{MIN_MEMBER: "2"}, {OUR_MIN_MEMBER: "2"}, {OUR_MIN_MEMBER: "all"}])
+def test_a_rolling_update_of_a_gang_goes_through(
+    stage: Stage, scheduler: KubeScheduler, controllers: Process, asked: dict[str, str]
+) -> None:
+    """A revision begins with one pod, and later has both."""
+    stage.nodes(1, cpu="4")
+    body = _workload(stage, "Deployment", "web", 2)
+    body["metadata"]["annotations"] = asked
+    body["spec"]["template"]["metadata"]["annotations"] = asked
+    stage.api.create(DEPLOYMENTS, body)
+    wait_for(lambda: _running(stage, "web") == 2, what="both replicas running")
+    (first,) = stage.api.items(REPLICA_SETS, stage.namespace)
+    assert stage.pod_group(f"podgroup-{first['metadata']['uid']}")["spec"]["minMember"] == 2
+    labels = {"spec": {"template": {"metadata": {"labels": {"revision": "2"}}}}}
+    stage.api.patch(DEPLOYMENTS, "web", labels, stage.namespace)
+    wait_for(lambda: _running(stage, "web,revision=2") == 2, what="both replicas of the next revision")
+    stage.wait_group(_second(stage, first), phase="Running", running=2)
+
+
+def test_a_gang_whose_pods_are_created_in_turn_says_that_it_cannot_start(
+    stage: Stage, scheduler: KubeScheduler, controllers: Process
+) -> None:
+    stage.nodes(1)
+    body = _workload(stage, "StatefulSet", "db", 3)
+    body["metadata"]["annotations"] = {OUR_MIN_MEMBER: "all"}
+    body["spec"] |= {"serviceName": "db", "podManagementPolicy": "OrderedReady"}
+    name = f"podgroup-{stage.api.create(STATEFUL_SETS, body)['metadata']['uid']}"
+    stage.wait_group(name, phase="Pending")
+    assert stage.wait_reason(name, "InvalidSpec")
+    (said,) = stage.pod_group(name)["status"]["conditions"]
+    assert "created one after another" in said["message"]
 
 
 def test_a_suspended_job_aborts_its_group(

@@ -24,6 +24,7 @@ PATHS = (
     "/jobs/validate",
     "/pods/mutate",
     "/pods/validate",
+    "/workloads/validate",
     "/use/mutate",
 )
 

@@ -115,6 +115,7 @@ class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
     active_deadline_seconds: int | None = None
+    pod_management_policy: str = ""  # of a StatefulSet
 
 
 class Workload(Wire, frozen=True):

@@ -15,6 +15,9 @@ from extender.api.units import is_count
 from extender.api.workloads.shape import MOST, Json, WorkloadRow, at
 
 ALL = "all"
+ORDERED_READY = "OrderedReady"
+IN_TURN = "they are created one after another"
+_TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Parallel, or remove the annotation"
 
 
 class MadePods(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +29,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
     together: bool = False  # whether pods of its kind work together
     asked: str = ""  # what its annotation says; empty if it has none
     volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
+    scales: bool = False  # whether its number of pods changes while they run, as in a rolling update
 
 
 class GangSize(NamedTuple):
@@ -48,6 +52,14 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))
 
 
+def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
+    """Return the pods of a ReplicaSet or StatefulSet. `replicas`: None for other kinds, whose number is their
+    own. `policy`: spec.podManagementPolicy."""
+    pods = 1 if replicas is None else replicas
+    at_once = min(pods, 1) if policy == ORDERED_READY else pods
+    return MadePods(pods, 1, at_once, False, *asked_by(annotations), scales=replicas is not None)
+
+
 def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
     """The fields `asked` and `volcano`."""
     asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
@@ -65,7 +77,8 @@ def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: boo
     if asked:
         return _read(asked, gang, most, usual)
     if gang and gang.volcano is not None and not waits:
-        return GangSize(gang.volcano)
+        where = f"annotation {keys.VOLCANO_MIN_MEMBER}"
+        return _scaled(gang.volcano, gang, where) if gang.scales else GangSize(gang.volcano)
     for text, whose in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
         if text and most is not None:
             found = _read(text, None, most, usual, whose)
@@ -75,6 +88,9 @@ def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: boo
 
 def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose: str = "") -> GangSize:
     where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", whose)))
+    scaled = gang if gang is not None and gang.scales else None
+    if text == ALL and scaled is not None:
+        return _scaled(scaled.pods, scaled, where)
     if text == ALL and most is not None:
         return GangSize(max(most, 1))
     if text == ALL:
@@ -82,6 +98,16 @@ def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose:
     if not (is_count(text) and 0 < int(text) <= MOST):
         return GangSize(usual, f"{where}: got {text!r:.50}; allowed is {ALL}, or a whole number from 1")
     number = int(text)
+    if scaled is not None:
+        return _scaled(number, scaled, where)
     if gang is not None and 0 < gang.pods < number:
         return GangSize(usual, f"{where}: got {number}; it makes {gang.pods} at once")
     return GangSize(number if most is None else max(min(number, most), 1))
+
+
+def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
+    """Return at most as many as there are now: a rolling update begins with one pod of the new revision."""
+    members = max(min(number, gang.pods), 1)
+    if members > max(gang.at_once, 1):
+        return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN}; {_TOGETHER}")
+    return GangSize(members)

@@ -275,6 +275,7 @@ class GroupViews:
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         record, is_sized = group.record, group.job is not None or group.is_implied
+        is_sized &= group.job is not None or not group.stood_whole  # how many started together is past
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         if record is None:  # pods that name no PodGroup

@@ -9,7 +9,7 @@ from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
-from extender.api.workloads.gangs import MadePods, asked_by
+from extender.api.workloads.gangs import MadePods, scaled_gang
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
@@ -35,10 +35,9 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
 
 def owner_record(workload: Workload) -> OwnerRecord:
     annotations, spec = workload.metadata.annotations or {}, workload.spec
-    replicas = 1 if spec.replicas is None else spec.replicas
     return OwnerRecord(
         uid=workload.metadata.uid,
-        gang=MadePods(replicas, 1, replicas, False, *asked_by(annotations)),
+        gang=scaled_gang(annotations, spec.replicas, spec.pod_management_policy),
         annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),

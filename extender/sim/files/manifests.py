@@ -18,6 +18,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.domain.admission.faults import Code
 from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
 from extender.domain.admission.submission import unread_annotations
+from extender.domain.admission.workloads import workload_warnings
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
@@ -259,6 +260,7 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     for manifest in found:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
         told = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
+        told += workload_warnings(manifest.object, Configuration().scheduler_names)
         if manifest.kind is QUEUES:
             queue = queues[manifest.name]
             for fault in judge_queue(queue, None, tree, Configuration().max_queue_depth):
