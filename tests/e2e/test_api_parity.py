@@ -13,7 +13,14 @@ import pytest
 import yaml
 
 from extender.sim.apiserver.field_schemas import KUBERNETES
-from extender.sim.apiserver.kinds import COMMANDS, KINDS, OPERATOR_KINDS, RUNTIME_KINDS, ResourceKind
+from extender.sim.apiserver.kinds import (
+    COMMANDS,
+    EXPANDED_KINDS,
+    KINDS,
+    OPERATOR_KINDS,
+    RUNTIME_KINDS,
+    ResourceKind,
+)
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.api_requests import (
     BEFORE,
@@ -47,7 +54,12 @@ pytestmark = pytest.mark.nightly
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.37"
 DATA = Path(__file__).parent / "data"
-LACKING = (COMMANDS, *OPERATOR_KINDS, *RUNTIME_KINDS)  # which nobody looks at, or the real one does not have
+LACKING = (
+    COMMANDS,
+    *OPERATOR_KINDS,
+    *EXPANDED_KINDS,
+    *RUNTIME_KINDS,
+)  # which nobody looks at, or the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
 LIMITED = "parity-limited"  # where a quota holds
 LIMITED_PODS = f"/api/v1/namespaces/{LIMITED}/pods"

@@ -85,7 +85,13 @@ def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
     ours = {"batch.volcano.sh", "bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
     asked = {"authentication.k8s.io", "authorization.k8s.io"}
-    operators = {"jobset.x-k8s.io", "kubeflow.org", "ray.io", "trainer.kubeflow.org"}
+    operators = {
+        "jobset.x-k8s.io",
+        "kubeflow.org",
+        "leaderworkerset.x-k8s.io",
+        "ray.io",
+        "trainer.kubeflow.org",
+    }
     quotas = {"scheduling.sigs.k8s.io", "scheduling.x-k8s.io"}
     known = {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io"}
     assert groups == known | ours | asked | operators | quotas

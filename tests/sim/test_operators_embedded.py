@@ -15,6 +15,7 @@ from tests.sim.test_controllers import settled
 PODS_OF = {
     "jaxjob": 2,
     "jobset": 9,
+    "mpijob": 3,
     "mpijob-v1": 3,
     "paddlejob": 2,
     "pytorchjob": 3,

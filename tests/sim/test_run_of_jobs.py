@@ -1,13 +1,17 @@
 """Jobs that wait as jobs in the cluster of `muster run`: Muster lets them go, its job controller follows."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.workloads.shape import VOLCANO_JOB
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import (
+    BY_NAME,
     COMMANDS,
     JOBS,
     POD_GROUPS,
@@ -16,8 +20,12 @@ from extender.sim.apiserver.kinds import (
     VOLCANO_JOBS,
     Json,
 )
+from extender.sim.apiserver.managed_fields import UPDATE, Manager
+from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.controllers.offspring import hand_down
 from extender.sim.embedded import Embedded
+from extender.sim.files.creation import Creation
+from extender.sim.files.manifests import load
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe
 from tests.e2e.harness.jobs import job
@@ -69,6 +77,47 @@ def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_
     assert pods(cluster, "second") == []
     wait_for(lambda: found(cluster, "second").get("status", {}).get("succeeded") == 2)
     wait_for(cluster.settled)
+
+
+# ---- kinds whose pods others own
+
+MPI = Path(__file__).parents[2] / "examples/frameworks/mpi.yaml"  # 5 cpus
+LEADER_WORKER_SET: Json = {  # as the API has it, whose controller nothing plays here
+    "apiVersion": "leaderworkerset.x-k8s.io/v1",
+    "kind": "LeaderWorkerSet",
+    "metadata": {"name": "served"},
+    "spec": {
+        "replicas": 1,
+        "leaderWorkerTemplate": {
+            "size": 5,
+            "workerTemplate": {
+                "spec": {
+                    "schedulerName": "muster",
+                    "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+                }
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("group", ["podgroup-mpijob-pi", "podgroup-leaderworkerset-served.0"])
+def test_gangs_whose_pods_others_own_do_not_start_in_pieces(
+    cluster: Embedded, tmp_path: Path, group: str
+) -> None:
+    written = tmp_path / "set.yaml"
+    written.write_text(json.dumps(LEADER_WORKER_SET))
+    Creation(cluster.service).create(load([MPI if "mpijob" in group else written]).objects)
+    wait_for(lambda: reason_of(cluster, group) == "NeverFits")
+    assert len(cluster.store.all(PODS)) in (3, 5)
+    assert not any(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))
+
+
+def test_a_kind_without_a_controller_here_is_refused_from_clients(service: Service) -> None:
+    kind = BY_NAME["leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"]
+    client = WriteOptions(Manager("kubectl", UPDATE, kind.api_version))
+    with pytest.raises(StatusError, match="no controller makes its pods here"):
+        service.create(kind, "default", LEADER_WORKER_SET, client)
 
 
 def volcano_job(cluster: Embedded, name: str, pods: int, seconds: str) -> None:

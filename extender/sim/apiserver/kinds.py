@@ -6,7 +6,7 @@ from typing import Any
 
 from extender import __version__
 from extender.api.workloads.runtimes import runtime_kinds
-from extender.api.workloads.shape import VOLCANO_JOB
+from extender.api.workloads.shape import VOLCANO_JOB, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
 Json = dict[str, Any]
@@ -84,27 +84,35 @@ SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # what the subresourc
 KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 
 
+def _kind_of(row: WorkloadRow) -> ResourceKind:
+    return ResourceKind(row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True)
+
+
 def _of_operators() -> Iterator[ResourceKind]:
-    """Jobs of operators that can wait suspended, in their first versions, if their pods own no others."""
-    seen = {(JOBS.group, JOBS.plural)}
+    """Jobs of operators that can wait suspended, if their pods own no others."""
     for row in WORKLOADS.values():
-        group = row.api_version.rpartition("/")[0]
         owned = any(made.owner for made in row.offspring)
-        if row.manageable and not row.commanded and not owned and (group, row.plural) not in seen:
-            seen.add((group, row.plural))
-            yield ResourceKind(
-                row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True
-            )
+        if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
+            yield _kind_of(row)
+
+
+def _expanded() -> Iterator[ResourceKind]:
+    """Further kinds of operators that say how many of their pods start together."""
+    for row in WORKLOADS.values():
+        if row.makes_groups and not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
+            yield _kind_of(row)
 
 
 OPERATOR_KINDS = tuple(_of_operators())
+EXPANDED_KINDS = tuple(_expanded())  # without controllers: pods are made once, of objects in files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 RUNTIME_KINDS = tuple(
     ResourceKind(kind.api_version, kind.kind, kind.plural, kind.namespaced, custom=True)
     for kind in runtime_kinds(WORKLOADS.values())
 )
-UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
+# whose CRDs are those of others
+UNSHIPPED_KINDS = (*OPERATOR_KINDS, *EXPANDED_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)
 KINDS = (
     *(
         NAMESPACES,
@@ -117,7 +125,7 @@ KINDS = (
         LOCAL_QUEUES,
     ),
     *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS),
-    *(VOLCANO_JOBS, *WORKLOAD_KINDS, PODS),
+    *(VOLCANO_JOBS, *WORKLOAD_KINDS, *EXPANDED_KINDS, PODS),
 )
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"
 ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)

@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 from extender.api.objects.pods import Pod
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
-from extender.sim.apiserver.errors import StatusError, conflict, exists, not_found
-from extender.sim.apiserver.kinds import EVENTS, KINDS, NAMESPACES, PODS, RESOURCE_QUOTAS, Json, ResourceKind
+from extender.sim.apiserver.errors import StatusError, conflict, exists, forbidden, not_found
+from extender.sim.apiserver.kinds import (
+    EVENTS,
+    EXPANDED_KINDS,
+    KINDS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Json,
+    ResourceKind,
+)
 from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
 from extender.sim.apiserver.objects import (
     condition,
@@ -62,6 +71,9 @@ class Service:
     def create(
         self, kind: ResourceKind, namespace: str, given: Json, options: WriteOptions = _PLAYED
     ) -> Json:
+        if kind in EXPANDED_KINDS and options.manager is not None:
+            why = "no controller makes its pods here; give muster run the file (-f)"
+            raise forbidden(kind, given["metadata"].get("name", ""), why)
         obj = deepcopy(read(kind, given, options.strict))
         with self.store:
             identify(kind, namespace, obj, self._dice)

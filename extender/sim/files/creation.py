@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, VOLCANO_JOBS, Json
+from extender.sim.apiserver.kinds import BY_NAME, EXPANDED_KINDS, VOLCANO_JOBS, Json
 from extender.sim.apiserver.quotas import BeyondQuota
 from extender.sim.apiserver.service import Service
 from extender.sim.controllers.offspring import children_of, hand_down, in_store
@@ -73,7 +73,7 @@ class Creation:
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
             for child in children_of(made, in_store(self._service.store)):
-                if kind is None:
+                if kind is None or kind in EXPANDED_KINDS:
                     self.add(child, where)
                     continue
                 with suppress(BeyondQuota):

@@ -25,6 +25,7 @@ from extender.domain.queues.tree import Queues, QueueTree
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import (
     BY_NAME,
+    EXPANDED_KINDS,
     KINDS,
     NAMESPACES,
     QUEUES,
@@ -119,6 +120,9 @@ def namespace_of(obj: Json) -> str:
 
 class InvalidManifests(ValueError):
     """What has to be corrected, a line for each fault."""
+
+
+_UNPLAYED = (None, *EXPANDED_KINDS)  # of whose objects pods are made once, by no controller
 
 
 class Manifest(NamedTuple):
@@ -238,7 +242,7 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         left -= min(count, left)
         if suspended(manifest.object):
-            remark = "" if _kind_name(manifest.object) in BY_NAME else "suspended: no pods are made"
+            remark = "suspended: no pods are made" if manifest.kind in _UNPLAYED else ""
         elif count == 0:
             remark = remark or "asks for no pods"
         notes += [f"{subject}: {remark}"] if remark else []
