@@ -691,6 +691,18 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     assert helps(answer) == "To open it: muster queue open q"
 
 
+def test_a_queue_that_is_being_deleted_is_not_to_be_opened(desk: Desk) -> None:
+    desk.queue("q", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, state="Closing", share=0.0)
+    desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "q"}})
+    assert verdict(desk.output("why", "queue/q")).startswith(
+        "Closing It is being deleted. It takes no new groups; 0 that came before"
+    )
+    assert helps(desk.output("why", "queue/q")) == ""
+    waits = desk.output("why", "p")
+    assert verdict(waits).endswith("queue q is Closing, because it is being deleted")
+    assert "queue open" not in waits
+
+
 def test_a_queue_that_is_held_says_how_to_resume_it(desk: Desk) -> None:
     desk.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
     answer = desk.output("why", "queue/q")

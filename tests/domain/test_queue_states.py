@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.queues import Queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.states import Mark, QueueAction, closed_above, mark_of, read_state, state_of, wish
+from extender.domain.snapshot.conditions import conditions_of
 from extender.domain.snapshot.decisions import QueueDecision
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
@@ -57,6 +59,28 @@ def test_what_an_action_asks_for(action: str, state: str) -> None:
 def test_a_queue_whose_numbers_make_no_sense_has_a_state_all_the_same() -> None:
     record = queue_record(queue("q", capability={"cpu": "four"}, spec_state=CLOSED, parent="team"))
     assert (record.spec_state, record.parent, bool(record.fault)) == (CLOSED, "team", True)
+
+
+# ---- a queue that is being deleted, and kept by finalizers
+
+
+def deleting(state: str = OPEN) -> Queue:
+    made = queue("q", spec_state=state, status_state=state)
+    return replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+
+
+def test_a_queue_that_is_being_deleted_starts_what_it_has_and_takes_nothing_new() -> None:
+    world = World(*nodes("n"), queue("q"), gang("early", 1, queue="q")).settle()
+    world.add(deleting()).add(gang("late", 1, queue="q")).settle()
+    assert (world.verdict("early"), world.reason("late")) == (Verdict.STARTING, Reason.QUEUE_NOT_OPEN)
+    assert world.detail("late") == "queue q is Closing, because it is being deleted"
+    (opened, *_) = conditions_of(world.queue("q"))
+    assert (opened.holds, opened.reason) == (False, "Deleting")
+    assert "takes no new groups" in opened.message
+
+
+def test_opening_a_queue_that_is_being_deleted_changes_nothing() -> None:
+    assert state_of(wish(queue_record(deleting(OPEN))), has_groups=False) == CLOSED
 
 
 # ---- parents and children
@@ -184,7 +208,13 @@ def test_queues_in_a_ring_do_not_hang() -> None:
 STATES = st.sampled_from(["", OPEN, CLOSED, CLOSING, UNKNOWN, "Ajar"])
 NAMES = st.sampled_from(["a", "b", "c", "root", ""])
 RECORDS = st.builds(
-    QueueRecord, st.just("?"), spec_state=STATES, status_state=STATES, parent=NAMES, marked=st.booleans()
+    QueueRecord,
+    st.just("?"),
+    spec_state=STATES,
+    status_state=STATES,
+    parent=NAMES,
+    marked=st.booleans(),
+    deleting=st.booleans(),
 )
 
 

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, RUN_TIME
 from extender.api.objects.base import Meta
@@ -104,6 +105,14 @@ def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
         {"op": "add", "path": "/spec/queue", "value": "open"},
     ]
     assert desk.patch("/podgroups/mutate", pod_group("shut")) == [by_alice]
+
+
+def test_a_queue_that_is_being_deleted_takes_nothing(desk: Desk) -> None:
+    going = queue("open")
+    meta = replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    desk.ledger.intake.set_queue(replace(going, metadata=meta))
+    answer = desk.ask("/podgroups/validate", pod_group("open"))
+    assert "is being deleted and takes no new work: name another queue" in answer["status"]["message"]
 
 
 def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:

@@ -253,7 +253,8 @@ class Evidence:
         """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
         queue = self.queue(name)
         if queue is not None and queue.state != "Open":
-            return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
+            deleted = ", because it is being deleted" if queue.metadata.deletion_timestamp else ""
+            return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}{deleted}"
         if queue is not None or self.queues is None or name == DEFAULT_QUEUE:
             return "", ""
         return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"

@@ -214,7 +214,8 @@ def _updated(case: Case, purpose: str, flags: str) -> Offer:
 
 
 def _opened(case: Case) -> Iterator[Offer]:
-    if _is_name(case.queue):
+    queue = case.evidence.queue(case.queue)
+    if _is_name(case.queue) and not (queue and queue.metadata.deletion_timestamp):
         yield opening(case.queue, case.evidence.closed_above(case.queue))
 
 

@@ -33,16 +33,20 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     if opened is not None and opened.reason == "ParentClosed":
         remedies.insert(0, f"{opened.message[0].upper()}{opened.message[1:]}.")
     offers, takes = [], "It takes new groups."
-    if queue.state in ("Closing", "Closed"):
+    deleting = bool(queue.metadata.deletion_timestamp)
+    if queue.state in ("Closing", "Closed") and not deleting:
         offers = [offered(evidence, opening(queue.name, evidence.closed_above(queue.name)))]
     if queue.state == "Closing":
         left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
         takes = f"It takes no new groups; {left} that came before are still in it, and go on."
     elif queue.state == "Closed":
         takes = "It is closed: it takes no new groups."
+    elif deleting:
+        takes = "It takes no new groups."
     elif _is_stopped(queue):
         takes = f"It takes new groups, and starts none: its spec.stopPolicy is {queue.spec.stop_policy}."
         offers = [offered(evidence, resuming(queue.name))]
+    takes = f"It is being deleted. {takes}" if deleting else takes
     unmet = condition(queue.status.conditions, "GuaranteeUnmet")
     if unmet is not None and unmet.status == "True":
         takes = f"{takes} Its guarantee is not met in full: {unmet.message}."

@@ -140,6 +140,8 @@ def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     if view.state != "Open":
         text = f"queue {to.queue!r} is {view.state} and takes no new work: "
         text += f"name another queue, or set spec.state of {view.to_open} to Open"
+        if view.record.deleting:
+            text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
     if to.namespace and not queues.takes_namespace(to.queue, to.namespace):
         text = f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, "

@@ -68,6 +68,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
     created: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty: the API does not have it (yet)
+    deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
     marked: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
     reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room
@@ -121,6 +122,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         max_run_time=fields.duration_of(spec.max_run_time, None),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
+        deleting=bool(meta.deletion_timestamp),
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(

@@ -1,8 +1,9 @@
 """The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that change them.
 
-spec.state decides; if that is empty, the last state in the status stays in force. Closing a queue also closes
-those below it, whatever their own spec says. Each of these is marked, durably, before its status changes:
-when the parent opens, those with a mark open with it, and those that are closed themselves do not.
+A queue that is being deleted is closed. Otherwise spec.state decides; if that is empty, the last state in the
+status stays in force. Closing a queue also closes those below it, whatever their own spec says. Each of these
+is marked, durably, before its status changes: when the parent opens, those with a mark open with it, and
+those that are closed themselves do not.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +51,9 @@ def read_state(text: str) -> QueueState | None:
 
 
 def wish(queue: QueueRecord) -> QueueState:
-    """The state of the queue apart from its parents: Open, Closed or Unknown."""
+    """The state of the queue apart from its parents: Open, Closed or Unknown. A deletion cannot be undone."""
+    if queue.deleting:
+        return QueueState.CLOSED
     if queue.spec_state:
         wished = read_state(queue.spec_state)
         return wished if wished in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN

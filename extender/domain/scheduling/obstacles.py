@@ -80,6 +80,7 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
+        above = ", because it is being deleted" if queue.record.deleting else above
         return waits(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])

@@ -370,6 +370,7 @@ def _queues(
             counts=counted,
             uid=queue.record.uid,
             wish=queue.wish,
+            deleting=queue.record.deleting,
             closed_above=queue.closed_above,
             mark=queue.mark,
             fault=queue.fault,

@@ -96,6 +96,8 @@ def _why(queue: QueueDecision) -> tuple[str, str]:
             return "Open", "it takes new groups"
         case QueueState.UNKNOWN:
             return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
+    if queue.deleting:
+        return "Deleting", "it is being deleted and takes no new groups; existing groups continue"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "it takes no new groups; existing groups continue"
     above = f"queue {queue.closed_above} above it is closed"

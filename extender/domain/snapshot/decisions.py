@@ -80,6 +80,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
+    deleting: bool = False  # it is being deleted
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is

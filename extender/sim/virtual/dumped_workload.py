@@ -121,7 +121,7 @@ def queue_of(record: QueueRecord) -> Queue:
         fair_share=record.fair_share,
         priority_threshold=record.priority_threshold,
         ageing=record.ageing,
-        state=record.spec_state,
+        state="Closed" if record.deleting else record.spec_state,
         stop_policy=record.stop_policy,
         oversell=None if record.oversell is None else str(record.oversell),
         limits=QueueLimits(own.groups, own.pods, user, namespace),
