@@ -85,6 +85,15 @@ def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() ->
     assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in noted)
 
 
+def test_what_makes_pods_is_sent_for_its_warnings_whatever_kind_it_is() -> None:
+    (sent,) = (each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] == "/workloads/validate")
+    (rule,) = sent["rules"]
+    apart = {("batch", "jobs"), ("batch.volcano.sh", "jobs"), ("", "replicationcontrollers")}
+    kinds = {(row.group, row.plural) for row in WORKLOADS.values()} - apart
+    assert {group for group, _ in kinds} == set(rule["apiGroups"])
+    assert {plural for _, plural in kinds} == set(rule["resources"])
+
+
 def test_the_service_leads_to_the_port_and_has_the_name_of_the_certificate() -> None:
     (service,) = documents("webhooks/service.yaml")
     meta, (port,) = service["metadata"], service["spec"]["ports"]

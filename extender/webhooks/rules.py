@@ -319,8 +319,11 @@ class AdmissionRules:
 
     def judge_workload(self, request: ReviewRequest) -> ReviewOutcome:
         """An object whose controller makes pods or jobs is never refused: what these enter is judged."""
-        workload = read(request.object, dict[str, Any])
-        return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
+        workload, ledger = read(request.object, dict[str, Any]), self._ledger
+        by_namespace = ledger.queues.of_namespace(request.namespace)
+        takes_running = ledger.intake.jobs.mode == BY_QUEUE
+        warnings = workload_warnings(workload, self._schedulers, by_namespace, takes_running)
+        return ReviewOutcome(warnings=[*warnings])
 
     def _job_entry(self) -> Entry:
         return partial(judge_job_entry, tree=self._ledger.queues.tree)

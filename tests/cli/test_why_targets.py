@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from extender.api.keys import GATE
+from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
 from tests.cli.desk import Desk
 from tests.cli.front import Front
@@ -142,6 +142,20 @@ def test_owners_are_followed_up(desk: Desk, front: Front, target: str, chain: li
     assert owner
     pods(desk, owner, "x-pod", group="g")
     assert [group for _, _, group, _ in found(desk, target)] == ["g"]
+
+
+@pytest.mark.parametrize("handed_down", [{}, {QUEUE: "q"}])
+def test_a_queue_that_only_a_deployment_names_is_said_to_be_ignored(
+    desk: Desk, front: Front, handed_down: Json
+) -> None:
+    named: Json = {"annotations": handed_down} if handed_down else {"labels": {QUEUE: "q"}}
+    web = front.workload("apps/v1", "Deployment", "web", **named)
+    owner = front.workload("apps/v1", "ReplicaSet", "web-1", web, annotations=handed_down)
+    group = "podgroup-uid-ReplicaSet-web-1"
+    desk.group(group, more_metadata={"ownerReferences": [owner]})
+    pods(desk, owner, "web-1-a", group=group)
+    said = "deployment/web names queue q itself, but its pods do not: they are in queue default."
+    assert said in " ".join(desk.output("why", "deployment/web").split())
 
 
 def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -> None:

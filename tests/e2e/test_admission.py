@@ -205,7 +205,23 @@ def test_one_file_holds_queues_and_their_groups(stage: Stage, judge: Muster) -> 
     assert stage.api.get(QUEUES, "child")["spec"]["capability"] == {"cpu": "4"}
 
 
-def _kubectl_apply(stage: Stage, *file: Json) -> None:
+def test_a_workload_whose_pods_cannot_follow_it_is_taken_with_a_warning(stage: Stage, judge: Muster) -> None:
+    template = job(stage, "x")["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "x"}
+    template["spec"]["restartPolicy"] = "Always"
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    meta = {"name": "x", "namespace": stage.namespace}
+    named = {"annotations": {QUEUE_NAME: "other"}}
+    whole = {"annotations": {"kube-muster.io/min-member": "all"}}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta | named, "spec": spec}
+    in_turn = {"kind": "StatefulSet", "metadata": meta | whole, "spec": {**spec, "serviceName": "x"}}
+    assert "which its pods do not follow" in _kubectl_apply(stage, web)
+    assert "created one after another" in _kubectl_apply(stage, web | in_turn)
+    assert "Warning" not in _kubectl_apply(stage, web), "nothing of it has changed"
+
+
+def _kubectl_apply(stage: Stage, *file: Json) -> str:
+    """Return the warnings."""
     home = {"KUBECONFIG": str(stage.cluster.kubeconfig(ADMIN)), "HOME": str(stage.cluster.folder)}
     done = subprocess.run(
         [str(stage.cluster.binaries / "kubectl"), "apply", "-f", "-"],
@@ -217,6 +233,7 @@ def _kubectl_apply(stage: Stage, *file: Json) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, judge: Muster) -> None:

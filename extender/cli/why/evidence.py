@@ -15,7 +15,7 @@ from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.ownership import group_name, queue_named_by
+from extender.domain.model.ownership import controller_of, group_name, queue_named_by
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
+HIGHEST = 8  # owners above each other; references may form a circle
 _STARTED = ("Inqueue", "Running", "Unknown")  # as groups stand that may hold room
 
 
@@ -242,11 +243,15 @@ class Evidence:
         return f"{stands} Name it in their template."
 
     def unheeded_by(self, maker: OwnerReference | None, queue: str) -> list[str]:
-        """The same of a maker in this namespace, as far as it may be read."""
-        kind = kind_of_owner(maker) if maker else None
-        found = self.find_owner(kind, maker.name, ListedObject) if kind and maker else None
-        spoken = maker.spoken_name if maker else ""
-        text = self.unheeded(found.metadata, spoken, queue) if found else ""
+        """The same of a maker in this namespace and those above it, as far as they may be read."""
+        text = ""
+        for _ in range(HIGHEST):  # a Deployment hands its annotations to its ReplicaSets: the highest is told
+            kind = kind_of_owner(maker) if maker else None
+            found = self.find_owner(kind, maker.name, ListedObject) if kind and maker else None
+            if found is None or maker is None:
+                break
+            text = self.unheeded(found.metadata, maker.spoken_name, queue) or text
+            maker = controller_of(found.metadata.owner_references)
         return [text] if text else []
 
     def refusal_of(self, name: str) -> tuple[str, str]:

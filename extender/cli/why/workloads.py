@@ -13,7 +13,7 @@ from extender.api.objects.pods import Pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
 from extender.cli.output import Json
-from extender.cli.why.evidence import Evidence
+from extender.cli.why.evidence import HIGHEST, Evidence
 from extender.cli.why.explanation import SCHEDULERS, Explanation, Stands
 from extender.cli.why.groups import explain_group
 from extender.cli.why.offers import Offer, checking, offered
@@ -22,8 +22,6 @@ from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.access import Right, right_to
 from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
-
-_HIGHEST = 8  # owners above each other; references may form a circle
 
 
 class WorkloadStatus(Wire, frozen=True):
@@ -98,7 +96,7 @@ class Workloads:
                 found = self._listed[kind].get(owner.uid)
             else:
                 found = None
-            if found is not None and height < _HIGHEST:
+            if found is not None and height < HIGHEST:
                 yield from self._above(found, height + 1)
 
     @cached_property
