@@ -194,6 +194,31 @@ def test_a_request_that_would_fit() -> None:
     assert world.verdict("b") is STARTS
 
 
+def too_large(made_by_muster: bool) -> World:
+    """A pod of web that is too large for node and queue, as its PodGroup says, too."""
+    written = group("podgroup-uid-web", 1, "q", min_resources={"cpu": "4"})
+    if made_by_muster:
+        owners = [OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web", True)]
+        written = replace(written, metadata=replace(written.metadata, owner_references=owners))
+    pods = (pod("web-0", queue="q", owner="web", cpu="4"), pod("a", queue="q", on="n", cpu="3"))
+    world = World(node("n", cpu="3"), queue("q", capability={"cpu": "3"}), *pods, auto_groups=True)
+    return world.add(written).settle()
+
+
+def test_a_smaller_request_makes_the_group_that_muster_writes_smaller() -> None:
+    world = too_large(made_by_muster=True)
+    assert world.reason("podgroup-uid-web") is Reason.NEVER_FITS
+    found = change(world, "podgroup-uid-web")
+    assert found.text == "with requests of at most cpu 3 per member instead of 4"
+    assert found.then == "QueueCeiling"
+
+
+def test_it_does_not_make_one_of_others_smaller() -> None:
+    world = too_large(made_by_muster=False)
+    assert world.reason("podgroup-uid-web") is Reason.NEVER_FITS
+    assert why(world, "podgroup-uid-web").change is None
+
+
 # ---- the queue
 
 

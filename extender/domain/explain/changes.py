@@ -123,14 +123,18 @@ def requests(case: WaitingCase) -> StartChange | None:
         return None
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
     waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
-    now = with_group(case.snapshot, replace(case.group, waiting=waiting))
+    spec = case.group.spec
+    if spec.stands_for:  # Muster wrote minResources by the requests as they are
+        spec = replace(spec, min_resources={})
+    now = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
     less = [
         f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
         for shape, amounts in changed.items()
         for name, n in (amounts or {}).items()
         if n != shape.requests[name]
     ]
-    return case.start_change(f"with requests of at most {', '.join(less)}", now)
+    found = case.start_change(f"with requests of at most {', '.join(less)}", now)
+    return None if found.then == Reason.NEVER_FITS else found
 
 
 def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
