@@ -1,6 +1,6 @@
 """What becomes of the objects that watches report: the ledger and some controllers get them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -136,9 +136,10 @@ class Sinks:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
-    def _notice(self, key: GroupKey | None) -> None:
-        if key is not None and self._auto_podgroups:
-            self._auto_podgroups.notice(key)
+    def _notice(self, keys: Collection[GroupKey]) -> None:
+        if self._auto_podgroups:
+            for key in keys:
+                self._auto_podgroups.notice(key)
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
         return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))

@@ -18,7 +18,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.builders import group as pod_group
 from tests.domain.job_world import JobWorld, job, unit_name
-from tests.domain.world import World
+from tests.domain.world import World, key
 
 PYTORCH = JobKind("kubeflow.org/v1", "PyTorchJob")
 TEMPLATE: Json = {"spec": {"schedulerName": "muster", "containers": [{"name": "c", "image": "i"}]}}
@@ -161,9 +161,10 @@ def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
         }
         for name, owner in ((f"lws-{index}", "lws"), (f"lws-{index}-1", f"lws-{index}")):
             there.add(member(name, JobKind("apps/v1", "StatefulSet"), owner, labels))
-    there.ledger.intake.set_maker(*maker(kind, "lws", spec))
+    told = there.ledger.intake.set_maker(*maker(kind, "lws", spec))
     there.settle()
     groups = [f"podgroup-leaderworkerset-lws.{index}" for index in range(2)]
+    assert {*map(key, groups)} <= {*told}, "their PodGroups are made, or numbered anew"
     assert sorted(there.verdicts(*groups)) == [Verdict.STARTING, Verdict.WAITING]
     assert there.claim_count() == 2
 

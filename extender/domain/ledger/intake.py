@@ -93,23 +93,22 @@ class Intake:
             self._registry.drop_group(key, origin, self._changes.next_version)
             self._changes.mark()
 
-    def set_owner(self, workload: Workload) -> GroupKey | None:
-        """A controller of pods. The key of their group, or None if nothing changed that matters for it."""
+    def set_owner(self, workload: Workload) -> Collection[GroupKey]:
+        """A controller of pods. The keys of their groups, none if nothing changed that matters for these."""
         record = owner_record(workload)
         return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
-    def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> GroupKey | None:
+    def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
         """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
-    def _put_owner(self, key: GroupKey, record: OwnerRecord) -> GroupKey | None:
+    def _put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         with self._lock:
             if not self._registry.owners.put(key, record):
-                return None
-            self._registry.set_owner(key, record)
+                return ()
             self._changes.mark()
-            return key
+            return self._registry.set_owner(key, record)
 
     def drop_owner(self, key: GroupKey) -> None:
         with self._lock:

@@ -301,13 +301,14 @@ class Registry:
         """What makes pods that name no group, if it is known. Groups of one LeaderWorkerSet share it."""
         return self.owners.get(GroupKey(key.partition(".")[0]))
 
-    def set_owner(self, key: GroupKey, record: OwnerRecord) -> None:
-        """It is new or has changed, with what its groups depend on."""
+    def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
+        """It is new or has changed, with what its groups depend on. Returns the keys of these."""
         shared = [other for other in self.groups if other.startswith(f"{key}.")] if is_shared(key) else ()
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
                 group.owner = record
                 self.touch(each)
+        return (key, *shared)
 
     def awaits_maker(self, group: Group) -> bool:
         """Whether it is not known yet what makes its pods, and so how many of them start together."""
