@@ -258,8 +258,15 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
     """Everything of a decision but its numbers."""
-    about = (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)
-    return (*about, *decision.unmet, *decision.missing_flavors)
+    about = (
+        decision.uid,
+        decision.state,
+        decision.mark,
+        decision.closed_above,
+        decision.deleting,
+        decision.fault,
+    )
+    return (*about, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
 
 
 # ---- LocalQueues

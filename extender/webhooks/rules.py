@@ -38,6 +38,7 @@ from extender.domain.admission.access import (
 )
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.queues import (
+    deserved_too_much,
     flavor_warnings,
     guaranteed_too_much,
     judge_deletion,
@@ -195,7 +196,8 @@ class AdmissionRules:
             faults = judge_queue(queue, before, newest, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
-        unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered())
+        there = self._ledger.offered()
+        unmet = [*guaranteed_too_much(queue, before, tree, there), *deserved_too_much(queue, before, there)]
         return ReviewOutcome(warnings=[*unmet, *flavor_warnings(queue, before, tree)])
 
     def judge_flavor(self, request: ReviewRequest) -> ReviewOutcome:

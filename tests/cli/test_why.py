@@ -703,6 +703,13 @@ def test_a_queue_that_is_being_deleted_is_not_to_be_opened(desk: Desk) -> None:
     assert "queue open" not in waits
 
 
+def test_a_queue_that_deserves_more_than_nodes_offer_says_so(desk: Desk) -> None:
+    says = "nodes offer less nvidia.com/gpu than it deserves"
+    valid = {"type": "Valid", "status": "True", "reason": "Valid", "message": says}
+    desk.queue("q", state="Open", conditions=[valid])
+    assert f"But {says}." in " ".join(desk.output("why", "queue/q").split())
+
+
 def test_a_queue_that_is_held_says_how_to_resume_it(desk: Desk) -> None:
     desk.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
     answer = desk.output("why", "queue/q")

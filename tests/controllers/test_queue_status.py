@@ -52,6 +52,9 @@ class Desk(QueueDesk):
             condition.type: (condition.status, condition.reason) for condition in self.status(name).conditions
         }
 
+    def message(self, type_: str) -> str:
+        return next(str(each.message) for each in self.status().conditions if each.type == type_)
+
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
@@ -142,6 +145,16 @@ def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
         ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
         ("team", "QueueClosed", "it takes no new groups; existing groups continue"),
     ]
+
+
+def test_a_queue_that_deserves_more_than_nodes_offer_says_so(desk: Desk) -> None:
+    desk.edit("q", deserved={"cpu": "1", "nvidia.com/gpu": "64"})
+    desk.rest()
+    assert desk.conditions()["Valid"] == ("True", "Valid")
+    assert desk.message("Valid") == "nodes offer less nvidia.com/gpu than it deserves"
+    desk.edit("q", deserved={"nvidia.com/gpu": None})
+    desk.rest()
+    assert desk.message("Valid") == ""
 
 
 def test_a_guarantee_that_nodes_cannot_meet_is_told_once(desk: Desk) -> None:

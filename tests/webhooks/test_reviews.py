@@ -147,7 +147,7 @@ def test_guarantees_above_what_nodes_offer_warn(desk: Desk) -> None:
     desk.ledger.intake.set_node(node("n", cpu="16"))
     desk.ledger.intake.set_queue(queue("other", guarantee={"cpu": "10"}))
     mine = {"guarantee": {"resource": {"cpu": "8"}}, "deserved": {"cpu": "8"}}
-    new = {"metadata": {"name": "mine"}, "spec": mine}
+    new: Json = {"metadata": {"name": "mine"}, "spec": mine}
     answer = desk.ask("/queues/validate", new)
     says = "queues are guaranteed 18 together; nodes offer 16 now, so each has the same part of its guarantee"
     assert (answer["allowed"], answer["warnings"]) == (True, [f"spec.guarantee.resource[cpu]: {says}"])
@@ -155,6 +155,17 @@ def test_guarantees_above_what_nodes_offer_warn(desk: Desk) -> None:
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
     desk.ledger.intake.set_node(node("m", cpu="4"))
     assert "warnings" not in desk.ask("/queues/validate", new)
+
+
+def test_deserved_amounts_above_what_nodes_offer_warn(desk: Desk) -> None:
+    desk.ledger.intake.set_node(node("n", cpu="16"))
+    new: Json = {"metadata": {"name": "q"}, "spec": {"deserved": {"cpu": "16", "nvidia.com/gpu": "64"}}}
+    answer = desk.ask("/queues/validate", new)
+    assert answer["allowed"]
+    (warning,) = answer["warnings"]
+    assert warning.startswith("spec.deserved[nvidia.com/gpu]: got 64; nodes offer 0 now")
+    heavier = {**new, "spec": {**new["spec"], "weight": 2}}
+    assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
 
 
 def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> None:

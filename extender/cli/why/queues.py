@@ -50,6 +50,9 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     unmet = condition(queue.status.conditions, "GuaranteeUnmet")
     if unmet is not None and unmet.status == "True":
         takes = f"{takes} Its guarantee is not met in full: {unmet.message}."
+    valid = condition(queue.status.conditions, "Valid")
+    if valid is not None and valid.status == "True" and valid.message:
+        takes = f"{takes} But {valid.message}."
     lacking = condition(queue.status.conditions, "FlavorNotFound")
     if lacking is not None and lacking.status == "True":
         takes = f"{takes} But {lacking.message}."

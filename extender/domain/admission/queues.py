@@ -132,6 +132,17 @@ def guaranteed_too_much(
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
+def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> Iterator[str]:
+    """Yield a warning for each resource of which a new spec.deserved is more than nodes offer: `there`."""
+    own = _amounts(queue).deserved
+    if before is not None and own == _amounts(before).deserved:
+        return
+    for resource, amount in own.items():
+        if amount > (most := there.get(resource, 0)):
+            got = f"got {show(resource, amount)}; nodes offer {show(resource, most)} now"
+            yield f"spec.deserved[{resource}]: {got}: until there are more, it gets no more than these"
+
+
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
     """Where new flavors name no ResourceFlavor that exists, have only labels that suffice for an earlier one,
     or a name by which another queue means other nodes."""

@@ -13,6 +13,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add, in_flavor, of_flavor, on_all_nodes, tally
 from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
+from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Judged, Notes
 from extender.domain.scheduling.order import Rank
@@ -321,6 +322,11 @@ class _Sums:
             add(self.of.setdefault(above, {}), amounts, times)
 
 
+def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
+    """Return the resources of which a queue deserves more than nodes offer."""
+    return tuple(sorted(name for name, n in (queue.deserved or {}).items() if n > offered.get(name, 0)))
+
+
 def _queues(
     sleepers: Sleepers,
     round_: Round,
@@ -364,6 +370,7 @@ def _queues(
             ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
             share=shares.of_node(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
+            above_nodes=_above_nodes(queue.record, shares.at_first.division.total),
             unmet=shares.at_first.unmet.get(name, {}),
             usage=snapshot.past.shown.get(name),
             flavors=flavors.of(queue, node),

@@ -80,7 +80,9 @@ class QueueCondition(msgspec.Struct, frozen=True):
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
-    yield QueueCondition(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
+    remark = f"nodes offer less {listed(queue.above_nodes)} than it deserves" if queue.above_nodes else ""
+    why = ("InvalidSpec", queue.fault) if queue.fault else ("Valid", remark)
+    yield QueueCondition(VALID, not queue.fault, *why)
     short = listed(sorted(queue.unmet))
     unmet = f"nodes offer less {short} than queues are guaranteed: each has the same part of its guarantee"
     why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")

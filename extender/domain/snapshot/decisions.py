@@ -75,6 +75,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     share: float  # the part of its deserved amounts that it holds, in its dominant resource
     borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
     flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
+    above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than nodes offer
     unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
     usage: QueueUsage | None = None  # what its own groups have held lately; None: nothing, or not known
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
