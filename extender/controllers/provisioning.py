@@ -225,7 +225,8 @@ class ProvisioningController(PacedController[GroupKey]):
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
         provisioning = self._asking.of(decision.queue)
-        return wanted_request(group, provisioning, self._ledger.groups.members(key)) if provisioning else None
+        members = (pod for pod in self._ledger.groups.members(key) if self._policy.asks(decision, pod))
+        return wanted_request(group, provisioning, members) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
         """An earlier leader may have ended before all templates were there: they are made again."""

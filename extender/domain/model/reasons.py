@@ -91,6 +91,9 @@ class EventReason(StrEnum):
 
 
 LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+# What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
+# alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
+NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
 FOR_OTHERS = (
     *LACKS_ROOM,
     Reason.QUEUE_CEILING,

@@ -248,14 +248,21 @@ class Admission:
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
         if (known := self._known_unplaceable(signature)) is not None:
-            return waits(group, *known)
+            return self._waits_for_nodes(group, wanted, known)
         is_short = budget.planner.capacity.is_short_for(wanted.shapes)
         if not is_short and budget.window.has_places_for(group, size):
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
             return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
-        return waits(group, *self._no_placement(group, wanted, signature))
+        return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
+
+    def _waits_for_nodes(self, group: GroupView, wanted: Missing, why: Why) -> GroupDecision:
+        """Return the decision on members without a placement: more nodes help where each fits alone."""
+        total, decision = self._round.empty.capacity.total, waits(group, *why)
+        if decision.reason is not Reason.NEVER_FITS or not all(map(total, wanted.shapes)):
+            return decision
+        return replace(decision, exceeds_cluster=True)
 
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""

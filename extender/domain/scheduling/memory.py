@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import chain
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -147,6 +148,13 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
         return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_BUCKETS, {}, None, {}, {})
 
 
+class NodeRequests(NamedTuple):
+    """The groups that ask for nodes, as far as not all do to which nodes are of use."""
+
+    too_large: Set[GroupKey] = frozenset()  # gangs that the nodes there are cannot hold at once: in no line
+    asking: Mapping[str, Set[GroupKey]] = {}  # by queue without headroom for all: the groups that do ask
+
+
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What one round hands to the next. All are equal, since no decision depends on them."""
 
@@ -156,6 +164,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
     lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line
     moments: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
     keeping: Set[str]  # the queues with a reservation, or that took room back
+    requests: NodeRequests
 
     @property
     def snapshot(self) -> Snapshot:

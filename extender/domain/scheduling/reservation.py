@@ -193,6 +193,11 @@ class Reservations:
         self._round.journal.roll_back(mark)
         return is_limited
 
+    def give_headroom_back(self) -> None:
+        """Free all headroom that is kept; the journal undoes it."""
+        for kept in self._kept.values():
+            reserve(self._round.budget, kept.headroom.kept, -1)
+
     @property
     def in_force(self) -> InForce:
         kept = {}

@@ -15,7 +15,8 @@ from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueView
-from extender.domain.scheduling.memory import Judged, Notes
+from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
+from extender.domain.scheduling.node_requests import requests_after
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import NOBODY, Round, broken
 from extender.domain.scheduling.shares import QueueShares
@@ -208,6 +209,11 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
         now[key] = _same(known.get(key), completed)
     gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
+    earlier = sleepers.notes if sleepers.then is not None else None
+    requests = NodeRequests() if earlier is None else earlier.requests
+    if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
+        requests, more_changes = requests_after(judged, earlier, positions.lines, now, known)
+        now |= {it.key: _same(known.get(it.key), it) for it in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if sleepers.then is not None:
@@ -232,7 +238,9 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
         serial=before.serial + 1,
         turned=turned,
         renumbered=numbers,
-        memory=Notes(judged, sleepers.then, groups, positions.lines, moments, _keeping(sleepers, queues)),
+        memory=Notes(
+            judged, sleepers.then, groups, positions.lines, moments, _keeping(sleepers, queues), requests
+        ),
     )
 
 

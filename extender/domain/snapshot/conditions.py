@@ -6,14 +6,11 @@ import msgspec
 
 from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
 from extender.api.texts import listed
-from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, refusal
+from extender.domain.model.reasons import NODES_HELP, Reason, Verdict, refusal
 from extender.domain.model.records import PodRecord, Unscheduled
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import GroupDecision, QueueDecision
 
-# What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
-# alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
-_NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
 # These pass by themselves, and soon: WindowFull while as many as allowed are starting.
 _UNSAID = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
 _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
@@ -23,6 +20,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     """What Muster says of a waiting pod in its condition PodScheduled, and so to people and to autoscalers.
 
         lacks room              Unschedulable                   autoscalers look for this reason alone
+        would exceed a ceiling  the code of the group's reason  other pods use the headroom of its queue
         waits for its turn      the code of the group's reason  nobody adds nodes for it
         is about to start       nothing                         the scheduler says nothing of it either
 
@@ -40,20 +38,24 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         reason = spoken_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
-        is_shown = self.shows_waiting_for_room or reason is Reason.NEVER_FITS
-        nodes_help = not by_request and is_shown and self.nodes_help(decision)
+        is_shown = self.shows_waiting_for_room or (self.shows_never_fits and reason is Reason.NEVER_FITS)
+        nodes_help = not by_request and is_shown and self.asks(decision, pod)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
+    def asks(self, decision: GroupDecision, pod: PodRecord) -> bool:
+        """Return whether nodes are asked for on behalf of a waiting member."""
+        return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
+
     def nodes_help(self, decision: GroupDecision) -> bool:
         """Whether the members of a group that wait could start if nodes came."""
         reason = spoken_reason(decision)
         if reason is Reason.NEVER_FITS:
-            return self.shows_never_fits and not decision.exceeds_queue
-        return reason in _NODES_HELP
+            return decision.exceeds_cluster or (self.shows_never_fits and not decision.exceeds_queue)
+        return reason in NODES_HELP
 
 
 def spoken_reason(decision: GroupDecision) -> Reason | None:

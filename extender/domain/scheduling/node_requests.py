@@ -1,0 +1,244 @@
+"""Node requests: the waiting pods for which an autoscaler may add nodes.
+
+The pods that ask stay together within the headroom of every ceiling and limit of their queue and of those
+above it, in the order of the queue: replacements, groups in line, groups too large for the nodes there are,
+and elastic members. A group that needs several members asks for all of these or for none.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import groupby, islice
+from operator import attrgetter
+
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import NODES_HELP, Verdict
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.shared_maps import differing
+from extender.domain.queues.share_tree import TOP
+from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.headroom import levels
+from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
+from extender.domain.scheduling.order import TurnOrder
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.phases import State, state_of
+from extender.domain.snapshot.wholeness import Missing, missing
+
+_NO_LIMIT = 10**9
+_NONE = Missing(())
+_MOST_ALIKE = 64  # groups that are evaluated together
+_MOST_MISFITS = 16  # times that so many do not all have headroom, until none behind them in their queue asks
+
+Lines = Mapping[str, Sequence[GroupView]]
+Run = list[GroupView]  # consecutive groups of a queue that are equal, as far as headroom goes
+Decided = Mapping[GroupKey, GroupDecision]
+
+
+def requests_after(
+    judged: Judged, before: Notes | None, lines: Lines, now: Decided, known: Decided
+) -> tuple[NodeRequests, list[GroupDecision]]:
+    """Return the requests after a cycle, and the decisions that change with them.
+
+    Args:
+        judged: the cycle.
+        before: of the previous cycle, where its results for unchanged queues are valid.
+        lines: by queue the groups in line.
+        now: the decisions of this cycle.
+        known: those of the previous one.
+    """
+    round_, earlier = judged.round_, NodeRequests() if before is None else before.requests
+    groups, tree = round_.snapshot.groups, round_.budget.shares.tree
+    too_large = {key for key, it in now.items() if it.exceeds_cluster}
+    too_large |= {key for key in earlier.too_large if key in groups and key not in now}
+    changed = _changed(judged, before, lines, known)
+    if changed is not None and not changed:
+        return earlier._replace(too_large=too_large), []
+
+    def concerns(queue: str) -> bool:
+        return queue in tree.seat and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
+
+    decided = [groups[key] for key in round_.decided if key in groups]
+    joining = [
+        group for group in decided if now[group.key].verdict is Verdict.RUNNING and _helps(now[group.key])
+    ]
+    others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
+    waiting = _with_others({queue: line for queue, line in lines.items() if concerns(queue)}, others)
+    cycle = _Cycle(judged, lambda key: now.get(key) or known.get(key))
+    answers = cycle.answers(waiting)
+    asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
+    changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
+    for queue in {*waiting, *filter(concerns, earlier.asking)}:
+        granted = answers.get(queue)
+        if granted is None:  # all of them ask
+            is_news = queue in earlier.asking
+            changes |= dict.fromkeys(it.key for it in waiting.get(queue, ()) if is_news)
+            continue
+        asking[queue] = granted.keys()
+        line = waiting[queue] if queue not in earlier.asking else ()
+        refused = {*earlier.asking.get(queue, ()), *(group.key for group in line)}
+        refused |= {group.key for group in decided if group.queue == queue}
+        changes |= {key: () for key in refused - granted.keys() if cycle.may_ask(key)}
+        changes |= granted
+    found = ((cycle.decision_of(key), members) for key, members in changes.items())
+    differ = [replace(it, asking=members) for it, members in found if it and it.asking != members]
+    return NodeRequests(too_large, asking), differ
+
+
+def _helps(decision: GroupDecision) -> bool:
+    """Return whether further nodes would help a group."""
+    return decision.reason in NODES_HELP or decision.exceeds_cluster
+
+
+def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
+    """Return whether a decision differs in more than numbers."""
+    if before is None or before.plan != now.plan:
+        return True
+    return (before.verdict, before.reason, _helps(before)) != (now.verdict, now.reason, _helps(now))
+
+
+def _with_others(lines: Lines, others: Iterable[GroupView]) -> Lines:
+    """Add groups that are in no line: replacements in front, elastic members at the end."""
+    front: dict[str, list[GroupView]] = {}
+    back: dict[str, list[GroupView]] = {}
+    for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):
+        side = front if state_of(group) is State.REPLACING else back
+        side.setdefault(group.queue, []).append(group)
+    changed = {
+        queue: [*front.get(queue, ()), *lines.get(queue, ()), *back.get(queue, ())]
+        for queue in {**front, **back}
+    }
+    return {**lines, **changed}
+
+
+def _changed(judged: Judged, before: Notes | None, lines: Lines, known: Decided) -> Set[int] | None:
+    """Return the queues below root in which, or below which, anything differs from the previous cycle; None:
+    possibly in all of them."""
+    if before is None:
+        return None
+    snapshot, shares = judged.round_.snapshot, judged.round_.budget.shares
+    nodes = shares.standing.nodes_unlike(before.judged.round_.budget.shares.standing)
+    if nodes is None:
+        return None
+    queues = {it.queue for key, it in judged.round_.decided.items() if _is_news(known.get(key), it)}
+    queues |= {known[key].queue for key in snapshot.touched if key in known}
+    queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
+    queues |= {*differing(snapshot.queues, before.snapshot.queues)}
+    queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
+    return {node for name in queues if name in shares.tree.seat for node in shares.tree.path(name)[-2:-1]}
+
+
+class _Cycle:
+    """Node requests of some queues in one cycle; all headroom that they use is given back at the end."""
+
+    def __init__(self, judged: Judged, decision_of: Callable[[GroupKey], GroupDecision | None]) -> None:
+        self.decision_of = decision_of
+        self._judged = judged
+        self._budget: Budget = judged.round_.budget
+        self._queues = judged.round_.snapshot.queues
+
+    def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
+        """Return by queue the groups that ask, and which of their members; None: all that wait. Queues whose
+        groups may all ask are left out."""
+        journal = self._budget.journal
+        mark = journal.mark()
+        self._judged.reservations.give_headroom_back()  # the groups that have it are among those that ask
+        limited = self._limited(waiting)
+        answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
+        sources = {queue: self._runs(waiting[queue]) for queue in limited}
+        left = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
+        misfits = Counter[str]()
+        for queue, line in TurnOrder(self._budget.shares, self._queues, left, lambda run: run[0]):
+            run = line.popleft()
+            fitting = self._take_run(run)
+            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # then it is alone in its run
+            answers[queue] |= {it.key: self._with_spare(it) if has_spare else None for it in run[:fitting]}
+            misfits[queue] += fitting < len(run)
+            if misfits[queue] < _MOST_MISFITS:
+                line.extend(islice(sources[queue], 1))
+        journal.roll_back(mark)
+        return answers
+
+    def _limited(self, waiting: Lines) -> list[str]:
+        """Return the queues that lack headroom for all their groups, and those that share a ceiling with
+        them."""
+        shares, journal = self._budget.shares, self._budget.journal
+        mark, short = journal.mark(), set[int]()
+        for queue in waiting:
+            view = self._queues.get(queue)
+            held = view.allocated if view is not None else {}
+            more = {name: n - held.get(name, 0) for name, n in (view.requested if view else {}).items()}
+            more = {name: max(n, 0) for name, n in more.items()}
+            lacks = any(
+                n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()
+            )
+            if lacks or queue in self._budget.rules.limits or self._budget.flavors.of(queue):
+                short.update(shares.tree.path(queue)[-2:-1])
+            shares.take(queue, more)
+        journal.roll_back(mark)
+        return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
+
+    def _runs(self, line: Iterable[GroupView]) -> Iterator[Run]:
+        for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._kind):
+            while run := [*islice(equals, _MOST_ALIKE)]:
+                yield run
+
+    def may_ask(self, key: GroupKey) -> bool:
+        """Return whether nodes would help pods that exist: jobs ask once they have pods."""
+        decision, group = self.decision_of(key), self._judged.round_.snapshot.groups.get(key)
+        if decision is None or group is None or not _helps(decision):
+            return False
+        return any(not pod.to_be for pod in group.waiting)
+
+    def _kind(self, group: GroupView) -> tuple[object, ...]:
+        """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
+        alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
+        return alone, group.once(_signature), self._budget.running.whose(group)
+
+    def _needed(self, group: GroupView) -> Missing:
+        """The members that start together; none of a group that stands."""
+        if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
+            return _NONE
+        return self._budget.flavors.settled(group) if self._budget.flavors.of(group.queue) else missing(group)
+
+    def _take_run(self, run: Run) -> int:
+        """Take the headroom of as many groups of a run as have it; return how many."""
+        wanted = self._needed(run[0])
+        if not wanted.members:
+            return len(run)
+        fitting = min(self._times(run[0], wanted), len(run))
+        if fitting:
+            self._budget.shares.take(run[0].queue, wanted.requests, fitting)
+        for group in run[:fitting] if run[0].queue in self._budget.rules.limits else ():
+            self._budget.running.take(group, len(wanted.members))
+        return fitting
+
+    def _with_spare(self, group: GroupView) -> tuple[Uid, ...] | None:
+        """Return the members of a group that ask, once those that it needs have their headroom."""
+        decision, needed = self.decision_of(group.key), self._needed(group).members
+        known = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
+        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in known]
+        asking = [pod.uid for pod in needed]
+        for _, equals in groupby(spare, lambda pod: pod.shape):
+            pods = [*equals]
+            one = Missing((pods[0],))
+            fitting = pods[: self._times(group, one)]
+            if fitting:
+                self._budget.shares.take(group.queue, one.requests, len(fitting))
+                self._budget.running.take(group, len(fitting))
+            asking += [pod.uid for pod in fitting]
+        return None if len(asking) == len(needed) + len(spare) else tuple(asking)
+
+    def _times(self, group: GroupView, wanted: Missing) -> int:
+        """Return how many times the headroom suffices for some members."""
+        parts = (
+            left[name] // amount
+            for _, needed, left in levels(self._budget, group, wanted)
+            for name, amount in needed.items()
+            if amount
+        )
+        return max(min(parts, default=_NO_LIMIT), 0)
+
+
+def _signature(group: GroupView) -> object:
+    return missing(group).signature
