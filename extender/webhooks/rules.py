@@ -37,6 +37,7 @@ from extender.domain.admission.access import (
     subject,
 )
 from extender.domain.admission.faults import Code, Fault
+from extender.domain.admission.ignored_fields import ignored_fields
 from extender.domain.admission.queues import (
     deserved_too_much,
     flavor_warnings,
@@ -125,14 +126,23 @@ class EntryRules:
 
 
 def warned(judge: Rule) -> Rule:
-    """The same, and warnings about annotations that cannot be read."""
+    """The same, and warnings about annotations that cannot be read, and about fields that are ignored."""
 
     def judged(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = judge(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
-        return outcome._replace(warnings=[*outcome.warnings, *unread_annotations(meta, pods)])
+        warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
+        return outcome._replace(warnings=warnings)
 
     return judged
+
+
+def _ignored(request: ReviewRequest) -> list[str]:
+    """Return warnings for the author of a new object; controllers do not read them."""
+    meta = read(request.object, AnyObject).metadata
+    if request.operation != CREATE or controller_of(meta.owner_references):
+        return []
+    return ignored_fields(request.kind.group, request.kind.kind, read(request.object, dict[str, Any]))
 
 
 class AdmissionRules:
@@ -198,7 +208,8 @@ class AdmissionRules:
             return ReviewOutcome(faults)
         there = self._ledger.offered()
         unmet = [*guaranteed_too_much(queue, before, tree, there), *deserved_too_much(queue, before, there)]
-        return ReviewOutcome(warnings=[*unmet, *flavor_warnings(queue, before, tree)])
+        warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
+        return ReviewOutcome(warnings=warnings)
 
     def judge_flavor(self, request: ReviewRequest) -> ReviewOutcome:
         if request.operation == DELETE:
