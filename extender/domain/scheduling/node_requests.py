@@ -63,7 +63,7 @@ def requests_after(
         group for group in decided if now[group.key].verdict is Verdict.RUNNING and _helps(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting = _with_others({queue: line for queue, line in lines.items() if concerns(queue)}, others)
+    waiting = _with_others({queue: line for queue, line in lines.items() if line and concerns(queue)}, others)
     cycle = _Cycle(judged, lambda key: now.get(key) or known.get(key))
     answers = cycle.answers(waiting)
     asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
@@ -71,8 +71,9 @@ def requests_after(
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
         granted = answers.get(queue)
         if granted is None:  # all of them ask
-            is_news = queue in earlier.asking
-            changes |= dict.fromkeys(it.key for it in waiting.get(queue, ()) if is_news)
+            was_in_line = before.lines.get(queue, ()) if before is not None else ()
+            told = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
+            changes |= dict.fromkeys(group.key for group in told if group.key in groups)
             continue
         asking[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
