@@ -14,7 +14,7 @@ from extender.domain.queues.flavors import flavor_on
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
-from tests.domain.world import World, comparable
+from tests.domain.world import World, comparable, gang
 from tests.property_examples import examples
 
 KINDS = ("spot", "ondemand", "gpu")
@@ -165,3 +165,17 @@ def test_whatever_an_owner_writes_costs_that_queue_only(world: World, written: l
     hostile = [QueueFlavor(name, {name: amount}, {"cpu": amount}) for name, amount in written]
     world.add(queue("q1", flavors=hostile)).settle()
     assert not any(decision.fault for decision in world.decisions.groups.values())
+
+
+def test_capacity_that_becomes_free_after_a_trial_placement_is_noticed() -> None:
+    """In the cycle before, capacity was taken and given back for g4, after g3 had read it and slept on."""
+    spot = on_flavor("spot")
+    flavors = [flavor("spot", {"cpu": "0"}), flavor("ondemand"), flavor("gpu")]
+    world = World(*(node(f"n{n}", cpu=cpu, labels=spot) for n, cpu in enumerate("112")))
+    world.add(queue("q0", flavors=flavors), queue("q1"), group("g1", 0, queue="q0"))
+    world.add(gang("g0", 2, queue="q1"), gang("g2", 1, queue="q1"))
+    world.add(group("g3", 2, queue="q1", roles={"a": 1}), pod("g3-0", "g3", role="a"), pod("g3-1", "g3"))
+    world.add(group("g4", 2, queue="q0", roles={"a": 1, "b": 1}), pod("g4-0", "g4", role="a"))
+    world.add(pod("g4-1", "g4", role="b"), pod("g4-2", "g4", cpu="2")).settle()
+    world.start("g2").finish("g2-0", phase="Failed").settle()
+    assert world.plan("g3") == {"g3-0": "n2", "g3-1": "n2"}

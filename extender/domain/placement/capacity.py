@@ -80,8 +80,10 @@ class Capacity:
         """What is known of all nodes together; None where the scheduler refuses a shape."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None and not self._taken:
-            return self.base
+        if self.base is not None:  # what groups that were not evaluated had read stays known
+            later = self.base.after(self.left.copy()) if self._taken else self.base
+            if later is not None:
+                return later
         known = Totals(self.left.copy(), self.dimensions, self.nodes)
         known.pods.update(self._totals)
         known.left.update((alike(shapes), (shapes, sums)) for shapes, sums in self._sums.values())

@@ -39,6 +39,7 @@ class Totals:
         self.changed: Sequence[Hashable] | None = None
         """What is read otherwise than by the totals of which these are the next ones; None where they were
         counted anew."""
+        self.is_fresh = True  # nothing is known from earlier cycles
         self._table = _ShapeTable((), dimensions, nodes)
 
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
@@ -52,7 +53,7 @@ class Totals:
         if len(rows) > min(FEW, len(room)):
             return None
         later, table = Totals(room, (), self._table.nodes), self._table.with_all(self.pods)
-        later._table = table
+        later._table, later.is_fresh = table, False
         then, now = self.room[rows], room[rows]
         later.pods = dict(self.pods)
         more = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
@@ -82,7 +83,8 @@ class Totals:
     def know(self, topics: Iterable[Hashable]) -> bool:
         """Whether a change of any sum that was read would be noticed. One that was read of a copy, before all
         was on its way, was not counted here."""
-        return _suited_by(topics) <= self.left.keys()
+        shapes = (topic for topic in topics if isinstance(topic, Shape))
+        return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)
 
 
 def _suited_by(topics: Iterable[Hashable]) -> Set[Alike]:

@@ -223,7 +223,9 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
             # most of these shapes are of groups long gone
             base = base.only({*chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
-        grounds = Grounds.of(round_, in_force, base) if judged.is_calm and base is not None else None
+        grounds = None
+        if judged.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, buckets)):
+            grounds = Grounds.of(round_, in_force, base)
         turn = reservations.first_in_turn
         return Memory(
             snapshot,
@@ -244,6 +246,11 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def __hash__(self) -> int:
         return 0
+
+
+def _knows_all(base: Totals, buckets: Buckets) -> bool:
+    """Return whether a change of what was read for any bucket would be noticed."""
+    return all(base.know(topics) for topics in buckets.read.values())
 
 
 def notes_of(previous: Decisions) -> Notes | None:
