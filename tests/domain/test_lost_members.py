@@ -9,8 +9,9 @@ from extender.api import keys
 from extender.domain.model.reasons import Verdict
 from extender.domain.snapshot.phases import Phase
 from tests.domain.builders import group, node, pod, queue
+from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.test_phases import running
-from tests.domain.world import World, gang
+from tests.domain.world import World, gang, key
 
 
 def beside_another(world: World) -> World:
@@ -32,7 +33,7 @@ def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]
     assert world.decision("g").life.phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 30), (2, 60), (3, 120), (6, 600)])
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 30), (2, 60), (3, 120), (6, 900)])
 def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
     failures: int, seconds: float
 ) -> None:
@@ -91,3 +92,23 @@ def test_what_is_evicted_for_others_keeps_no_place() -> None:
     assert world.claim_count() == 3
     world.delete("g-1", "g-2", "g-3").settle()
     assert world.verdict("h") is Verdict.STARTING
+
+
+def test_a_kept_place_protects_nobody_from_giving_a_share_back() -> None:
+    world = running(4).delete("g-0").settle()
+    assert world.claim_count() == 4
+    world.add(queue("other"), gang("h", 2, queue="other")).settle()
+    assert {eviction.victim.group for eviction in world.decisions.evictions.values()} == {key("g")}
+    world.delete("g-1", "g-2", "g-3").settle()
+    assert world.verdict("h") is Verdict.STARTING
+
+
+def test_a_job_that_keeps_places_by_itself_takes_over() -> None:
+    """Its record was gone for a while: nothing is left of what was kept for the gang."""
+    world = JobWorld(node("n", cpu="2")).submit(job("train", 2, completions=4)).run_whole("train")
+    world.ledger.intake.drop_job(key(unit_name("train")))
+    world.settle().delete(world.pods_of("train")[0]).settle()
+    assert [claim for claim in world.ledger.claims if claim.pod.kept_for]
+    world.submit(world.jobs["train"]).settle()
+    world.pass_time(31)
+    assert not [claim for claim in world.ledger.claims if claim.pod.kept_for]

@@ -77,3 +77,25 @@ def test_few_are_expected_however_many_groups_ask_for_much() -> None:
     world.settle()
     assert all(world.verdict(f"app{n}") is Verdict.STARTING for n in range(20))
     assert world.claim_count() <= 20 + 10 + 20
+
+
+def test_beyond_the_share_of_its_queue_it_is_given_to_those_who_are_due_it() -> None:
+    world = start(World(node("n", cpu="4"), application("app", together="4")).settle(), "app-driver")
+    assert world.claim_count() == 4
+    world.add(queue("other"), gang("due", 2, queue="other")).settle()
+    assert world.verdicts("app", "due") == [Verdict.RUNNING, Verdict.STARTING]
+    assert (world.claim_count(), world.decisions.evictions) == (4, {})
+
+
+def test_drivers_give_a_share_back_whatever_they_keep() -> None:
+    apps = [application(f"app{n}", "2", "3") for n in range(2)]
+    world = start(World(node("n", cpu="6"), *apps).settle(), "app0-driver", "app1-driver")
+    assert world.claim_count() == 4
+    world.add(queue("other"), gang("due", 3, queue="other")).settle()
+    assert len(world.decisions.evictions) == 1
+
+
+def test_it_leaves_the_places_in_the_window_to_others() -> None:
+    world = World(node("n", cpu="64"), application("app", together="30"), limits=replace(LIMITS, window=32))
+    start(world, "app-driver").add(gang("next", 30, cpu="1")).settle()
+    assert world.verdict("next") is Verdict.STARTING

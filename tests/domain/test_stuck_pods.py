@@ -38,15 +38,24 @@ def test_their_replacements_start_below_the_ceiling_of_their_queue() -> None:
     assert world.plan("g") == {"r0": "spare", "r1": "spare"}
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["back", "deleted"])
-def test_they_count_again_once_the_node_is_back(back: bool) -> None:
+@pytest.mark.parametrize(("back", "cpu"), [(True, 4000), (False, 2000)], ids=["back", "deleted"])
+def test_they_count_again_once_the_node_is_back(back: bool, cpu: int) -> None:
     world = stuck()
     world.pass_time(GRACE)
     assert world.settle().queue("q").allocated["cpu"] == 4000
     world.pass_time(6)
     assert world.settle().queue("q").allocated["cpu"] == 2000
     world.add(node("a", cpu="2")) if back else world.ledger.intake.drop_node("a")
-    assert world.settle().queue("q").allocated["cpu"] == 4000
+    assert world.settle().queue("q").allocated["cpu"] == cpu
+
+
+def test_little_is_remembered_of_pods_that_ended_long_before_their_grace() -> None:
+    world = World(node("a", cpu="500", pods="1000", taints=[AWAY]))
+    for n in range(300):
+        world.add(pod(f"p{n}", on="a"))
+        world.mark_deleted(f"p{n}", grace=1e9)
+        world.delete(f"p{n}")
+    assert len(world.ledger._stuck._due) < 100
 
 
 def test_on_a_node_that_can_be_reached_they_count_until_they_have_ended() -> None:

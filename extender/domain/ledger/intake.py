@@ -71,7 +71,7 @@ class Intake:
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._claims.capacity.drop_node(name)
-            self._stuck.note_gone(name)
+            self._stuck.note_deleted(name)
             self._touch_flavored(name)
             self._changes.mark()
 

@@ -3,7 +3,7 @@
     runs ──fails, or is deleted──► lost, expected on its node ──the next pod comes──► runs
 
 A controller makes the next pod at once, or after a back-off that doubles with each failure (the Job
-controller: 10 s to 10 minutes). Room is kept for three times as long, and 10 minutes at most. It is a claim
+controller: 10 s to 10 minutes). Room is kept for three times as long, and 15 minutes at most. It is a claim
 like others, and counts for the queue. Members that Muster itself evicts are not lost, nor are those that a
 gang can spare.
 
@@ -21,7 +21,7 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.wholeness import binding_roles
 
-_FIRST, _MOST = 30.0, 600.0  # seconds
+_FIRST, _MOST = 30.0, 900.0  # seconds
 
 
 class LostMembers:
@@ -40,7 +40,7 @@ class LostMembers:
         for key in dict.fromkeys((*self._parts.registry.touched, *late)):
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
-            if group is not None and (group.lost or group.vacated) and not _has_later_pods(group):
+            if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
                 self._settle(group, evicted)
                 if group.lost:
                     self._until[key] = min(group.lost.values())
@@ -48,7 +48,9 @@ class LostMembers:
     def _settle(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
         there = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
-        vacated, group.vacated = group.vacated, []
+        vacated: list[PodRecord] = []
+        if not _has_later_pods(group):  # else its job keeps their places
+            vacated, group.vacated = group.vacated, []
         candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
         kept = set(self._needed(group, there, candidates))
@@ -79,6 +81,7 @@ class LostMembers:
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
             group.stood_whole
+            and not _has_later_pods(group)
             and group.exists
             and not group.needs_no_barrier
             and any(pod.placed and pod.phase != "Succeeded" for pod in group.pods.values())

@@ -8,7 +8,7 @@ Callers hold the ledger's lock."""
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from extender.api.units import as_datetime
 from extender.domain.ledger.registry import Registry
@@ -16,6 +16,7 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import NodeRecord
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint that the node lifecycle controller sets
+_FEW = 64  # pods, at which it is looked who is gone
 _SLACK = 5.0  # seconds that clocks may differ
 
 
@@ -26,7 +27,8 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._wall_clock = registry, wall_clock
         self._leaving: defaultdict[str, dict[Uid, PodRecord]] = defaultdict(dict)  # by node
-        self._away: set[str] = set()  # nodes
+        self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
+        self._deleted: set[str] = set()  # those of them that are deleted
         # A heap, and the same as a set: when the grace of pods is over, and their nodes.
         self._due: list[tuple[float, Uid, str]] = []
         self._awaited: set[tuple[float, Uid, str]] = set()
@@ -46,25 +48,28 @@ class StuckPods:
             self._leaving[before.node].pop(before.uid, None)
             if not self._leaving[before.node]:
                 del self._leaving[before.node]
+                self._away -= {before.node} & self._deleted
+                self._deleted.discard(before.node)
             self.uids.discard(before.uid)
 
     def note_node(self, node: NodeRecord) -> None:
-        is_away = any(taint.key == _UNREACHABLE for taint in node.taints)
-        if is_away is (node.name in self._away):
-            return
-        there = self._leaving.get(node.name, {})
-        if is_away:
-            self._away.add(node.name)
-            for pod in there.values():
-                self._expect(pod)
-        else:
-            self.note_gone(node.name)
+        self._deleted.discard(node.name)
+        self._note(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
 
-    def note_gone(self, node: str) -> None:
-        """A node is back, or was deleted: then its pods are deleted, too."""
-        self._away.discard(node)
+    def note_deleted(self, node: str) -> None:
+        """Nobody can reach what is left there, either."""
+        if node in self._leaving:
+            self._deleted.add(node)
+        self._note(node, is_away=node in self._leaving)
+
+    def _note(self, node: str, is_away: bool) -> None:
+        if is_away is (node in self._away):
+            return
+        (self._away.add if is_away else self._away.discard)(node)
         for uid, pod in self._leaving.get(node, {}).items():
-            if uid in self.uids:
+            if is_away:
+                self._expect(pod)
+            elif uid in self.uids:
                 self.uids.discard(uid)
                 self._registry.touch(pod.group)
 
@@ -85,3 +90,11 @@ class StuckPods:
             if due not in self._awaited:
                 self._awaited.add(due)
                 heappush(self._due, due)
+                self._forget_those_gone()
+
+    def _forget_those_gone(self) -> None:
+        """Whoever deletes a pod may say how long that takes: nothing is kept of those that end before."""
+        if len(self._due) % _FEW == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
+            self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
+            heapify(self._due)
+            self._awaited = set(self._due)

@@ -115,7 +115,7 @@ def _units(group: GroupView, cause: EvictionCause, by_word: bool, overrules: boo
         Unit((pod,), cause, group.queue, tier, *of_group, run._replace(since=pod.running_since), overrules)
         for pod in spare
     ]
-    pods, on_the_way = group.once(standing), group.pinned or group.planned
+    pods, on_the_way = group.once(standing), group.pinned or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
         units.append(Unit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return units

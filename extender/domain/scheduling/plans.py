@@ -66,11 +66,15 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     kept: list[KeptPlan] = []
     for group, holding, moved in wishes:
         with Guard(round_, group):
-            plan, unplanned = holding.plan, holding.unplanned
+            plan: dict[Uid, str] = holding.plan
+            unplanned: Sequence[PodRecord] = holding.unplanned
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            budget.count(group, plan, holding.requests if plan is holding.plan else None)
+            if places := group.once(_room_kept):
+                plan, unplanned = _within_share(budget, group, plan, unplanned)
+            asked = holding.requests if plan is holding.plan else None
+            budget.count(group, plan, asked, len(plan.keys() - places))
             budget.window.take(group, len(group.pinned))
             kept.append(KeptPlan(group, plan, moved, unplanned))
     return kept
@@ -93,6 +97,26 @@ def _wish(round_: Round, group: GroupView) -> Wish:
         if pod.uid in moved:
             round_.budget.planner.forbid(pod.shape, node)
     return group, holding.without(moved), moved
+
+
+def _room_kept(group: GroupView) -> frozenset[Uid]:
+    """The expected members that only keep room: nobody is in flight to their nodes."""
+    return frozenset(pod.uid for pod in group.waiting if pod.kept_for)
+
+
+def _within_share(
+    budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
+    """Return the plan without what a group that runs keeps for minResources beyond the share of its queue: as
+    elastic members that has its turn last, so that it keeps no capacity from those who are due it."""
+    lent = [pod for pod in group.waiting if pod.keeps_room and pod.uid in plan]
+    places = {pod.uid: plan[pod.uid] for pod in lent}
+    if not (places and group.stands) or not budget.shares.is_above_share(
+        group.queue, budget.requests(group, places)
+    ):
+        return plan, unplanned
+    budget.planner.give_back(group.waiting, places)
+    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *lent)
 
 
 def _holding(group: GroupView) -> Holding:

@@ -364,7 +364,8 @@ class Candidates:
             known: list[GroupView] = []
             for group in self._on_nodes.get(queue, ()):
                 decision = self._round.decision_on(group.key)
-                is_settled = decision is not None and not (decision.plan or decision.fault)
+                is_settled = decision is not None and not decision.fault
+                is_settled = is_settled and not group.is_under_way(decision.plan if decision else {})
                 has_room = is_settled and runs(group) and bool(group.once(standing))
                 if has_room and group.key not in self._round.draining:
                     known.append(group)

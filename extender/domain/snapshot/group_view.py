@@ -241,6 +241,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Whether any member is on a node and has not finished."""
         return self.leaving > 0 or self.is_on_nodes
 
+    def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
+        """Whether any member that exists has a planned node."""
+        return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
+
     def once(self, work: Callable[["GroupView"], T]) -> T:
         """The result of `work` on this view, computed on first use: a view never changes."""
         known: dict[Callable[[GroupView], Any], Any] = self.__dict__.setdefault("_known", {})
