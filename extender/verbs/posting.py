@@ -15,7 +15,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound, in_words
+from extender.kube.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, in_words, is_judged
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
@@ -24,6 +24,7 @@ log = logger(__name__)
 
 _LONGEST_REQUEST = 10.0  # seconds, as below
 _LONGEST_WORDS = 500  # characters of what the API server says
+_RIGHTS_WITHIN = 5.0  # seconds
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
@@ -84,6 +85,7 @@ class Binder:
     def _bind(self, hold: Hold) -> str:
         """Post until it is known whether the pod is bound. Returns the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
+        began = self._clock()
         notes = note(queue, pod.uid) if queue else {}
         while not hold.caller.gone():
             remaining = hold.deadline - self._clock()
@@ -100,13 +102,20 @@ class Binder:
                 hold.may_be_bound = False
                 error = POD_GONE
             except ApiError as fault:
-                error = None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
-                hold.barred = in_words(fault)[:_LONGEST_WORDS] if error else ""
+                if not (fault.transient or self._may_pass(fault, began)):
+                    hold.barred = in_words(fault)[:_LONGEST_WORDS]
+                    return f"{REFUSAL_PREFIX}{type(fault).__name__}"
+                error = None
             if error is not None:
                 return error
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         return ABANDONED
+
+    def _may_pass(self, fault: ApiError, began: float) -> bool:
+        """Return whether a refusal may end by itself: an API server that has just started knows no rights."""
+        is_of_rights = isinstance(fault, Forbidden) and not is_judged(fault)
+        return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
 
     def _what_became_of(self, hold: Hold) -> str | None:
         """The result of a binding after an unclear answer; None: try the same request again."""

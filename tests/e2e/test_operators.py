@@ -88,6 +88,7 @@ def test_a_ray_job_is_submitted_by_a_pod_that_the_gang_does_not_count(
 
 
 def test_a_spark_driver_starts_alone_and_its_executors_follow(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Once there is room for all of them, which its minResources asks for."""
     stage.nodes(2, cpu="1")
     stage.queue("spark")
     spark = Operator(stage, "spark-operator")
@@ -95,11 +96,11 @@ def test_a_spark_driver_starts_alone_and_its_executors_follow(stage: Stage, sche
     (group,) = spark.create("PodGroup")
     driver, *executors = spark.names("Pod")
     spark.create("Pod", driver)
+    stage.wait_reason(group, "NoRoom", "NeverFits")
+    stage.nodes(1, prefix="more", cpu="1")
     stage.wait_phase([driver])
     _wait_phase(stage, group, "Running")
     spark.create("Pod", *executors)
-    wait_for(lambda: len(stage.bound(executors)) == 1, what="the executor that has room")
-    stage.nodes(1, prefix="more", cpu="1")
     stage.wait_phase(executors)
 
     stage.delete_pods(executors)

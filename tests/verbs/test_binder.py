@@ -132,9 +132,31 @@ def test_a_passing_failure_is_tried_again(desk: Desk, code: int) -> None:
     assert desk.bind(status(code), BOUND) == ""
 
 
-def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
-    assert desk.bind(status(403, "Forbidden")) == f"{REFUSAL_PREFIX}Forbidden"
-    assert desk.hold.barred == "not allowed: 403 Forbidden", "the group is told why"
+POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: site policy"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (status(403, "Forbidden", POLICY), "refused: site policy"),
+        (status(422, "Invalid"), "the API server refuses: 422 Invalid"),
+    ],
+    ids=["by a policy", "invalid"],
+)
+def test_a_final_refusal_is_not_tried_again(desk: Desk, refusal: Reply, words: str) -> None:
+    assert desk.bind(refusal).startswith(REFUSAL_PREFIX)
+    assert desk.hold.barred == words, "the group is told why"
+
+
+def test_rights_that_are_missing_are_waited_for_for_seconds(desk: Desk) -> None:
+    """An API server that has just started does not know them."""
+    assert desk.bind(*[status(403, "Forbidden")] * 5, status(201)) == ""
+
+
+def test_rights_that_stay_missing_are_a_final_refusal(desk: Desk) -> None:
+    assert desk.bind(*[status(403, "Forbidden")] * 8) == f"{REFUSAL_PREFIX}Forbidden"
+    assert 5.0 <= desk.now < 8.0
+    assert desk.hold.barred == "not allowed: 403 Forbidden"
 
 
 def test_an_answer_that_got_lost_after_success_is_resolved_by_reading(desk: Desk) -> None:
@@ -201,9 +223,9 @@ def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
         pause=desk.pauses.append,
     )
     with capture_logs():
-        desk.server.script.append(status(403, "Forbidden"))
+        desk.server.script.append(status(422, "Invalid"))
         desk.binder.bind(desk.hold)
-    assert desk.hold.result == f"{REFUSAL_PREFIX}Forbidden"
+    assert desk.hold.result == f"{REFUSAL_PREFIX}Invalid"
 
 
 def test_its_threads_take_what_is_posted(desk: Desk) -> None:

@@ -65,7 +65,9 @@ class Audit:
 
     def since(self, mark: int) -> list[Write]:
         with self._log.open("rb") as log:
-            log.seek(mark)
+            log.seek(max(mark - 1, 0))
+            if mark and log.read(1) != b"\n":  # it was in the middle of a line
+                log.readline()
             return [_read(json.loads(line)) for line in log if line.endswith(b"\n")]
 
 
