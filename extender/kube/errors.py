@@ -168,11 +168,6 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     return kind(code, answer.reason, answer.message[:_LONGEST], seconds, fields, body)
 
 
-def is_judged(fault: Refused) -> bool:
-    """Whether an admission policy or webhook refused a request, and not the API server itself."""
-    return bool(_DENIED.search(fault.message) or _POLICY.search(fault.message))
-
-
 def in_words(fault: ApiError) -> str:
     """For a person: the message, and what to do."""
     message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)

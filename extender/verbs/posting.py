@@ -15,7 +15,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, in_words, is_judged
+from extender.kube.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, in_words
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
@@ -24,6 +24,7 @@ log = logger(__name__)
 
 _LONGEST_REQUEST = 10.0  # seconds, as below
 _LONGEST_WORDS = 500  # characters of what the API server says
+_NO_RIGHT = 'cannot create resource "pods/binding"'  # in what an API server without the right answers
 _RIGHTS_WITHIN = 5.0  # seconds
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -113,8 +114,9 @@ class Binder:
         return ABANDONED
 
     def _may_pass(self, fault: ApiError, began: float) -> bool:
-        """Return whether a refusal may end by itself: an API server that has just started knows no rights."""
-        is_of_rights = isinstance(fault, Forbidden) and not is_judged(fault)
+        """Return whether a refusal may end by itself: an API server that has just started knows no rights.
+        Others (a policy, a namespace that ends) would only keep a thread from the pods of others."""
+        is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
 
     def _what_became_of(self, hold: Hold) -> str | None:

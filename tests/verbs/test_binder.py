@@ -135,13 +135,18 @@ def test_a_passing_failure_is_tried_again(desk: Desk, code: int) -> None:
 POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: site policy"
 
 
+ENDS = 'pods "p" is forbidden: unable to create new content in namespace n because it is being terminated'
+NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding" in API group ""'
+
+
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [
         (status(403, "Forbidden", POLICY), "refused: site policy"),
+        (status(403, "Forbidden", ENDS), f"not allowed: {ENDS}"),
         (status(422, "Invalid"), "the API server refuses: 422 Invalid"),
     ],
-    ids=["by a policy", "invalid"],
+    ids=["by a policy", "its namespace ends", "invalid"],
 )
 def test_a_final_refusal_is_not_tried_again(desk: Desk, refusal: Reply, words: str) -> None:
     assert desk.bind(refusal).startswith(REFUSAL_PREFIX)
@@ -150,13 +155,13 @@ def test_a_final_refusal_is_not_tried_again(desk: Desk, refusal: Reply, words: s
 
 def test_rights_that_are_missing_are_waited_for_for_seconds(desk: Desk) -> None:
     """An API server that has just started does not know them."""
-    assert desk.bind(*[status(403, "Forbidden")] * 5, status(201)) == ""
+    assert desk.bind(*[status(403, "Forbidden", NO_RIGHT)] * 5, status(201)) == ""
 
 
 def test_rights_that_stay_missing_are_a_final_refusal(desk: Desk) -> None:
-    assert desk.bind(*[status(403, "Forbidden")] * 8) == f"{REFUSAL_PREFIX}Forbidden"
+    assert desk.bind(*[status(403, "Forbidden", NO_RIGHT)] * 8) == f"{REFUSAL_PREFIX}Forbidden"
     assert 5.0 <= desk.now < 8.0
-    assert desk.hold.barred == "not allowed: 403 Forbidden"
+    assert desk.hold.barred == f"not allowed: {NO_RIGHT}"
 
 
 def test_an_answer_that_got_lost_after_success_is_resolved_by_reading(desk: Desk) -> None:

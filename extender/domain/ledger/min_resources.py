@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from extender.domain.ledger.claims import ClaimEvent
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.state import Parts
-from extender.domain.model.records import MIN_RESOURCES, PodRecord, Uid
+from extender.domain.model.records import MIN_RESOURCES, GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shapes, asked_by
 
@@ -31,6 +31,7 @@ class MinResources:
         self._parts, self._shapes = parts, shapes
         self._most = most
         self._expected: Counter[str] = Counter()  # by namespace
+        self._keeping: set[GroupKey] = set()  # groups with expected members
 
     def settle(self) -> None:
         """Bring what is kept for touched groups in line with their PodGroups and pods."""
@@ -38,7 +39,7 @@ class MinResources:
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
             asks = record is not None and bool(record.min_resources) and not record.stands_for
-            if group is not None and (asks or any(_kept(group))):
+            if group is not None and (asks or key in self._keeping):
                 self._settle(group, record.min_resources if record is not None and asks else {})
 
     def _settle(self, group: Group, asked: Resources) -> None:
@@ -54,6 +55,8 @@ class MinResources:
                 left = {name: n - pod.shape.requests.get(name, 0) for name, n in left.items()}
             else:
                 self._dismiss(group, pod)
+        if not any(_kept(group)):
+            self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
             self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
 
@@ -94,6 +97,7 @@ class MinResources:
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in left.items())
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
         self._expected[group.namespace] += count
+        self._keeping.add(group.key)
         taken = {pod.uid for pod in _kept(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):

@@ -302,7 +302,8 @@ class Registry:
         return self.owners.get(GroupKey(key.partition(".")[0]))
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
-        """It is new or has changed, with what its groups depend on. Returns the keys of these."""
+        """Take in an owner that is new, or of which what its groups depend on has changed; return the keys of
+        these groups."""
         shared = [other for other in self.groups if other.startswith(f"{key}.")] if is_shared(key) else ()
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:

@@ -128,24 +128,28 @@ class ShownPods(Appearances):
         nobody would count them off their node again."""
         claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
+        picks_itself = self._leaves_nodes_to_scheduler(group)
         for claim in planned:
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
-                appearance = self._appearance(group, claim.node, attempt.refusals > 0)
+                appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
                 group.note_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.mark_quietly()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
-    def _appearance(self, group: Group, node: str, was_refused: bool) -> Appearance:
-        """Return how a planned member looks to the scheduler. It is nominated to its node. The scheduler
-        picks another by its own scoring once it has refused the pod, and for a group of one whose queue does
-        not say how pods are placed. The pod has to ask then, where claims are to be minded that the scheduler
-        does not know."""
+    def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
+        """Return whether the scheduler's own scoring picks the nodes: for a group of one whose queue does not
+        say how pods are placed, and that keeps no room which the scheduler does not know."""
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
-        keeps_room = any(pod.keeps_room for pod in group.pods.values())
-        picks_itself = group.needs_no_barrier and not (queue and queue.placement) and not keeps_room
+        is_free = group.needs_no_barrier and not (queue and queue.placement)
+        return is_free and not any(pod.keeps_room for pod in group.pods.values())
+
+    def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
+        """Return how a planned member looks to the scheduler. It is nominated to its node, unless the
+        scheduler picks one, which it may do after it has refused the pod. The pod has to ask then, where
+        claims are to be minded that the scheduler does not know."""
         if was_refused or (picks_itself and self._minds_gangs):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)

@@ -93,7 +93,7 @@ class StuckPods:
                 self._forget_those_gone()
 
     def _forget_those_gone(self) -> None:
-        """Whoever deletes a pod may say how long that takes: nothing is kept of those that end before."""
+        """Forget the grace of pods that ended before it was over: users choose how long it is."""
         if len(self._due) % _FEW == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
             self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
             heapify(self._due)

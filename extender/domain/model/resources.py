@@ -230,7 +230,7 @@ def _counted_together(
 
 
 def _largest(*given: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
-    """Of each resource the largest amount; of equal quantities the first, in its own notation."""
+    """Return the largest amount of each resource; of equal quantities the first, in its own notation."""
     found: dict[str, Quantity] = {}
     for amounts in given:
         for name, quantity in (amounts or {}).items():

@@ -227,7 +227,7 @@ class Shapes:
         return known
 
     def sized(self, shape: Shape, requests: Resources) -> Shape:
-        """That of a pod with other requests, which may stand on the same nodes as pods of `shape`."""
+        """Return the shape of a pod with other requests, for the nodes that suit pods of `shape`."""
         of_nodes = shape.constraints
         return self._interned(
             requests, Constraints(of_nodes.node_labels, of_nodes.node_terms, of_nodes.tolerations)

@@ -197,6 +197,8 @@ class QueueShares:
         excess = share(held, deserved) - 1.0
         one, two = self.tree.path(queue), self.tree.path(claimant)
         above = next(node for node in one if node in parted)
+        if above in (one[0], two[0]):  # one is above the other: they do not take turns
+            return False
         mine, theirs = one[one.index(above) - 1], two[two.index(above) - 1]
         has_used_any = self.used_lately(mine) > 0.0 or self.used_lately(theirs) > 0.0
         is_even = self.used_lately(mine) - self.used_lately(theirs) <= excess

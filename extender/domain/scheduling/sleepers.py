@@ -265,7 +265,7 @@ def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
 
 
 def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """What a queue, or one above it, deserves, may hold, holds and has used lately."""
+    """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
     is_past_alike = now.shares.snapshot.past is then.shares.snapshot.past
     unlike = now.shares.queues_unlike(then.shares) if is_past_alike else now.shares.division.tree.seat
     return ((QueueShares, queue) for queue in unlike)

@@ -364,10 +364,9 @@ class Candidates:
             known: list[GroupView] = []
             for group in self._on_nodes.get(queue, ()):
                 decision = self._round.decision_on(group.key)
-                is_settled = decision is not None and not decision.fault
-                is_settled = is_settled and not group.is_under_way(decision.plan if decision else {})
-                has_room = is_settled and runs(group) and bool(group.once(standing))
-                if has_room and group.key not in self._round.draining:
+                if decision is None or decision.fault or group.is_under_way(decision.plan):
+                    continue
+                if runs(group) and group.once(standing) and group.key not in self._round.draining:
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]
