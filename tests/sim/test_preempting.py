@@ -96,7 +96,7 @@ def test_no_pod_is_preempted_for_an_equal_or_in_vain() -> None:
     node, victims, message = chosen(known, placed("new", "3", 5))
     assert (node, victims) == ("", []), "a nomination would be taken back"
     assert message == (
-        "no new claims to deallocate, preemption: 0/3 nodes are available: 1 Insufficient cpu,"
+        "preemption: 0/3 nodes are available: 1 Insufficient cpu,"
         " 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
 

@@ -20,10 +20,7 @@ from tests.sim.requests import Json, pod
 
 Answer = Callable[[Json], Any]
 CONSTANT = "muster: NoRoom: no"
-UNHELPFUL = (
-    "no new claims to deallocate, preemption: 0/{0} nodes are available:"
-    " {0} Preemption is not helpful for scheduling."
-)
+UNHELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
 
 
 class PlayedExtender:

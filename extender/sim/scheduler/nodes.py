@@ -211,7 +211,7 @@ class PostFilterResult(NamedTuple):
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
-        return cls(node, message=f"no new claims to deallocate, preemption: {why}")  # which is asked before
+        return cls(node, message=f"preemption: {why}")
 
 
 def ineligible(nodes: Nodes, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
