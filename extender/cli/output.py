@@ -196,9 +196,11 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
-_METHODS = {
+METHODS = {  # of expected starts
     "Declared": "by the run times that are declared",
-    "Learnt": "by run times of which some are learnt from earlier runs",
+    "Learnt": "by run times of which some are learned from earlier runs",
+    "Reclaim": "once other groups have given up capacity for it",
+    "Reservation": "once enough is free on the nodes that are reserved for it",
 }
 
 
@@ -210,7 +212,7 @@ def outlook(estimate: Estimate | None) -> str:
         return f"When it starts is unknown: {estimate.unknown_because}."
     at = f"{estimate.at_p50} (in {_ahead(estimate.at_p50)})"
     by = f"by {estimate.at_p90} with nine chances in ten"
-    return f"It is expected to start at about {at}, {by}: {_METHODS.get(estimate.method, estimate.method)}."
+    return f"It is expected to start at about {at}, {by}: {METHODS.get(estimate.method, estimate.method)}."
 
 
 def interval(estimate: Estimate | None) -> str:

@@ -1,6 +1,7 @@
 """What would be: decisions if something were different (`muster why --what-if`), and starts of objects that
 nobody has submitted yet (`muster plan`). Worked out here on what the API server has; nothing is written."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
-from extender.cli.output import Json, echo, folded, show_document
+from extender.cli.output import METHODS, Json, echo, folded, show_document
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
 from extender.cli.why.rendering import joined
@@ -32,6 +33,7 @@ from extender.domain.explain.what_if import (
     suppositions,
     what_if,
 )
+from extender.domain.model.evictions import ReclaimVictim
 from extender.domain.model.ownership import group_name, maker_of, spoken_group_name
 from extender.domain.model.reasons import FOR_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
@@ -131,11 +133,11 @@ def _said(outlook: Outlook) -> Iterator[str]:
 
 
 NOW, LATER, UNKNOWN, NEVER = "Now", "Later", "Unknown", "Never"
-METHOD = "decided in virtual time over the ends that are declared for what runs and starts before it"
 
 
 class PlannedStart(Wire, frozen=True):
-    """Whether and when a group would start. `after`: seconds; `method`: what that goes by."""
+    """Whether and when a group would start. `after`: seconds; `method`: a Method; `paid_by`: pods and groups
+    that give up capacity for it, as people name them."""
 
     name: str
     group: str
@@ -145,6 +147,7 @@ class PlannedStart(Wire, frozen=True):
     after: float | None = None
     at: str = ""
     method: str = ""
+    paid_by: list[str] = []
     reason: str = ""
     detail: str = ""
     not_before: str = ""  # until when it waits at least, where what comes later was not worked out
@@ -320,15 +323,29 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
         for key, title in titles.items()
     ]
     played = live.play(titles.keys())
-    return [_start_of(played, start, titles) for start in now]
+    return [_start_of(live, played, start, titles) for start in now]
 
 
-def _start_of(played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]) -> PlannedStart:
+def _payers(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
+    """Name the groups of the victims, with their numbers of pods, and victims without a group."""
+    groups = live.ledger.snapshot().groups
+    counts = Counter(
+        groups[pod.group].called if pod.group in groups else f"{pod.namespace}/{pod.name}" for pod in victims
+    )
+    return [f"{name} ({many(count, 'pod')})" for name, count in sorted(counts.items())]
+
+
+def _start_of(
+    live: LiveCluster, played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]
+) -> PlannedStart:
     key = GroupKey(start.group)
     future = played.future
     if (moment := future.starts.get(key)) is not None:
         after, at = round(moment - future.begun), future.snapshot.timestamp(moment)
-        return replace(start, start=LATER, after=after, at=at, method=METHOD) if after else start
+        if not after:
+            return start
+        method, payers = str(future.method(key)), _payers(live, future.victims.get(key, ()))
+        return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless  # on the way, no change is looked for
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
@@ -355,12 +372,17 @@ def _start_text(start: PlannedStart) -> str:
     until = f" until {start.not_before} at least" if start.not_before else ""
     says = {
         NOW: "would start now.",
-        LATER: f"would start in about {rounded(int(start.after or 0))}, at {start.at}: {start.method}.",
+        LATER: (
+            f"would start in about {rounded(int(start.after or 0))}, at {start.at},"
+            f" {METHODS.get(start.method, start.method)}."
+        ),
         UNKNOWN: f"would wait{until}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
     lines = [folded(f"{start.name}{where} {says[start.start]}")]
     told = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
+    if start.paid_by:
+        told.append(f"These give up capacity for it: {listed(start.paid_by)}.")
     if start.not_before:
         told.append("So much happens before that the time after it was not worked out.")
     elif start.endless:

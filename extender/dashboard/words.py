@@ -15,6 +15,7 @@ _BYTES = ("memory", "ephemeral-storage", "storage")
 _KNOWN_BY = {  # by the method of an estimate
     "Declared": "by the run times that are declared for what ends before it",
     "Learnt": "by how long groups like those that end before it ran",
+    "Reclaim": "once other groups have given up capacity for it",
 }
 
 

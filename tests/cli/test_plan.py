@@ -96,7 +96,7 @@ def test_what_would_start_now_later_or_nobody_knows_when_and_what_never(town: De
     }
     later = found["team/job/later"]
     assert 3500 < later["after"] <= 3600
-    assert later["method"].startswith("decided in virtual time over the ends that are declared")
+    assert later["method"] == "Declared"
     assert (found["team/job/huge"]["reason"], found["team/job/stuck"]["reason"]) == ("NeverFits", "NoRoom")
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
@@ -162,9 +162,14 @@ def test_room_is_taken_back_on_the_way(town: Desk, write: Any) -> None:
     for number in range(8):
         on = f"n{2 + number // 4}"
         town.pod(f"hog-{number}", "hog", node=on, metadata={"ownerReferences": [owner]}, status=since())
-    found = starts(town, write(job("rich", 6, "2", queue="poor")))["team/job/rich"]
-    assert found["start"] == "Later"
+    path = write(job("rich", 6, "2", queue="poor"))
+    found = starts(town, path)["team/job/rich"]
+    assert (found["start"], found["method"]) == ("Later", "Reclaim")
+    assert found["paidBy"] == ["team/hog (2 pods)"]
     assert 250 < found["after"] < 400
+    answer = " ".join(town.muster("plan", path).stdout.split())
+    assert "once other groups have given up capacity for it" in answer
+    assert "These give up capacity for it: team/hog (2 pods)." in answer
 
 
 def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: Any) -> None:

@@ -10,7 +10,8 @@ from prometheus_client import REGISTRY
 from extender.api.units import moment
 from extender.controllers import estimates as module
 from extender.controllers.estimates import Estimates, estimate_of, is_news
-from extender.domain.explain.forecast import ExpectedStart, Method
+from extender.domain.explain.forecast import ExpectedStart
+from extender.domain.explain.future import Method
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from tests.controllers.podgroup_desk import Desk

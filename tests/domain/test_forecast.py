@@ -16,10 +16,10 @@ from extender.domain.explain.forecast import (
     MOST_ROUNDS,
     Calibration,
     ExpectedStart,
-    Method,
     forecasts,
     interval_of,
 )
+from extender.domain.explain.future import Method
 from extender.domain.explain.run_laws import FUTURES, RunLaw
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import node, preemption, queue
@@ -84,6 +84,15 @@ def test_a_limit_of_kubernetes_is_an_end_that_nobody_outruns() -> None:
     found = foretold(world := one_node(run_limit=600).add(waits()).settle())["waits"]
     assert (found.method, found.is_known) == (Method.DECLARED, True)
     assert found.p50 <= found.p90 <= world.now + 601
+
+
+def test_a_start_for_which_others_are_evicted_says_so() -> None:
+    """`hog` has no known end and holds the deserved share of the other queue."""
+    world = World(node("n"), queue("q", preemption=NEVER), queue("poor"))
+    world.add(gang("hog", 4, 2, queue="q")).start("hog").pass_time(600)
+    world.add(gang("rich", 2, queue="poor")).settle()
+    found = foretold(world)["rich"]
+    assert (found.method, found.is_known) == (Method.RECLAIM, True)
 
 
 def test_what_has_no_known_end_is_named_and_what_to_declare() -> None:

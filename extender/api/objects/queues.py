@@ -263,7 +263,7 @@ class Estimate(Wire, frozen=True):
 
     at_p50: str | None = None  # in half of the futures it has started by then
     at_p90: str | None = None  # in nine of ten
-    method: str = ""  # which ends it hangs on: Declared, or Learnt where any is by how others ran
+    method: str = ""  # the event that the start depends on: Declared, Learnt or Reclaim
     unknown_because: str = ""  # a sentence that names what has no known end
 
 

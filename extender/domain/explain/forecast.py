@@ -8,8 +8,8 @@ much, runs vary more than their law. After each start every quantile is moved by
 long run the part of starts that come before it is the part that it stands for, whatever the reason was
 (Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021)."""
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from enum import StrEnum
 from functools import cached_property
 from math import exp, inf
 from statistics import median
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.texts import listed
-from extender.domain.explain.future import Future
+from extender.domain.explain.future import Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import on_nodes
 from extender.domain.explain.run_laws import FUTURES, RunLaws
@@ -47,11 +47,6 @@ _EXACT = (1.0, 1.0, 1.0)  # factors
 _MOST = 20.0  # a factor, or one divided by it
 _MOST_KNOWN = 400  # factors: of namespaces in which something has started lately
 SHORTEST = 10.0  # seconds: what comes so soon is on time
-
-
-class Method(StrEnum):
-    DECLARED = "Declared"  # all ends before it are declared, or limited by Kubernetes
-    LEARNT = "Learnt"  # some are by how long groups of their kind ran
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
@@ -90,6 +85,7 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         yield
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
+    reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
     for number in range(FUTURES):
         future = Future(snapshot, begins, laws.of_future(number), _PACE)
         is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
@@ -101,6 +97,7 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
                 if causes.looked_for > looked_for:
                     yield
         starts.append(future.starts)
+        reclaiming.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
     made_at = snapshot.now
     found: dict[GroupKey, ExpectedStart] = {}
     for key in waiting:
@@ -111,6 +108,8 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         is_learnt = any(at >= learnt for at, learnt in zip(moments, laws.learnt_from, strict=True))
         first, *_, last = ordered = sorted(moments)
         method = Method.LEARNT if is_learnt else Method.DECLARED
+        if reclaiming[key] > FUTURES // 2:
+            method = Method.RECLAIM
         found[key] = ExpectedStart(made_at, first, ordered[FUTURES // 2], last, method)
     return found
 

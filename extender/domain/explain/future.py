@@ -5,6 +5,7 @@ The scheduler is ideal: it takes each planned node at once. Members that a job h
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Set
+from enum import StrEnum
 from math import inf
 from statistics import fmean
 from typing import NamedTuple
@@ -12,7 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.explain.hypotheses import on_nodes, with_views
-from extender.domain.model.reasons import Reason
+from extender.domain.model.evictions import ReclaimVictim
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.departures import RunEnd
@@ -32,6 +34,15 @@ _QUIET = 3600.0  # seconds without any event after which nothing is expected to 
 EndOf = Callable[[GroupView, float, float], RunEnd]  # of a group that has run since the first moment, now
 
 
+class Method(StrEnum):
+    """Event that an expected start depends on."""
+
+    DECLARED = "Declared"  # run times before it are declared, or limited by Kubernetes
+    LEARNT = "Learnt"  # some run times before it are learned from groups of the same kind
+    RECLAIM = "Reclaim"  # other groups give up capacity for it
+    RESERVATION = "Reservation"  # nodes are reserved for it until enough is free on them
+
+
 class _Changes(NamedTuple):
     """From one round to the next."""
 
@@ -49,6 +60,8 @@ class Future:
         self.snapshot, self.decisions = snapshot, decisions
         self.begun = self._last = snapshot.now  # the last one: when anything but time changed something
         self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
+        self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
+        self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._end_of, self._pace = end_of, pace
         self._meter = UsageMeter(snapshot.past, snapshot.limits.usage_half_life)
@@ -72,6 +85,12 @@ class Future:
     def endless(self) -> Set[GroupKey]:
         """What runs, and nobody knows for how long."""
         return {key for key, end in self.ends.items() if end.at == inf}
+
+    def method(self, key: GroupKey) -> Method:
+        """Return the event that a start in this future depends on. Learned run times count as declared."""
+        if self.victims.get(key):
+            return Method.RECLAIM
+        return Method.RESERVATION if key in self._reserved else Method.DECLARED
 
     def step(self) -> bool:
         """One more round; False: nothing is expected to change any more by itself."""
@@ -187,8 +206,17 @@ class Future:
 
     def _note_starts(self) -> None:
         for key in self._turned:
-            if (made := self.decisions.groups.get(key)) is not None and made.plan:
-                self.starts.setdefault(key, self.snapshot.now)
+            made = self.decisions.groups.get(key)
+            if made is None or key in self.starts:
+                continue
+            if made.reclaim is not None or made.verdict is Verdict.WAITING:
+                self.victims[key] = made.reclaim.victims if made.reclaim is not None else ()
+            if made.reservation is not None:
+                self._reserved.add(key)
+            elif made.verdict is Verdict.WAITING:
+                self._reserved.discard(key)
+            if made.plan:
+                self.starts[key] = self.snapshot.now
 
 
 # ---- groups once a decision has been followed
