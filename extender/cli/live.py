@@ -16,7 +16,7 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.runtimes import RuntimeName, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess
-from extender.cli.check.findings import Installation
+from extender.cli.installation import Installation
 from extender.cli.settings import GivenSetting, resolve
 from extender.domain.explain.future import Future
 from extender.domain.ledger.ledger import Ledger

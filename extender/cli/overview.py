@@ -30,7 +30,7 @@ from extender.api.summaries import (
 )
 from extender.api.units import BadQuantity, timestamp_at
 from extender.cli.access import ClusterAccess
-from extender.cli.check.findings import Installation
+from extender.cli.installation import Installation
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.watched import WatchedReader
 from extender.cli.why.evidence import Evidence

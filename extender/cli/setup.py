@@ -98,7 +98,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     from yaml import safe_dump
 
     from extender.api.workloads.children import MALFORMED
-    from extender.domain.queues.kueue import migrated
+    from extender.cli.kueue import migrated
     from extender.sim.files.reading import documents
 
     faults: list[str] = []

@@ -8,11 +8,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli import main
+from extender.cli.kueue import migrated
 from extender.sim.files.manifests import load
 from tests.cli.desk import Desk
 
 Json = dict[str, Any]
-CASES = yaml.safe_load((Path(__file__).parents[1] / "domain/data/migrations.yaml").read_text())
+CASES = yaml.safe_load((Path(__file__).parent / "data" / "migrations.yaml").read_text())
 
 
 def printed(folder: Path, text: str) -> Result:
@@ -57,3 +58,15 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, status: int, told: st
 
 def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:
     assert "no objects of Kueue in there" in desk.refuses("migrate", "kueue")
+
+
+def test_a_priority_class_keeps_its_name_and_value() -> None:
+    meta = {"name": "high", "namespace": "team"}  # which the API server would ignore
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass"}
+    (made,) = migrated([{**head, "metadata": meta, "value": 7}])
+    assert made.object is not None
+    assert (made.object["metadata"], made.object["value"]) == ({"name": "high"}, 7)
+
+
+def test_objects_of_others_are_passed_over() -> None:
+    assert list(migrated([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}, {}])) == []

@@ -19,18 +19,16 @@ from extender.cli.check.findings import (
     UNKNOWN,
     UNSEEN,
     Finding,
-    Installation,
     OutOfReach,
     ask,
-    at,
     fine,
-    name_of,
     value,
     wrong,
 )
 from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas
 from extender.cli.check.view import view
+from extender.cli.installation import Installation, at, name_of
 from extender.kube.errors import ApiError, Forbidden, in_words
 from extender.kube.resources import LEASES
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
 from extender.api.units import as_seconds, rounded
-from extender.cli.check.findings import Finding, Installation, at, fine, wrong
+from extender.cli.check.findings import Finding, fine, wrong
+from extender.cli.installation import Installation, at
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 

@@ -9,7 +9,8 @@ from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
 from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.findings import OK, Finding, Installation, at, fine, name_of, wrong
+from extender.cli.check.findings import OK, Finding, fine, wrong
+from extender.cli.installation import Installation, at, name_of
 from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
 from extender.kube import resources as kube

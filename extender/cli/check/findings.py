@@ -1,24 +1,13 @@
-"""What a check finds, and what it looks at: the installation, and the pages of its replicas."""
+"""What a check finds, and what the replicas of an installation say of themselves."""
 
 import re
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import msgspec
+from extender.cli.installation import Installation, Serving
+from extender.kube.errors import ApiError, Forbidden, Refused
 
-from extender.api.configuration import SETTINGS
-from extender.cli.access import ClusterAccess
-from extender.cli.output import Json
-from extender.kube.access import Right
-from extender.kube.errors import ApiError, Forbidden, NotFound, Refused
-from extender.kube.resources import ACCESS_REVIEWS, DAEMON_SETS, DEPLOYMENTS, PODS, Resource
-
-T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
 UNSEEN = "unseen"  # the user may not look at it
-
-OURS = "app.kubernetes.io/part-of=kube-muster"
-ACCOUNT = "muster"
 
 
 class Finding(NamedTuple):
@@ -38,135 +27,6 @@ def wrong(subject: str, message: str, todo: str) -> Finding:
 
 # What puts back what an overlay brings.
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
-
-
-class Installation:
-    """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
-
-    def __init__(self, place: ClusterAccess, now: float = 0) -> None:
-        self.place = place
-        self.now = now
-        self.namespace = place.namespace
-        self.minor = 0  # of Kubernetes 1.x
-
-    def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """All objects of a kind that the manifests made; none where the cluster does not know the kind."""
-        return self.all_of(resource, Json, OURS, namespace)
-
-    def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
-        try:
-            return self.place.reader.get(resource, namespace, name, Json)
-        except NotFound:
-            return None
-
-    def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
-        """Of all namespaces unless one is named; none where the cluster does not know the kind."""
-        try:
-            return self.place.reader.list(resource, namespace, kind, labels=labels)
-        except NotFound:
-            return []
-
-    def may(self, right: Right) -> bool:
-        """Whether Muster's account has a right."""
-        namespace = at(self.first.obj, "metadata", "namespace") or self.namespace
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-        spec: Json = {
-            "user": f"system:serviceaccount:{namespace}:{self.account}",
-            "groups": list(groups),
-            "resourceAttributes": right._asdict(),
-        }
-        review = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
-        return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
-
-    def versions_of(self, resource: Resource) -> list[str]:
-        """The versions, as apiVersion says them, in which the cluster serves a kind."""
-        try:
-            group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
-        except NotFound:
-            return []
-        versions = [each["groupVersion"] for each in group["versions"]]
-        lists = {each: msgspec.json.decode(self.raw(f"/apis/{each}"))["resources"] for each in versions}
-        return [each for each in versions if resource.plural in {kind["name"] for kind in lists[each]}]
-
-    def raw(self, path: str) -> str:
-        """What a path answers, as text."""
-        return self.place.connection.request("GET", path).decode("utf-8", "replace")
-
-    @cached_property
-    def workloads(self) -> list["Serving"]:
-        """A Deployment, or a DaemonSet next to the cluster's own scheduler. Lists do not say the kind."""
-        found = [
-            Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
-            for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
-            for obj in self.ours(resource, self.namespace)
-        ]
-        return [workload for workload in found if workload.container]
-
-    @cached_property
-    def pods(self) -> list["Serving"]:
-        found = [Serving(pod, pod["spec"]) for pod in self.ours(PODS, self.namespace)]
-        return [pod for pod in found if pod.container]
-
-    @property
-    def account(self) -> str:
-        return str(self.first.spec.get("serviceAccountName", ACCOUNT))
-
-    @property
-    def first(self) -> "Serving":
-        """The first workload; one that sets nothing where there is none."""
-        return self.workloads[0] if self.workloads else Serving({}, {})
-
-
-class Serving(NamedTuple):
-    """What runs `muster serve`: a pod, or a workload by its template. `spec`: that of the pod."""
-
-    obj: Json
-    spec: Json
-
-    @property
-    def name(self) -> str:
-        return name_of(self.obj)
-
-    @property
-    def container(self) -> Json:
-        """The one that runs `muster serve`; empty where there is none."""
-        every = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
-        return next((container for container in every if container["name"] == "muster"), {})
-
-    def setting(self, field: str) -> str:
-        """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
-        return self.settings(field)[0]
-
-    def settings(self, field: str) -> list[str]:
-        """All values of one that may be given several times."""
-        known = next(setting for setting in SETTINGS if setting.field == field)
-        flags = (arg.partition("=") for arg in self.container.get("args", ()))
-        given = [value for name, _, value in flags if name == known.flag]
-        variables = self.container.get("env", ())
-        given += [each.get("value", "") for each in variables if each["name"] == known.variable]
-        default = known.written(known.default)
-        return given or (default if isinstance(default, list) else [default])
-
-    def secret_at(self, folder: str) -> str:
-        """The name of the Secret that Muster has in this folder; empty where there is none."""
-        return at(self.volume_at(self.container, folder), "secret", "secretName") or ""
-
-    def volume_at(self, container: Json, folder: str) -> Json:
-        """The volume that a container has in this folder; empty where there is none."""
-        mounts = container.get("volumeMounts", ())
-        volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
-        return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
-
-
-def name_of(obj: Json) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def at(obj: Any, *steps: str) -> Any:
-    """The value at a path of an object, None where there is none."""
-    for step in steps:
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
 
 
 # ---- what a replica says of itself on its health port, asked through the API server's proxy to its pod

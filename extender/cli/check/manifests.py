@@ -6,17 +6,9 @@ from itertools import product
 from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
-from extender.cli.check.findings import (
-    ACCOUNT,
-    APPLY,
-    Finding,
-    Installation,
-    at,
-    fine,
-    name_of,
-    wrong,
-)
+from extender.cli.check.findings import APPLY, Finding, fine, wrong
 from extender.cli.check.view import is_viewed
+from extender.cli.installation import ACCOUNT, Installation, at, name_of
 from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence

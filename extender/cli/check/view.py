@@ -7,19 +7,8 @@ from pathlib import PurePosixPath
 import yaml
 
 from extender.api.keys import VIEW_KUBECONFIG
-from extender.cli.check.findings import (
-    UNKNOWN,
-    Finding,
-    Installation,
-    OutOfReach,
-    Serving,
-    ask,
-    at,
-    fine,
-    name_of,
-    value,
-    wrong,
-)
+from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask, fine, value, wrong
+from extender.cli.installation import Installation, Serving, at, name_of
 from extender.cli.output import Json
 from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES, MUTATING_WEBHOOKS
 

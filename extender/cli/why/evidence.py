@@ -11,7 +11,7 @@ from extender.api.objects.cluster import Event, Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import AlphaPodGroup, LocalQueue, NativePodGroup, PluginsPodGroup
 from extender.cli.access import ClusterAccess
-from extender.cli.check.findings import Installation
+from extender.cli.installation import Installation
 from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
