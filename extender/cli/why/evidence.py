@@ -22,12 +22,11 @@ from extender.domain.model.queue_of_group import (
     local_queue_label,
     namespace_queue,
     noted_queue,
-    queue_entered,
 )
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.wire_records import any_group_record
-from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
+from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays, records_by_key
 from extender.domain.snapshot.job_suspension import refusal_of_pods
 from extender.kube import resources as kube
 from extender.kube.access import AccessApi, Right
@@ -229,13 +228,13 @@ class Evidence:
 
     def queue_of_pods(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
         """Of pods without a group that name a queue, or a LocalQueue by a label."""
-        local, by_namespace = self._queue_by_label(namespace, label), self.queue_of_namespace(namespace)
-        return queue_entered(named, by_namespace, local) or DEFAULT_QUEUE
+        ways = self._ways if label else QueueWays(self.queue_of_namespace, {})  # reads what it needs
+        return ways.queue_of(namespace, named, label) or DEFAULT_QUEUE
 
     def unheeded(self, maker: Meta, spoken_name: str, queue: str) -> str:
         """A sentence where what makes pods names another queue than `queue`, where they are; else empty."""
         named, label = queue_named_by(maker), local_queue_label(maker)
-        if not named and self._local_queue(maker.namespace, label) is None:
+        if not named and self._local_queue(maker) is None:
             return ""
         if (own := self.queue_of_pods(maker.namespace, named, label)) == queue:
             return ""
@@ -266,7 +265,7 @@ class Evidence:
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """That by which a group comes into its queue, if it admits none."""
-        local = self._local_queue(group.namespace, local_queue_label(group.metadata))
+        local = self._local_queue(group.metadata)
         return local if local is not None and local.stop_policy else None
 
     def closed_above(self, name: str) -> str:
@@ -282,24 +281,17 @@ class Evidence:
 
     def is_kueues(self, meta: Meta) -> bool:
         """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""
-        label = local_queue_label(meta)
-        return label is not None and self._local_queue(meta.namespace, label) is None
-
-    def _queue_by_label(self, namespace: str, label: LocalQueueLabel | None) -> str:
-        """The queue of the LocalQueue that an object names; empty if it names none."""
-        local = self._local_queue(namespace, label)
-        return local.leads_to if local is not None else ""
-
-    def _local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        if label is None:
-            return None
-        known = self._local_queue_records
-        is_kueues = label.is_kueues and kube.KUEUE_LOCAL_QUEUES[0].group in self.served
-        return find_local_queue(namespace, label, known, is_kueues)
+        return local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     @cached_property
-    def _local_queue_records(self) -> dict[str, LocalQueueRecord]:
-        return records_by_key(self.local_queues.values())
+    def _ways(self) -> QueueWays:
+        kueue_is_served = kube.KUEUE_LOCAL_QUEUES[0].group in self.served
+        return QueueWays(self.queue_of_namespace, records_by_key(self.local_queues.values()), kueue_is_served)
+
+    def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
+        """Return the LocalQueue that an object names by a label."""
+        label = local_queue_label(meta)
+        return self._ways.local_queue(meta.namespace, label) if label is not None else None
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:

@@ -189,9 +189,8 @@ class QueueQueries:
             return dict(self._views.usage.of_local.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
-        label = local_queue_label(meta)
         with self._lock:
-            return self._local_queues.named(namespace, label) if label else None
+            return self._registry.routes.ways.local_queue(namespace, local_queue_label(meta))
 
     def take_turned_local_queues(self) -> Collection[str]:
         """Those of which anything changed since the last call, but for numbers that are in decisions."""

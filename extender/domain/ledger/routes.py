@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import take_out
-from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue, queue_entered
+from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
-from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
-from extender.domain.snapshot.jobs import JobRecord
+from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays
+from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 
 
 class LocalQueues:
@@ -63,10 +63,6 @@ class LocalQueues:
         self.turned.update(self._in_namespace.get(namespace, ()))
 
     # ---- reading
-
-    def named(self, namespace: str, label: LocalQueueLabel) -> LocalQueueRecord | None:
-        """What a label names, whether it exists or not; None where the label is Kueue's own."""
-        return find_local_queue(namespace, label, self.records, self.kueue_is_served)
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -136,16 +132,13 @@ class Routes:
         """The queue of what names none in a namespace, or empty: its annotation comes before its quota."""
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
+    @property
+    def ways(self) -> QueueWays:
+        return QueueWays(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
+
     def queue_of_job(self, job: JobRecord) -> str:
-        """The queue that a job enters; empty if it names none, and nothing else does for it, or if its label
-        is Kueue's own: a job that two start and suspend comes to no rest."""
-        label = job.local_queue
-        local = self.local_queues.named(job.namespace, label) if label is not None else None
-        if label is not None and local is None:
-            return ""
-        leads_to = local.leads_to if local is not None else ""
-        entered = queue_entered(job.queue, self.namespace_queue(job.namespace), leads_to)
-        return entered or (DEFAULT_QUEUE if job.commanded else "")
+        """Return the queue that a job enters; empty if it enters none."""
+        return queue_of_job(job, self.ways)
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
@@ -162,19 +155,14 @@ class Routes:
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """What leads a group into its queue, existing or not; None: it names none, or its queue itself."""
-        label = _label_of(group)
-        if label is None or _named_by(group):
-            return None
-        return self.local_queues.named(group.namespace, label)
+        return None if _named_by(group) else self.ways.local_queue(group.namespace, _label_of(group))
 
     def queue_of(self, group: Group) -> str:
         """The queue of a group; after its PodGroup is gone, still the queue that it named. One that starts
         or has started keeps its queue, wherever it is sent: its room was granted there."""
         if group.started_in:
             return group.started_in
-        local, by_namespace = self.local_queue_of(group), self.namespace_queue(group.namespace)
-        leads_to = local.leads_to if local is not None else ""
-        return queue_entered(_named_by(group), by_namespace, leads_to) or DEFAULT_QUEUE
+        return self.ways.queue_of(group.namespace, _named_by(group), _label_of(group)) or DEFAULT_QUEUE
 
 
 def _named_by(group: Group) -> str:

@@ -1,6 +1,5 @@
-"""Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods; otherwise that
-of the LocalQueue that it names by a label; otherwise that of its namespace; otherwise `default`.
-"""
+"""Names of queues on objects: explicit ones, labels for LocalQueues, annotations of namespaces, and records
+of queues that took a group in. Their precedence is in `queues/local_queues`."""
 
 from typing import NamedTuple
 
@@ -60,14 +59,6 @@ def noted_use(meta: Meta, kind: str) -> str:
     """The queue that the author of an object of this kind may use; empty if that is not noted."""
     queue, _, noted = (meta.annotations or {}).get(MAY_USE, "").partition("/")
     return queue if noted == kind else ""
-
-
-def queue_entered(named: str, namespace_queue: str, local: str = "") -> str:
-    """Empty if nothing names a queue: a group then enters `default`, and a suspended job none.
-
-    `named`: by a PodGroup (see `explicit_queue`), by pods without one, or by a job. `namespace_queue`: by the
-    namespace's annotation or its quota. `local`: the queue that its LocalQueue leads to."""
-    return named or local or namespace_queue
 
 
 def explicit_queue(named: str) -> str:

@@ -1,6 +1,6 @@
-"""LocalQueues: a namespace's way into a queue, how one is looked up, and whether it leads anywhere."""
+"""Ways into queues: LocalQueues, whether they lead anywhere, and which way takes precedence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -61,15 +61,34 @@ def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]
     return {record.key: record for record in map(local_queue_record, objects)}
 
 
-def find_local_queue(
-    namespace: str, label: LocalQueueLabel, known: Mapping[str, LocalQueueRecord], kueue_is_served: bool
-) -> LocalQueueRecord | None:
-    """What a label names, whether it exists or not. A label of Kueue's that names none of ours is Kueue's own
-    where the cluster has Kueue: None; where it has not, it is a mistake to be told."""
-    found = known.get(f"{namespace}/{label.name}")
-    if found is None and label.is_kueues and kueue_is_served:
-        return None
-    return found or LocalQueueRecord(namespace, label.name)
+class QueueWays(NamedTuple):
+    """Ways of groups and jobs into queues, for those that name no queue themselves."""
+
+    namespace_queue: Callable[[str], str]  # the queue that a namespace or its quota names; empty: none
+    local_queues: Mapping[str, LocalQueueRecord]  # by `namespace/name`
+    kueue_is_served: bool = False  # whether the cluster has Kueue
+
+    def local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
+        """Return the LocalQueue that a label names, whether it exists or not.
+
+        A label of Kueue's that names none of ours is Kueue's own where the cluster has Kueue: None. Where it
+        has not, the label is a mistake to report."""
+        if label is None:
+            return None
+        found = self.local_queues.get(f"{namespace}/{label.name}")
+        if found is None and label.is_kueues and self.kueue_is_served:
+            return None
+        return found or LocalQueueRecord(namespace, label.name)
+
+    def queue_of(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
+        """Return the queue that is entered, by precedence: `named`, the LocalQueue's, the namespace's.
+
+        `named`: by a PodGroup (see `explicit_queue`), by pods without one, or by a job. Empty if nothing
+        names a queue: a group then enters `default`, and a suspended job none."""
+        if named:
+            return named
+        local = self.local_queue(namespace, label)
+        return local.leads_to if local is not None else self.namespace_queue(namespace)
 
 
 READY = "Ready"

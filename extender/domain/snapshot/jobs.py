@@ -38,6 +38,7 @@ from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
+from extender.domain.queues.local_queues import QueueWays
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
@@ -250,6 +251,15 @@ def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
     if row is None or row.commanded is None:
         return ownership.queue_named_by(job.metadata)
     return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))
+
+
+def queue_of_job(job: JobRecord, ways: QueueWays) -> str:
+    """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own: a job
+    that two projects start and suspend comes to no rest."""
+    if job.local_queue is not None and ways.local_queue(job.namespace, job.local_queue) is None:
+        return ""
+    entered = ways.queue_of(job.namespace, job.queue, job.local_queue)
+    return entered or (keys.DEFAULT_QUEUE if job.commanded else "")
 
 
 def unit_of(kind: JobKind, meta: Meta) -> GroupKey:

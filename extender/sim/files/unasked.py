@@ -19,10 +19,10 @@ from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.shapes import Shapes
-from extender.domain.queues.local_queues import find_local_queue, records_by_key
+from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record, queue_of_job
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.objects import typed
 from extender.sim.controllers.offspring import among, with_runtime_of
@@ -41,26 +41,24 @@ def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
 
 
 class QueuesOfJobs:
-    """Where jobs go: a queue that they name, one that a LocalQueue leads to, or that of their namespace."""
+    """Queues that jobs of files enter."""
 
     def __init__(self, objects: Sequence[Created], by_quota: Mapping[str, str]) -> None:
-        self._local = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._annotations = {
             (obj["kind"], obj["metadata"]["name"]): obj["metadata"].get("annotations") or {}
             for obj, _ in objects
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
-        self._of_namespace = {**by_quota}
+        of_namespace = {**by_quota}
         for (kind, name), noted in self._annotations.items():
             if kind == kinds.NAMESPACES.name and noted.get(QUEUE):
-                self._of_namespace[name] = noted[QUEUE]
+                of_namespace[name] = noted[QUEUE]
+        local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
+        self._ways = QueueWays(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 
     def of(self, job: JobRecord) -> str:
-        """Empty for one that names none."""
-        label = job.local_queue
-        local = find_local_queue(job.namespace, label, self._local, False) if label else None
-        named = job.queue or (local.leads_to if local else "") or self._of_namespace.get(job.namespace, "")
-        return named or (DEFAULT_QUEUE if job.commanded else "")
+        """Return the queue of a job; empty for one that names none."""
+        return queue_of_job(job, self._ways)
 
     def defaults_of(self, job: JobRecord) -> Defaults:
         """What its namespace and its queue say of how many of its pods start together."""

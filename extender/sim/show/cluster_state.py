@@ -12,7 +12,7 @@ from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.resources import CPU, offered, pod_requests, total
-from extender.domain.queues.local_queues import records_by_key
+from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import entering
 from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.objects import typed
@@ -26,7 +26,6 @@ from extender.sim.show.gangs import (
     PodSummary,
     ReportedNode,
     ReportedQueue,
-    WaysIn,
     Written,
     gang_of,
     hint_for,
@@ -98,7 +97,8 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     for namespace in (typed(obj, Namespace) for obj in objects.namespaces):
         if named := namespace_queue(namespace):
             queue_of[namespace.metadata.name] = named
-    ways = WaysIn(queue_of, records_by_key(typed(obj, LocalQueue) for obj in objects.local_queues))
+    local_queues = records_by_key(typed(obj, LocalQueue) for obj in objects.local_queues)
+    ways = QueueWays(lambda namespace: queue_of.get(namespace, ""), local_queues)
     gangs = []
     for key, group in groups.items():
         gang = gang_of(group, members.get(key, []), ways)

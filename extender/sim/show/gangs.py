@@ -13,9 +13,9 @@ from extender.api.objects.queues import PodGroup
 from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import auto_name, group_name, stands_for
-from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, queue_entered
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
-from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
+from extender.domain.queues.local_queues import QueueWays
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import did_you_mean, many, names_in, near_miss, near_misses, pods_that_name
@@ -135,23 +135,10 @@ class Gang(msgspec.Struct, frozen=True):
         return self.pods - self.summary.bound if self.state == "runs" else 0
 
 
-class WaysIn(NamedTuple):
-    """How groups come into queues that they do not name."""
-
-    namespace_queues: Mapping[str, str]  # the queue that a namespace names, by the namespace
-    local_queues: Mapping[str, LocalQueueRecord]  # by namespace/name
-
-    def queue_of(self, group: PodGroup) -> str:
-        meta = group.metadata
-        label = local_queue_label(meta)
-        local = find_local_queue(meta.namespace, label, self.local_queues, False) if label else None
-        by_label = local.leads_to if local else ""
-        by_namespace = self.namespace_queues.get(meta.namespace, "")
-        return queue_entered(explicit_queue(group.spec.queue), by_namespace, by_label) or DEFAULT_QUEUE
-
-
-def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
-    meta, scheduled = group.metadata, condition(group.status.conditions, SCHEDULED)
+def gang_of(group: PodGroup, members: Sequence[Pod], ways: QueueWays) -> Gang:
+    meta, named = group.metadata, explicit_queue(group.spec.queue)
+    queue = ways.queue_of(meta.namespace, named, local_queue_label(meta)) or DEFAULT_QUEUE
+    scheduled = condition(group.status.conditions, SCHEDULED)
     phases = [pod.status.phase for pod in members]
     bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
     reason = scheduled.reason if scheduled else ""
@@ -160,7 +147,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     summary = ReportedGroup(
         namespace=meta.namespace,
         name=meta.name,
-        queue=ways.queue_of(group),
+        queue=queue,
         phase=group.status.phase or "Pending",
         reason="" if reason in NOT_WAITING else reason,
         min_member=group.spec.min_member,
