@@ -75,10 +75,11 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
 
 def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """NAME, or KIND/NAME, of a job that has a PodGroup."""
-    from extender.cli.observed import ObservedGroup
+    from extender.cli.kinds import job_of
+    from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    owners = [group.job for group in _read(context, POD_GROUPS, ObservedGroup)]
+    owners = [job_of(group.maker) for group in _read(context, POD_GROUPS, ObservedGroup)]
     names = sorted({(owner.spoken_name, owner.name) for owner in owners if owner})
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 

@@ -1,15 +1,15 @@
 """All about one job, group or queue, in paragraphs: those of `muster why`, with spec, pods and events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from extender.api.objects.base import condition
+from extender.api.objects.base import Condition, condition
+from extender.api.objects.cluster import Event
 from extender.api.texts import and_more, listed
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
-from extender.cli.observed import ObservedGroup, ObservedQueue, conditions, events
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
 from extender.cli.why.evidence import Evidence
@@ -18,19 +18,23 @@ from extender.cli.why.groups import explain_group
 from extender.cli.why.queues import explain_queue, holders, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.cli.why.workloads import Workloads
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
 from extender.domain.snapshot.job_suspension import min_resources
-from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.kube.errors import Forbidden, NotFound
+from extender.kube.requests import Reader
+from extender.kube.resources import EVENTS, POD_GROUPS, QUEUES
 from extender.terminal.text import columns, many
 
 _MOST = 10  # groups of one verdict, nodes or namespaces that are named
 _INDENT = "  "
-_HEADINGS: Mapping[str, str] = {
-    "Pending": "Groups that wait",
-    "Inqueue": "Groups that start",
-    "Running": "Groups that run",
-    "Completed": "Groups that have ended",
-    "Unknown": "Groups that are unclear",
+_HEADINGS = {
+    Verdict.WAITING: "Groups that wait",
+    Verdict.STARTING: "Groups that start",
+    Verdict.RUNNING: "Groups that run",
+    Verdict.ENDED: "Groups that have ended",
+    Verdict.UNKNOWN: "Groups whose state is unknown",
 }
 _PLAIN = {
     "fairShare": "Order below it",
@@ -222,13 +226,13 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
-    """A paragraph for each phase that occurs."""
+    """Yield a paragraph for each verdict that occurs."""
     found = evidence.groups_in(queue)
-    for phase, heading in _HEADINGS.items():
-        of_phase, lines = [group for group in found if (group.course or "Pending") == phase], []
-        for group in of_phase[:_MOST]:
+    for verdict, heading in _HEADINGS.items():
+        own, lines = [group for group in found if group.verdict is verdict], []
+        for group in own[:_MOST]:
             scheduled, ahead = group.scheduled, []
-            if phase == "Pending":
+            if verdict is Verdict.WAITING or scheduled is None:
                 stands = waits(group).removeprefix("waits: ")
                 ahead = holders(evidence, group, scheduled.reason) if scheduled else []
             else:
@@ -239,5 +243,33 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             if ahead:
                 names = ", ".join(other.spoken_name for other in ahead)
                 lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))
-        lines += (f"{_INDENT}{text}" for text in and_more(len(of_phase) - _MOST))
-        yield section(f"{heading} ({len(of_phase)}):", lines, indent="")
+        lines += (f"{_INDENT}{text}" for text in and_more(len(own) - _MOST))
+        yield section(f"{heading} ({len(own)}):", lines, indent="")
+
+
+# ---- conditions and events, as rows
+
+_LATEST = 12
+
+
+def conditions(found: Iterable[Condition] | None) -> list[str]:
+    head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
+    rows = []
+    for seen in found or ():
+        reason, message = seen.reason or NOTHING, seen.message or NOTHING
+        rows.append((seen.type, seen.status, reason, age(seen.last_transition_time), message))
+    return columns(head, rows) if rows else []
+
+
+def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
+    """The latest, the oldest of them first. Those of a queue, which has no namespace, are in `default`."""
+    where = f"involvedObject.kind={kind},involvedObject.name={name}"
+    try:
+        found = reader.list(EVENTS, namespace or "default", Event, fields=where)
+    except (Forbidden, NotFound):
+        return ["not shown: you may not list events"]
+    rows = []
+    for event in sorted(found, key=lambda event: event.at)[-_LATEST:]:
+        often = f" ({event.times} times)" if event.times > 1 else ""
+        rows.append((event.type, event.reason, f"{age(event.at or None)}{often}", event.message))
+    return columns(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []

@@ -72,6 +72,11 @@ def job_row(api_version: str, kind: str) -> WorkloadRow | None:
     return row if row and row.manageable else None
 
 
+def job_of(maker: OwnerReference | None) -> OwnerReference | None:
+    """Return the owner that a group stands for if it is a job."""
+    return maker if maker and job_row(maker.api_version, maker.kind) else None
+
+
 def owner_kind(name: str) -> OwnerKind | None:
     """None for a name that none of them has."""
     return next((kind for kind in owner_kinds() if kind.is_called(name)), None)

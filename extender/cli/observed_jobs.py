@@ -13,12 +13,12 @@ from extender.api.workloads.pod_sets import PartialStart, partial_start
 from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
 from extender.api.workloads.shape import WorkloadRow, is_stopped, is_suspended, outcome_of
 from extender.cli.access import ClusterAccess
-from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
+from extender.cli.kinds import OwnerKind, Target, job_kinds, job_of, job_row, table
 from extender.cli.lookup import fetched
-from extender.cli.observed import ObservedGroup
 from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import SCHEDULERS
+from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
@@ -93,16 +93,16 @@ class ObservedJob(NamedTuple):
 
     @property
     def state(self) -> ObservedJobState:
-        phase = (self.unit.course if self.unit else "") or "Pending"
+        verdict = self.unit.verdict if self.unit else Verdict.UNKNOWN
         if self.obj is None:
-            if phase in ("Completed", "Failed", "Aborted"):
+            if verdict is Verdict.ENDED:
                 return ObservedJobState.FINISHED
-            return ObservedJobState.RUNNING if phase in ("Running", "Unknown") else self._place_in_line
+            return ObservedJobState.RUNNING if verdict is Verdict.RUNNING else self._place_in_line
         if outcome_of(self.row, self.obj):
             return ObservedJobState.FINISHED
         if self.is_suspended:
             return ObservedJobState.SUSPENDED if self.is_stopped else self._place_in_line
-        if phase not in ("Pending", "Inqueue"):
+        if verdict in (Verdict.RUNNING, Verdict.ENDED):
             return ObservedJobState.RUNNING
         return ObservedJobState.STARTING if self.was_let_go else self._place_in_line
 
@@ -192,7 +192,7 @@ def _units(
     }
     for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
         unit = msgspec.convert(obj, ObservedGroup)
-        if owner := unit.job:
+        if owner := job_of(unit.maker):
             by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, unit))
     return by_kind
 

@@ -4,45 +4,44 @@ statuses, and what pods and nodes say themselves. It works while Muster is down,
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock, Thread
 
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import ENDED_PHASES, HOLD, ROOT_QUEUE, STOP_NONE, SUBMITTER
-from extender.api.objects.base import Quantities
-from extender.api.objects.cluster import Event, Lease, Node, lively
-from extender.api.objects.pods import Pod, PodSpec
+from extender.api.objects.cluster import Event, Lease, lively
+from extender.api.objects.pods import Pod
 from extender.api.summaries import (
-    Amounts,
     EventSummary,
     GroupDetails,
     GroupSummary,
     MemberSummary,
-    NodeSummary,
     Overview,
-    QueueSummary,
     ShortfallSummary,
-    WaitSummary,
-    share_summaries,
 )
-from extender.api.units import BadQuantity, timestamp_at
+from extender.api.units import timestamp_at
 from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
-from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.cli.kinds import job_of
 from extender.cli.watched import WatchedReader
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import Stands, scheduled
-from extender.cli.why.groups import explain_group, verdict_of
+from extender.cli.why.explanation import scheduled
+from extender.cli.why.groups import explain_group
 from extender.dashboard.source import LastHour
+from extender.domain.explain.observed import (
+    ObservedGroup,
+    RequestSums,
+    group_summary,
+    node_summaries,
+    queue_summaries,
+)
 from extender.domain.model.ownership import group_name
-from extender.domain.model.reasons import sentence
-from extender.domain.model.resources import add, in_units, offered, pod_requests
+from extender.domain.model.reasons import Verdict
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
-from extender.domain.queues.tree import Queues, in_tree_order
+from extender.domain.queues.tree import Queues
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS
 from extender.telemetry.logs import logger
@@ -68,7 +67,7 @@ class ObservedSource:
     ) -> None:
         self._place, self._clock, self._patience = place, clock, patience
         self._reader = WatchedReader(place)
-        self._requests = _Requests()
+        self._requests = RequestSums()
         self._made = Overview("0", "")
         self.hour = LastHour()
         self._lock = Lock()
@@ -127,14 +126,12 @@ class ObservedSource:
         for pod in pods:
             if name := group_name(pod):
                 members[f"{pod.metadata.namespace}/{name}"].append(pod)
-        lines = {name: queue.counts["pending"] for name, queue in (evidence.queues or {}).items()}
-        found = []
-        for group in sorted(groups, key=lambda group: group.key):
-            queue = evidence.queue_of(group)
-            line = lines.get(queue, 0)
-            found.append(group_summary(group, queue, members[group.key], line, self._requests))
+        found = [
+            _summary(evidence, group, members[group.key], self._requests)
+            for group in sorted(groups, key=lambda group: group.key)
+        ]
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
-        if found and all(group.verdict == Stands.UNSEEN for group in found):
+        if found and all(group.verdict == Verdict.UNKNOWN for group in found):
             notes.insert(0, _UNDECIDED)
         if (silence := reader.silence()) > self._patience:
             since = timestamp_at(self._clock() - silence)
@@ -146,9 +143,9 @@ class ObservedSource:
             version="",
             at="",
             silent_since=silent_since,
-            queues=[*_queues(reader.watched(QUEUES))],
+            queues=[*queue_summaries(reader.watched(QUEUES))],
             groups=found,
-            nodes=[*_nodes(reader.watched(NODES), pods, self._requests, _pools(reader))]
+            nodes=[*node_summaries(reader.watched(NODES), pods, self._requests, _pools(reader))]
             if reader.scope(PODS) == ""
             else [],
             notes=notes,
@@ -178,9 +175,7 @@ class ObservedSource:
         except NotFound:
             return None
         found, members = explain_group(evidence, group), evidence.members(group) or []
-        queue = evidence.queue(evidence.queue_of(group))
-        line = queue.counts["pending"] if queue else 0
-        summary = group_summary(group, evidence.queue_of(group), members, line, _Requests())
+        summary = _summary(evidence, group, members, RequestSums())
         if summary.wait is not None and not summary.wait.remedy:
             summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(found.remedies)))
         return GroupDetails(
@@ -218,120 +213,19 @@ class ObservedSource:
             yield EventSummary(event.at, event.reason, text, event.type == "Warning", event.times)
 
 
-# ---- queues
-
-
-def _queues(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
-    by_name = {queue.name: queue for queue in found}
-    parents = {name: _parent(queue) for name, queue in by_name.items()}
-    for name, depth in in_tree_order(parents):
-        yield _queue_summary(by_name[name], parents[name], depth)
-
-
-def _parent(queue: ObservedQueue) -> str:
-    return queue.spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
-
-
-def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
-    spec, status, counts = queue.spec, queue.status, queue.counts
-    guarantee = _read(spec.guarantee.resource) if spec.guarantee else {}
-    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_read(spec.capability)}
-    held, deserved = _read(status.allocated), _read(status.deserved)
-    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _read(spec.deserved))]
-    for each in status.flavors or ():
-        shares += share_summaries(each.name, _read(each.allocated), _read(each.deserved))
-    return QueueSummary(
-        name=queue.name,
-        parent=parent,
-        depth=depth,
-        state=queue.state,
-        stop_policy="" if spec.stop_policy == STOP_NONE else spec.stop_policy,
-        weight=spec.weight,
-        share=status.share,
-        shares=shares,
-        waiting=counts["pending"],
-        starting=counts["inqueue"],
-        running=counts["running"],
-        fault="its specification is invalid" if queue.has_fault else "",
-    )
-
-
-def _read(quantities: Quantities | None) -> dict[str, float]:
-    """Without those that make no sense."""
-    found: dict[str, float] = {}
-    for name, quantity in (quantities or {}).items():
-        with suppress(BadQuantity):
-            found |= in_units(offered({name: quantity}))
-    return found
-
-
-# ---- groups
-
-
-class _Requests:
-    """What pods ask for, read once for each: that of 50,000 takes two seconds."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
-
-    def of(self, pods: Iterable[Pod]) -> Amounts:
-        sums: dict[str, int] = {}
-        for pod in pods:
-            add(sums, self._one(pod))
-        return in_units(sums)
-
-    def forget_all_but(self, pods: Iterable[Pod]) -> None:
-        there = {pod.metadata.uid for pod in pods}
-        self._known = {uid: known for uid, known in self._known.items() if uid in there}
-
-    def _one(self, pod: Pod) -> Mapping[str, int]:
-        """Nothing where its amounts make no sense."""
-        uid = pod.metadata.uid
-        if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
-            amounts: Mapping[str, int] = {}
-            with suppress(BadQuantity):
-                amounts = pod_requests(pod.spec)
-            known = self._known[uid] = (pod.spec, amounts)
-        return known[1]
-
-
-def group_summary(
-    group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int, requests: _Requests
+def _summary(
+    evidence: Evidence, group: ObservedGroup, members: Sequence[Pod], requests: RequestSums
 ) -> GroupSummary:
-    """`pods`: its members, as far as they may be read; `line`: how many groups wait in its queue."""
-    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    placed = [pod for pod in left if pod.spec.node_name]
-    status, annotations = group.status, group.metadata.annotations or {}
-    wait = WaitSummary.of(group.reason, sentence(group.reason), group.message, group.waiting, line)
-    return GroupSummary(
-        namespace=group.namespace,
-        name=group.name,
-        called=group.spoken_name,
-        queue=queue,
-        user=annotations.get(SUBMITTER, ""),
-        verdict=verdict_of(group),
-        needed=group.spec.min_member,
-        members=len(left),
-        placed=len(placed) if pods else status.running,
-        failed=status.failed,
-        succeeded=status.succeeded,
-        asks=requests.of(pod for pod in left if not pod.spec.node_name),
-        holds=requests.of(placed),
-        created=group.metadata.creation_timestamp or "",
-        started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
-        wait=wait if group.reason else None,
-        held=annotations.get(HOLD) == "true",
-        is_job=bool(group.job_name),
-    )
+    name = evidence.queue_of(group)
+    queue, is_job = evidence.queue(name), job_of(group.maker) is not None
+    line = queue.counts["pending"] if queue else 0
+    return group_summary(group, name, members, line, requests, is_job)
 
 
 def _member(pod: Pod) -> MemberSummary:
     node, condition = pod.spec.node_name, scheduled(pod)
     says = "" if node else condition.message
     return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", says)
-
-
-# ---- nodes
 
 
 def _pools(reader: WatchedReader) -> Pools:
@@ -343,29 +237,3 @@ def _pools(reader: WatchedReader) -> Pools:
         if queue.spec.flavors:
             tree.put(queue_record(queue))
     return tree.pools
-
-
-def _nodes(
-    nodes: Iterable[Node], pods: Iterable[Pod], requests: _Requests, pools: Pools
-) -> Iterator[NodeSummary]:
-    used: defaultdict[str, list[Pod]] = defaultdict(list)
-    coming: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        if pod.status.phase not in ENDED_PHASES:
-            if pod.spec.node_name:
-                used[pod.spec.node_name].append(pod)
-            elif nominated := pod.status.nominated_node_name:
-                coming[nominated].append(pod)
-    for node in sorted(nodes, key=lambda node: node.metadata.name):
-        name = node.metadata.name
-        here = (*used[name], *coming[name])
-        groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
-        yield NodeSummary(
-            name,
-            _read(node.status.allocatable),
-            requests.of(used[name]),
-            requests.of(coming[name]),
-            groups=sorted(groups)[:_MOST_GROUPS],
-            flavors=[pool.name for pool in pools.on(node.metadata.labels or {})],
-            taken=not node.spec.unschedulable,
-        )

@@ -48,8 +48,8 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     import msgspec
 
     from extender.cli.lookup import fetched
-    from extender.cli.observed import ObservedGroup
     from extender.cli.why.evidence import Evidence
+    from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:

@@ -60,7 +60,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     import msgspec
 
     from extender.cli.lookup import fetched
-    from extender.cli.observed import ObservedQueue
+    from extender.domain.explain.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
     with opened(flags._replace(namespace="default")) as place:
@@ -156,8 +156,8 @@ def _change_states(
 def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     """`closing`, with what is left in it, until its status says Closed."""
     from extender.cli.lookup import fetch
-    from extender.cli.observed import ObservedQueue
     from extender.cli.queue_removal import in_it
+    from extender.domain.explain.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
     if state == OPEN or dry_run != "none":

@@ -12,7 +12,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.cli.access import ClusterAccess
 from extender.cli.lookup import ListedObject
-from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.kube import resources as kube
 from extender.kube.decoding import NamedObject, learn_structs
 from extender.kube.errors import Forbidden, NotFound

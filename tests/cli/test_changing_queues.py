@@ -10,7 +10,7 @@ import yaml
 
 from extender.api.keys import QUEUE
 from extender.cli import queue_removal
-from extender.cli.observed import ObservedQueue
+from extender.domain.explain.observed import ObservedQueue
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from tests.cli.desk import Desk

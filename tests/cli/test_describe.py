@@ -76,10 +76,10 @@ def test_view_is_describe_with_the_total_of_all_groups(town: Desk) -> None:
     assert "Groups:       10 in all: 5 pending, 4 running, 1 unknown" in output.splitlines()
 
 
-def test_a_phase_that_another_controller_made_up_is_unclear(town: Desk) -> None:
+def test_a_phase_that_another_controller_made_up_is_unknown(town: Desk) -> None:
     town.group("custom", "Suspended", "Running", queue="research")
     output = town.output("queue", "describe", "research")
-    assert part(output, "Groups that are unclear (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
+    assert part(output, "Groups whose state is unknown (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
 
 
 def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:

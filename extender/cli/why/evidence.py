@@ -14,7 +14,7 @@ from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
 from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject
-from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name, queue_named_by
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
@@ -38,7 +38,6 @@ T = TypeVar("T")
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
 HIGHEST = 8  # owners above each other; references may form a circle
-_STARTED = ("Inqueue", "Running", "Unknown")  # as groups stand that may hold room
 
 
 class OtherGroup(NamedTuple):
@@ -213,7 +212,7 @@ class Evidence:
     def queue_of(self, group: ObservedGroup) -> str:
         """In which Muster counts it, as far as namespaces and queues may be read: from its start on in that
         in which it started, which is noted on it."""
-        noted = noted_queue(group.metadata) if group.course in _STARTED else ""
+        noted = noted_queue(group.metadata) if group.is_holding else ""
         return self._queues_by_uid.get(noted) or self.queue_asked_for(group)
 
     def queue_asked_for(self, group: ObservedGroup) -> str:

@@ -11,17 +11,12 @@ from extender.api.objects.queues import Estimate
 from extender.api.summaries import CommandSummary, HolderSummary
 from extender.api.units import BadQuantity
 from extender.api.workloads.shape import spoken_kind
-from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 
-
-class Stands:
-    """Verdicts. A queue has its state instead."""
-
-    WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
-    PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
-    FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
+# Answers about pods and workloads that no Verdict of a group says.
+PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):

@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
-from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import (
     SCHEDULERS,
     Explanation,
     MemberCounts,
     QueueFigures,
-    Stands,
     Uncounted,
     foreign_gates,
     member_counts,
@@ -24,26 +22,20 @@ from extender.cli.why.explanation import (
 )
 from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
 from extender.cli.why.queues import holders, taking_back
+from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name
-from extender.domain.model.reasons import TO_START_WHOLE, Reason, remedy, sentence
+from extender.domain.model.reasons import TO_START_WHOLE, Reason, Verdict, remedy, sentence
 from extender.kube.access import right_to
 from extender.kube.resources import PODS
 from extender.terminal.text import near_miss
 
 NOT_LOOKED_AT = "Wait a moment. If it stays so, Muster does not run, or does not lead."
-_VERDICTS = {
-    "Pending": Stands.WAITING,
-    "Inqueue": Stands.STARTING,
-    "Running": Stands.RUNNING,
-    "Unknown": Stands.RUNNING,
-    "Completed": Stands.OVER,
-}
 _PLAIN: Mapping[str, str] = {
-    Stands.STARTING: "It was admitted, and its members are being placed. None runs before all that it needs"
+    Verdict.STARTING: "It was admitted, and its members are being placed. None runs before all that it needs"
     " can.",
-    Stands.RUNNING: "It runs: all members that it needs are on nodes.",
-    Stands.OVER: "It has ended.",
-    Stands.UNSEEN: "Muster has not looked at it yet.",
+    Verdict.RUNNING: "It runs: all members that it needs are on nodes.",
+    Verdict.ENDED: "It has ended.",
+    Verdict.UNKNOWN: "Muster has not looked at it yet.",
 }
 
 _OF_REFUSED = "Raise the quota that it names, or ask whoever runs the webhook."
@@ -68,11 +60,11 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
     verdict, says = _standing(group, counts)
     refusal = ""
-    if group.maker and (lacks or verdict == Stands.STARTING) and counts and counts.there < counts.needed:
+    if group.maker and (lacks or verdict == Verdict.STARTING) and counts and counts.there < counts.needed:
         refusal = evidence.refusal(group.maker)
         made = f"Its controller has created {counts.there} of {counts.needed} pods"
         says += f" {made}: {refusal}." if refusal else ""
-    blocked = verdict in (Stands.WAITING, Stands.STARTING, Stands.RUNNING)
+    blocked = verdict in (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)
     name, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
     figures = queue_figures(evidence, name)
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
@@ -80,7 +72,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     ahead = holders(evidence, group, reason) if blocked else []
     is_here = group.namespace == evidence.namespace
     unheeded = evidence.unheeded_by(group.maker, asked) if blocked and is_here else []
-    if verdict == Stands.UNSEEN:
+    if verdict == Verdict.UNKNOWN:
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
         remedies = [remedy(reason)] if blocked and remedy(reason) else []
@@ -96,7 +88,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         reason=reason if blocked else "",
         detail=group.message,
         since=scheduled.last_transition_time if scheduled else None,
-        estimate=group.waiting.estimate if verdict == Stands.WAITING else None,
+        estimate=group.waiting.estimate if verdict == Verdict.WAITING else None,
         members=counts,
         queue=figures,
         uncounted=strays,
@@ -125,26 +117,24 @@ def _kept_from(asked: str, name: str) -> list[str]:
     return [f"{text} until none of its pods holds room."]
 
 
-def verdict_of(group: ObservedGroup) -> str:
-    """By its phase."""
-    return _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
-
-
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
-    verdict = verdict_of(group)
-    if members and members.succeeded + members.failed and (verdict == Stands.OVER or not members.there):
-        return Stands.OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
-    if verdict == Stands.WAITING:
+    verdict = group.verdict
+    if members and members.succeeded + members.failed and (verdict == Verdict.ENDED or not members.there):
+        return (
+            Verdict.ENDED,
+            f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed.",
+        )
+    if verdict == Verdict.WAITING:
         says = sentence(group.reason)
-    elif verdict == Stands.RUNNING and group.reason:
+    elif verdict == Verdict.RUNNING and group.reason:
         says = f"It runs. Further members wait: {sentence(group.reason)}"
-    elif verdict == Stands.STARTING and group.reason:
+    elif verdict == Verdict.STARTING and group.reason:
         says = f"It was admitted. {sentence(group.reason)}"
     else:
         says = _PLAIN[verdict]
     # Of pods that start one by one, how many have, and what would have them start together.
     starts_apart = group.maker is not None and group.spec.min_member <= 1
-    may_start_more = starts_apart and verdict in (Stands.WAITING, Stands.RUNNING)
+    may_start_more = starts_apart and verdict in (Verdict.WAITING, Verdict.RUNNING)
     if may_start_more and members and members.placed < members.there > 1:
         says += f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
     return verdict, says

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION, MAY_USE, MIN_MEMBER
 from extender.api.summaries import CommandSummary
-from extender.cli.kinds import job_row
-from extender.cli.observed import ObservedGroup
+from extender.cli.kinds import job_of, job_row
 from extender.cli.output import number
 from extender.cli.why.evidence import Evidence, OtherGroup
+from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Origin
 from extender.domain.model.resources import show
@@ -146,7 +146,7 @@ def _edited(case: Case) -> Iterator[Offer]:
 
 def _noted_use(case: Case) -> Iterator[Offer]:
     """On what names the queue: the job, or the group where that was not made by Muster."""
-    job, made = _job(case), case.group.job if case.group else None
+    job, made = _job(case), job_of(case.group.maker) if case.group else None
     what, kind = (
         (job[0], made.kind)
         if job and made
@@ -159,7 +159,7 @@ def _noted_use(case: Case) -> Iterator[Offer]:
 
 def _job(case: Case) -> tuple[str, Right] | None:
     """What Muster made a group for, as kubectl calls it, and the right to change it."""
-    made = case.group.job if case.group else None
+    made = job_of(case.group.maker) if case.group else None
     row = job_row(made.api_version, made.kind) if made else None
     if made is None or row is None or not re.fullmatch(NAME, made.name):
         return None
@@ -188,14 +188,15 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 
 def _resumed(case: Case) -> Iterator[Offer]:
     if group := case.group:
-        what = f"job resume {group.job_name}" if group.job_name else f"resume {group.name}"
+        what = f"job resume {job.spoken_name}" if (job := job_of(group.maker)) else f"resume {group.name}"
         line = f"muster {what} -n {case.namespace}"
         yield Offer("let it start", line, right_to("patch", kube.POD_GROUPS, case.namespace))
 
 
 def _what_failed(case: Case) -> Iterator[Offer]:
     if group := case.group:
-        what = f"job describe {group.job_name}" if group.job_name else f"podgroup describe {group.name}"
+        job = job_of(group.maker)
+        what = f"job describe {job.spoken_name}" if job else f"podgroup describe {group.name}"
         line = f"muster {what} -n {case.namespace}"
         yield Offer("see what failed", line, right_to("list", kube.EVENTS, case.namespace))
 

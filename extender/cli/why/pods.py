@@ -4,12 +4,13 @@ from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
-from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence, OtherGroup
 from extender.cli.why.explanation import (
+    ENDING,
+    FOREIGN,
+    PLACED,
     SCHEDULERS,
     Explanation,
-    Stands,
     foreign_gates,
     is_gated,
     member_counts,
@@ -19,9 +20,10 @@ from extender.cli.why.explanation import (
 )
 from extender.cli.why.groups import NOT_LOOKED_AT, explain_group, in_queue, misnamed, queue_figures
 from extender.cli.why.offers import Case, checking, commands, describing, offered
+from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name, maker_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import Reason, remedy, sentence
+from extender.domain.model.reasons import Reason, Verdict, remedy, sentence
 from extender.terminal.text import did_you_mean, near_misses
 
 _NAME_A_GROUP = (
@@ -36,7 +38,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if gates := foreign_gates(pod):
         message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
         advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
-        return _answer(pod, Stands.WAITING, message, advice)
+        return _answer(pod, Verdict.WAITING, message, advice)
     name = group_name(pod)
     if not ours(pod):
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
@@ -48,7 +50,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
             f"For Muster to place it, create it with schedulerName: {likeliest} (or another name"
             " that your administrator gave it)."
         )
-        return replace(_answer(pod, Stands.FOREIGN, message, advice), detail=scheduled(pod).message)
+        return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
     if name and (other := evidence.other_group(name)):
@@ -83,39 +85,39 @@ def _settled(evidence: Evidence, pod: Pod) -> Explanation | None:
     meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
     if phase in ENDED_PHASES:
         how = "all its containers succeeded" if phase == "Succeeded" else "it failed"
-        return _answer(pod, Stands.OVER, f"The pod has ended: {how}.")
+        return _answer(pod, Verdict.ENDED, f"The pod has ended: {how}.")
     if meta.deletion_timestamp:
         where = f" on node {node}" if node else ""
-        return _answer(pod, Stands.ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
+        return _answer(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
     if not node:
         return None
     since, notes = scheduled(pod).last_transition_time or "", misnamed(evidence, pod)
     if phase == "Running":
         message = f"The pod does not wait: it runs on node {node}."
-        return replace(_answer(pod, Stands.PLACED, message, since=since), notes=notes)
+        return replace(_answer(pod, PLACED, message, since=since), notes=notes)
     message = f"The pod does not wait for a place: it is on node {node}, which is to start its containers."
     offers = [offered(evidence, describing(meta.namespace, meta.name, "see how far it is"))]
-    return replace(_answer(pod, Stands.PLACED, message, since=since), notes=notes, commands=offers)
+    return replace(_answer(pod, PLACED, message, since=since), notes=notes, commands=offers)
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """The group's answer, about one of its members."""
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
-    if of_group.verdict == Stands.WAITING:
+    if of_group.verdict == Verdict.WAITING:
         stands = "waits with its whole group" if group.spec.min_member > 1 else "does not wait for others"
         return replace(named, sentence=f"The pod {stands}. {of_group.sentence}")
-    if of_group.verdict == Stands.RUNNING:
+    if of_group.verdict == Verdict.RUNNING:
         # It is more than the group needs, or replaces a lost one.
         reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
         message = (
             f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
         )
         since = pod.metadata.creation_timestamp
-        waits = replace(named, verdict=Stands.WAITING, sentence=message, since=since)
+        waits = replace(named, verdict=Verdict.WAITING, sentence=message, since=since)
         case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
         return _with_reason(waits, reason, case)
-    if of_group.verdict != Stands.STARTING:
+    if of_group.verdict != Verdict.STARTING:
         return replace(named, sentence=f"About its group: {of_group.sentence}")
     if is_gated(pod):
         message = "Its group starts now, and the pod's scheduling gate is about to be opened."
@@ -139,7 +141,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
         meant = f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
     meta = pod.metadata
     case = Case(evidence, meta.namespace, detail=meant, pod=meta.name, wanted=name, there=there)
-    return _with_reason(_answer(pod, Stands.WAITING, message), Reason.GROUP_NOT_FOUND, case)
+    return _with_reason(_answer(pod, Verdict.WAITING, message), Reason.GROUP_NOT_FOUND, case)
 
 
 def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
@@ -187,13 +189,13 @@ def _by_itself(
         reason, detail = told
     if reason:
         says = f"{stands}. {sentence(reason)}"
-        answer = _with_reason(_answer(pod, Stands.WAITING, says), reason, case._replace(detail=detail))
+        answer = _with_reason(_answer(pod, Verdict.WAITING, says), reason, case._replace(detail=detail))
     elif is_gated(pod):
         message = f"{stands}. It is behind Muster's scheduling gate; what for, its events do not say yet."
-        answer = _answer(pod, Stands.WAITING, message, advice)
+        answer = _answer(pod, Verdict.WAITING, message, advice)
     else:
         message = f"{stands}. Nothing on it says yet what it waits for."
         offers = [offered(evidence, checking())]
-        answer = replace(_answer(pod, Stands.UNSEEN, message, NOT_LOOKED_AT), commands=offers)
+        answer = replace(_answer(pod, Verdict.UNKNOWN, message, NOT_LOOKED_AT), commands=offers)
     notes = [*misnamed(evidence, pod), *in_queue(case.queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)

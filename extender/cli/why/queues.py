@@ -9,22 +9,21 @@ from extender.api.objects.base import condition
 from extender.api.objects.queues import QueuePreemption
 from extender.api.summaries import HolderSummary
 from extender.api.units import rounded
-from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation, held_by, in_the_way, queue_figures_of
 from extender.cli.why.offers import offered, opening, resuming
-from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, remedy
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict, remedy
 from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.terminal.text import many
 
-_HOLDING = ("Running", "Inqueue")
 _ENOUGH = 0.9995  # shares are written with three digits
 
 
 def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     own = evidence.groups_in(queue.name)
-    waiting = [group for group in own if group.course not in (*_HOLDING, "Completed")]
+    waiting = [group for group in own if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
     reasons = {group.scheduled.reason for group in waiting if group.scheduled}
     short = queue.counts["pending"] and queue.share < 1
     above = list(queues_above_share(evidence, but=queue.name)) if short else []
@@ -108,7 +107,7 @@ def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[Holde
             keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
             return _that_wait(other for other in evidence.groups if other.key in keys)
         case Reason.WINDOW_FULL:
-            starting = (other for other in evidence.groups if other.course == "Inqueue")
+            starting = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
             return list(_that_hold(evidence, group, starting))
     return []
 
@@ -172,9 +171,9 @@ def _that_hold(
 ) -> Iterator[HolderSummary]:
     """Without those whose members are known and hold nothing any more."""
     for other in others:
-        if other.key == group.key or other.course not in _HOLDING:
+        if other.key == group.key or not other.is_holding:
             continue
-        does = "starts" if other.course == "Inqueue" else "runs"
+        does = "starts" if other.verdict is Verdict.STARTING else "runs"
         members = evidence.members(other)
         if members is None:
             needs = f"{does}, needs {many(other.spec.min_member, 'pod')}"
@@ -199,7 +198,7 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     if named := [mate for mate in mates if mate.key in group.waiting.ahead]:
         return named
     place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
-    return [mate for mate in mates[:place] if mate.course not in _HOLDING]
+    return [mate for mate in mates[:place] if not mate.is_holding]
 
 
 def _that_wait(groups: Iterable[ObservedGroup]) -> list[HolderSummary]:

@@ -9,7 +9,8 @@ from extender.api.summaries import HolderSummary
 from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, outlook, percent, width
-from extender.cli.why.explanation import Explanation, QueueFigures, Stands
+from extender.cli.why.explanation import ENDING, FOREIGN, PLACED, Explanation, QueueFigures
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
@@ -18,11 +19,11 @@ _INDENT = "  "
 _LONGEST = 24  # letters of a bar
 _FIGURES = 44  # columns that the figures next to a bar may take
 _HEADINGS = {"Queue": "Queues above their share:"}
-_LASTING = (Stands.WAITING, Stands.RUNNING, Stands.PLACED)  # of which it is known since when they hold
+_LASTING = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # of which it is known since when they hold
 _COLOURS = {
-    **dict.fromkeys((Stands.STARTING, Stands.RUNNING, Stands.PLACED, "Open"), "green"),
-    **dict.fromkeys((Stands.OVER, Stands.ENDING, Stands.FOREIGN), "cyan"),
-    **dict.fromkeys((Stands.UNSEEN, "Closed"), "red"),
+    **dict.fromkeys((Verdict.STARTING, Verdict.RUNNING, PLACED, "Open"), "green"),
+    **dict.fromkeys((Verdict.ENDED, ENDING, FOREIGN), "cyan"),
+    **dict.fromkeys((Verdict.UNKNOWN, "Closed"), "red"),
 }
 
 

@@ -9,13 +9,13 @@ from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import POD, POD_GROUP, QUEUE, Target, owner_kind, owner_kinds
 from extender.cli.lookup import fetch
-from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
 from extender.cli.why.groups import explain_group
 from extender.cli.why.pods import explain_pod
 from extender.cli.why.queues import explain_queue
 from extender.cli.why.workloads import Workloads
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, near_misses, pods_that_name

@@ -14,11 +14,12 @@ from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
 from extender.cli.output import Json
 from extender.cli.why.evidence import HIGHEST, Evidence
-from extender.cli.why.explanation import SCHEDULERS, Explanation, Stands
+from extender.cli.why.explanation import EMPTY, SCHEDULERS, Explanation
 from extender.cli.why.groups import explain_group
 from extender.cli.why.offers import Offer, checking, offered
 from extender.cli.why.pods import explain_pod
 from extender.domain.model.ownership import controller_of, group_name
+from extender.domain.model.reasons import Verdict
 from extender.kube.access import Right, right_to
 from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
@@ -57,7 +58,7 @@ class Workloads:
                 answer = replace(explain_group(self._evidence, group), api_version=version)
                 found.append(replace(answer, kind=kind.name, name=name, group=group.name))
         found += self._of_pods(kind, name)
-        if going_on := [answer for answer in found if answer.verdict != Stands.OVER]:
+        if going_on := [answer for answer in found if answer.verdict != Verdict.ENDED]:
             return going_on
         return found[-1:] or self._without_pods(kind, name, job)
 
@@ -112,11 +113,11 @@ class Workloads:
         meta, spec, offers = found.metadata, found.spec, []
         verdict, sentence = _standing(self._evidence, found, job)
         what, where = f"{kind.plural}.{kind.group} {meta.name}", f"kubectl -n {meta.namespace}"
-        if verdict == Stands.EMPTY and spec.suspend:
+        if verdict == EMPTY and spec.suspend:
             line = f"""{where} patch {what} --type merge -p '{{"spec": {{"suspend": false}}}}'"""
             right = right_to("patch", resource, meta.namespace, meta.name)
             offers.append(Offer("let it go on", line, right))
-        elif verdict == Stands.EMPTY and spec.replicas != 0:
+        elif verdict == EMPTY and spec.replicas != 0:
             right = right_to("list", EVENTS, meta.namespace)
             offers.append(Offer("see what its controller says", f"{where} describe {what}", right))
         answer = Explanation(
@@ -136,16 +137,19 @@ def _standing(evidence: Evidence, found: ObservedWorkload, job: ObservedJob | No
     holding = [each.get("type") for each in found.status.conditions or () if each.get("status") == "True"]
     for ending in ("Complete", "Succeeded", "Failed"):
         if ending in holding:
-            return Stands.OVER, f"It has ended ({ending}), and its pods are gone."
+            return Verdict.ENDED, f"It has ended ({ending}), and its pods are gone."
     if job and job.state is ObservedJobState.FINISHED:
-        return Stands.OVER, "It has ended, and its pods are gone."
+        return Verdict.ENDED, "It has ended, and its pods are gone."
     if evidence.pods is None:
-        return Stands.UNSEEN, "Its groups are known by its pods, and you may not list pods in this namespace."
+        return (
+            Verdict.UNKNOWN,
+            "Its groups are known by its pods, and you may not list pods in this namespace.",
+        )
     if found.spec.suspend:
-        return Stands.EMPTY, "It is suspended."
+        return EMPTY, "It is suspended."
     if found.spec.replicas == 0:
-        return Stands.EMPTY, "It wants no pods: spec.replicas is 0."
-    return Stands.EMPTY, "Its controller has made no pods for it."
+        return EMPTY, "It wants no pods: spec.replicas is 0."
+    return EMPTY, "Its controller has made no pods for it."
 
 
 # ---- jobs that are suspended
@@ -165,7 +169,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
     elif job.unit:
         answer = explain_group(evidence, job.unit)
         sentence = answer.sentence
-        if answer.verdict == Stands.WAITING:
+        if answer.verdict == Verdict.WAITING:
             count = many(job.unit.spec.min_member, "pod")
             sentence = f"{sentence} It waits as a job: its {count} will be made when it starts."
         named = replace(answer, kind=job.row.kind, name=job.meta.name, api_version=job.row.api_version)
@@ -179,7 +183,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
         name=job.meta.name,
         namespace=job.meta.namespace,
         group=job.unit.name if job.unit else "",
-        verdict=Stands.EMPTY,
+        verdict=EMPTY,
         sentence=sentence,
         commands=[offered(evidence, offer) for offer in offers],
         notes=evidence.notes,

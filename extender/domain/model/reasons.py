@@ -9,10 +9,13 @@ from extender.api.texts import texts
 
 
 class Verdict(StrEnum):
+    """State of a group. `snapshot/phases` maps it to Volcano's phases and back."""
+
     WAITING = "Waiting"
     STARTING = "Starting"
     RUNNING = "Running"
     ENDED = "Ended"
+    UNKNOWN = "Unknown"  # Muster has not evaluated the group yet; no decision has this verdict
 
 
 class Outcome(StrEnum):

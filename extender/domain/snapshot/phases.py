@@ -1,7 +1,7 @@
 """The phase and the state of a group, how many of its members are in which state, and how it ended."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum, StrEnum, auto
 
 import msgspec
@@ -40,8 +40,22 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 # training operator, Volcano's job controller).
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
+_VERDICTS: Mapping[str, Verdict] = {
+    **{phase: verdict for verdict, phase in _PHASES.items()},
+    **dict.fromkeys((Phase.RUNNING, Phase.UNKNOWN), Verdict.RUNNING),
+    **dict.fromkeys((Phase.COMPLETED, Outcome.FAILED, Outcome.ABORTED), Verdict.ENDED),
+}
 _UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
 _OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
+
+
+def reported_verdict(phase: str, reason: str) -> Verdict:
+    """Return the verdict behind the status of a PodGroup.
+
+    `reason`: that of its condition Scheduled. A phase that a controller of its own made up is Unknown."""
+    if phase == Phase.INQUEUE and reason == Reason.NOT_ENOUGH_MEMBERS:
+        return Verdict.WAITING
+    return _VERDICTS.get(phase, Verdict.UNKNOWN)
 
 
 def life_of(

@@ -1,0 +1,268 @@
+"""Read model made of API objects: queues, groups and nodes, by what Muster wrote into statuses and what pods
+and nodes say themselves. It holds while Muster is down, too. `dashboard/decided` makes the same records of
+decisions."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from extender.api.keys import ENDED_PHASES, HOLD, QUOTA_SOURCE, ROOT_QUEUE, SCHEDULED, STOP_NONE, SUBMITTER
+from extender.api.objects.base import Condition, OwnerReference, Quantities, condition
+from extender.api.objects.cluster import Node
+from extender.api.objects.pods import Pod, PodSpec
+from extender.api.objects.queues import PodGroup, Queue, WaitingStatus
+from extender.api.summaries import (
+    Amounts,
+    GroupSummary,
+    NodeSummary,
+    QueueSummary,
+    WaitSummary,
+    share_summaries,
+)
+from extender.api.units import BadQuantity
+from extender.domain.model.ownership import group_name, stands_for
+from extender.domain.model.reasons import NOT_WAITING, Verdict, sentence
+from extender.domain.model.resources import add, in_units, offered, pod_requests
+from extender.domain.queues.flavors import Pools
+from extender.domain.queues.quota_records import entering
+from extender.domain.queues.tree import in_tree_order
+from extender.domain.snapshot.phases import reported_verdict
+
+_COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
+_MOST_GROUPS = 16  # that are named on one node
+
+
+class ObservedQueue(Queue, frozen=True):
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def state(self) -> str:
+        """What the status says, else what will be."""
+        return self.status.state or self.spec.state or "Open"
+
+    @property
+    def quota(self) -> str:
+        """The quota that it is made from, or empty."""
+        return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
+
+    @property
+    def entering(self) -> list[str]:
+        """The namespaces that a quota lets enter it."""
+        return entering(self.metadata.annotations)
+
+    @property
+    def share(self) -> float:
+        return self.status.share or 0.0
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether its own specification is invalid."""
+        found = condition(self.status.conditions, "Valid")
+        return found is not None and found.status == "False"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Its groups by how they fare. A count that is not written yet is shown as 0."""
+        return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
+
+
+class ObservedGroup(PodGroup, frozen=True):
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def maker(self) -> OwnerReference | None:
+        """What it stands for, if Muster made it for pods that name no group."""
+        return stands_for(self.name, self.metadata.owner_references)
+
+    @property
+    def called(self) -> OwnerReference:
+        """The kind and name by which people know it: its own, or those of what it stands for."""
+        return self.maker or OwnerReference(kind="PodGroup", name=self.name)
+
+    @property
+    def spoken_name(self) -> str:
+        """`pytorchjob/train` for a group that Muster made."""
+        return self.maker.spoken_name if self.maker else self.name
+
+    @property
+    def scheduled(self) -> Condition | None:
+        """The condition that says whether the group may start, and why not."""
+        return condition(self.status.conditions, SCHEDULED)
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, or why further members of it do; empty where none does."""
+        found = self.scheduled
+        return found.reason if found and found.reason not in NOT_WAITING else ""
+
+    @property
+    def message(self) -> str:
+        """The numbers behind the verdict; empty where none is written."""
+        return self.scheduled.message if self.scheduled else ""
+
+    @property
+    def waiting(self) -> WaitingStatus:
+        """How it waits; an empty one where it does not, or where no more is known."""
+        return self.status.waiting or WaitingStatus()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict behind its status; Unknown until Muster has written a condition."""
+        found = self.scheduled
+        return reported_verdict(self.status.phase, found.reason) if found else Verdict.UNKNOWN
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether it runs or starts."""
+        return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
+
+
+# ---- queues
+
+
+def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
+    by_name = {queue.name: queue for queue in found}
+    parents = {name: _parent(queue) for name, queue in by_name.items()}
+    for name, depth in in_tree_order(parents):
+        yield _queue_summary(by_name[name], parents[name], depth)
+
+
+def _parent(queue: ObservedQueue) -> str:
+    return queue.spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
+
+
+def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
+    spec, status, counts = queue.spec, queue.status, queue.counts
+    guarantee = _read(spec.guarantee.resource) if spec.guarantee else {}
+    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_read(spec.capability)}
+    held, deserved = _read(status.allocated), _read(status.deserved)
+    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _read(spec.deserved))]
+    for each in status.flavors or ():
+        shares += share_summaries(each.name, _read(each.allocated), _read(each.deserved))
+    return QueueSummary(
+        name=queue.name,
+        parent=parent,
+        depth=depth,
+        state=queue.state,
+        stop_policy="" if spec.stop_policy == STOP_NONE else spec.stop_policy,
+        weight=spec.weight,
+        share=status.share,
+        shares=shares,
+        waiting=counts["pending"],
+        starting=counts["inqueue"],
+        running=counts["running"],
+        fault="its specification is invalid" if queue.has_fault else "",
+    )
+
+
+def _read(quantities: Quantities | None) -> dict[str, float]:
+    """Without those that make no sense."""
+    found: dict[str, float] = {}
+    for name, quantity in (quantities or {}).items():
+        with suppress(BadQuantity):
+            found |= in_units(offered({name: quantity}))
+    return found
+
+
+# ---- groups
+
+
+class RequestSums:
+    """What pods ask for, read once for each: that of 50,000 takes two seconds."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
+
+    def of(self, pods: Iterable[Pod]) -> Amounts:
+        sums: dict[str, int] = {}
+        for pod in pods:
+            add(sums, self._one(pod))
+        return in_units(sums)
+
+    def forget_all_but(self, pods: Iterable[Pod]) -> None:
+        there = {pod.metadata.uid for pod in pods}
+        self._known = {uid: known for uid, known in self._known.items() if uid in there}
+
+    def _one(self, pod: Pod) -> Mapping[str, int]:
+        """Nothing where its amounts make no sense."""
+        uid = pod.metadata.uid
+        if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
+            amounts: Mapping[str, int] = {}
+            with suppress(BadQuantity):
+                amounts = pod_requests(pod.spec)
+            known = self._known[uid] = (pod.spec, amounts)
+        return known[1]
+
+
+def group_summary(
+    group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int, requests: RequestSums, is_job: bool
+) -> GroupSummary:
+    """Return the record of a group.
+
+    `pods`: its members, as far as they may be read; `line`: the number of waiting groups of its queue;
+    `is_job`: it stands for a job."""
+    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed = [pod for pod in left if pod.spec.node_name]
+    status, annotations = group.status, group.metadata.annotations or {}
+    wait = WaitSummary.of(group.reason, sentence(group.reason), group.message, group.waiting, line)
+    return GroupSummary(
+        namespace=group.namespace,
+        name=group.name,
+        called=group.spoken_name,
+        queue=queue,
+        user=annotations.get(SUBMITTER, ""),
+        verdict=group.verdict,
+        needed=group.spec.min_member,
+        members=len(left),
+        placed=len(placed) if pods else status.running,
+        failed=status.failed,
+        succeeded=status.succeeded,
+        asks=requests.of(pod for pod in left if not pod.spec.node_name),
+        holds=requests.of(placed),
+        created=group.metadata.creation_timestamp or "",
+        started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
+        wait=wait if group.reason else None,
+        held=annotations.get(HOLD) == "true",
+        is_job=is_job,
+    )
+
+
+# ---- nodes
+
+
+def node_summaries(
+    nodes: Iterable[Node], pods: Iterable[Pod], requests: RequestSums, pools: Pools
+) -> Iterator[NodeSummary]:
+    used: defaultdict[str, list[Pod]] = defaultdict(list)
+    coming: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.status.phase not in ENDED_PHASES:
+            if pod.spec.node_name:
+                used[pod.spec.node_name].append(pod)
+            elif nominated := pod.status.nominated_node_name:
+                coming[nominated].append(pod)
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        name = node.metadata.name
+        here = (*used[name], *coming[name])
+        groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
+        yield NodeSummary(
+            name,
+            _read(node.status.allocatable),
+            requests.of(used[name]),
+            requests.of(coming[name]),
+            groups=sorted(groups)[:_MOST_GROUPS],
+            flavors=[pool.name for pool in pools.on(node.metadata.labels or {})],
+            taken=not node.spec.unschedulable,
+        )
