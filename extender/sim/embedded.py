@@ -18,7 +18,7 @@ from typing import Any
 
 from extender.api.keys import SCHEDULED
 from extender.api.workloads.shape import at
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import Reason, Verdict
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.server import ApiServer
@@ -175,7 +175,9 @@ class Session:
         Job a phase."""
         if self.state is None or not self._cluster.settled():
             return False
-        undecided = any(pod.state == "pending" or pod.why.reason in _UNSETTLED for pod in self.state.loose)
+        undecided = any(
+            pod.state is Verdict.UNKNOWN or pod.why.reason in _UNSETTLED for pod in self.state.loose
+        )
         jobs = self._cluster.store.all(VOLCANO_JOBS)
         undecided |= not all(at(job, ("status", "state", "phase")) for job in jobs)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE

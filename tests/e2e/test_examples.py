@@ -93,7 +93,7 @@ def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
     state = observe(shown, lambda page: muster.debug(f"/debug/{page}"))
     found = defaultdict[str, set[str]](set)
     for gang in state.gangs:
-        found[gang.summary.namespace].add(STARTED if gang.has_started else gang.summary.reason)
+        found[gang.group.namespace].add(STARTED if gang.has_started else gang.group.reason)
     for pod in state.loose:
         found[pod.namespace].add("runs without Muster" if pod.has_started else NOT_ASKED)
     return {each.namespace: found[each.namespace] or {NOT_ASKED} for each in EXAMPLES}

@@ -61,7 +61,7 @@ def outcomes(folder: Path) -> dict[str, set[str]]:
     for left in session.unasked:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
     for gang in state.gangs:
-        found[gang.summary.namespace].add(gang.summary.reason or STARTED)
+        found[gang.group.namespace].add(gang.group.reason or STARTED)
     for pod in state.loose:
         if not found[pod.namespace]:
             found[pod.namespace].add(pod.why.reason or STARTED)

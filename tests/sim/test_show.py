@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from extender.domain.model.reasons import Verdict
 from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
 from extender.sim.show.cluster_state import ClusterState
@@ -120,8 +121,8 @@ def test_nothing_starts_before_muster_has_decided(service: Service) -> None:
     gang(service, "new", 2, "Pending", None)
     gang(service, "empty", 0, "Inqueue", ("NotEnoughMembers", "0 of 2 members exist"), min_member=2)
     gang(service, "starts", 2, "Inqueue", ("Starting", ""))
-    states = {gang.summary.name: gang.state for gang in seen(service).gangs}
-    assert states == {"new": "pending", "empty": "waits", "starts": "starts"}
+    states = {gang.group.name: gang.state for gang in seen(service).gangs}
+    assert states == {"new": Verdict.UNKNOWN, "empty": Verdict.WAITING, "starts": Verdict.STARTING}
     log = TransitionLog()
     assert {each.subject for each in log.observe(seen(service), 0.0)} == {"default/empty", "default/starts"}
 
@@ -197,7 +198,7 @@ def test_positions_are_those_that_muster_decided(service: Service) -> None:
         gang(service, name, 1, "Pending", WAITS, queue=queue)
     decided = [{"podGroup": "default/a", "position": 2}, {"podGroup": "default/b", "position": 1}]
     state = seen(service, podgroups=decided, queues=({"name": "q", "waiting": 2},))
-    positions = {gang.summary.name: state.position(gang) for gang in state.gangs}
+    positions = {gang.group.name: state.position(gang) for gang in state.gangs}
     assert positions == {"a": "2 of 2", "b": "1 of 2", "c": ""}
 
 

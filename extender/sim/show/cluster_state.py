@@ -8,9 +8,11 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE
 from extender.api.objects.cluster import Namespace, Node
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.objects.queues import LocalQueue, Queue
+from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import entering
@@ -68,18 +70,18 @@ class ClusterState(msgspec.Struct, frozen=True):
     @property
     def everything_ended(self) -> bool:
         states = {gang.state for gang in self.gangs} | {pod.state for pod in self.loose}
-        return states <= {"ended", "failed"}
+        return states <= {Verdict.ENDED}
 
     def position(self, gang: Gang) -> str:
         """`2 of 5`: its place in the line of its queue; empty where it stands in none."""
-        in_line = self.in_line.get(gang.summary.queue, 0)
+        in_line = self.in_line.get(gang.queue, 0)
         return f"{gang.position} of {in_line}" if gang.position and gang.waits else ""
 
 
 def observe(objects: ShownObjects, look: Look) -> ClusterState:
     """`look`: a page of Muster's debug port by its name; None while it does not answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
-    groups = {key_of(group.metadata): group for group in (typed(obj, PodGroup) for obj in objects.groups)}
+    groups = {group.key: group for group in (typed(obj, ObservedGroup) for obj in objects.groups)}
     members: dict[str, list[Pod]] = {}  # by group; by the empty key those of none
     for pod in pods:
         key = _group_of(pod)
@@ -107,12 +109,12 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         gangs.append(msgspec.structs.replace(gang, hint=hint, position=position))
     shares = look("queues") or ()
     report = ClusterReport(
-        pod_groups=[gang.summary for gang in gangs],
-        queues=queue_summaries(objects.queues, {gang.summary.queue for gang in gangs}, shares),
+        pod_groups=[gang.reported for gang in gangs],
+        queues=queue_summaries(objects.queues, {gang.queue for gang in gangs}, shares),
         pods=_pod_summaries(pods, gangs, loose),
         nodes=[node_summary(typed(node, Node), pods) for node in objects.nodes],
     )
-    holding = [gang for gang in gangs if gang.state in ("runs", "starts")]
+    holding = [gang for gang in gangs if gang.state in (Verdict.RUNNING, Verdict.STARTING)]
     in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
     return ClusterState(report, gangs, loose, holding, in_line)
 
@@ -124,7 +126,7 @@ def _group_of(pod: Pod) -> str:
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[LoosePod]) -> list[PodSummary]:
     """A member waits for the reason of its group."""
-    of_group = {gang.key: gang.summary.reason for gang in gangs}
+    of_group = {gang.key: gang.group.reason for gang in gangs}
     of_pod = {pod.key: pod.why.reason for pod in loose}
     found = []
     for pod in pods:

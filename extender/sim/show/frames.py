@@ -14,7 +14,7 @@ from rich.text import Text
 
 from extender.api.keys import GPU
 from extender.api.texts import and_more, listed
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import Reason, Verdict
 from extender.sim.apiserver.kinds import Json
 from extender.sim.files.unasked import Unasked
 from extender.sim.show import sentences, tables
@@ -27,8 +27,13 @@ from extender.terminal.text import many
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang
 # What several gangs do, by their state; the most interesting first.
-_VERBS = {"starts": "start", "waits": "wait", "pending": "are pending", "runs": "run", "ended": "have ended"}
-_VERBS_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pending": "are pending"}
+_VERBS = {
+    Verdict.STARTING: "start",
+    Verdict.WAITING: "wait",
+    Verdict.UNKNOWN: "are pending",
+    Verdict.RUNNING: "run",
+    Verdict.ENDED: "have ended",
+}
 
 
 class Moment(NamedTuple):
@@ -102,16 +107,22 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     """Those that wait in full, the others in a line."""
-    kinds = sentences.alike([pod for pod in pods if pod.state == "waits"])
+    kinds = sentences.alike([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
     rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
-    counted = Counter(pod.state for pod in pods if pod.state != "waits")
+    counted = Counter(_verb(pod) for pod in pods if pod.state is not Verdict.WAITING)
     if counted:
-        parts = ", ".join(f"{count} {_VERBS_OF_PODS[state]}" for state, count in counted.items())
+        parts = ", ".join(f"{count} {verb}" for verb, count in counted.items())
         lines.append(Text(f"Pods of no gang: {parts}", "dim"))
     return [Text(), *lines] if lines else []
+
+
+def _verb(pod: LoosePod) -> str:
+    if pod.state is Verdict.ENDED:
+        return "failed" if pod.failed else "succeeded"
+    return _VERBS[pod.state]
 
 
 def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
@@ -247,7 +258,7 @@ def closing_summary(
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
     for pods in sentences.alike(cluster.loose):
         did = f"{sentences.pods_sentence(pods)}."
-        if pods[0].state == "waits":
+        if pods[0].state is Verdict.WAITING:
             did = f"never started. {sentences.why_pods_wait(pods)}"
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     for job in unasked:
@@ -277,18 +288,18 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
         else:
             how = "started one by one" if gang.starts_apart else "started whole"
             did = f"waited {times.wait(times.ran):.1f} s, then {how}" if times.waited else how
-            runs = "runs" if gang.pods == 1 else "run"
-            pods = f"{gang.running} of {many(gang.pods, 'pod')} {runs}"
-            did += f"; {sentences.ending(gang)}" if gang.state == "ended" else f", and {pods}"
+            runs = "runs" if len(gang.pods) == 1 else "run"
+            pods = f"{gang.running} of {many(len(gang.pods), 'pod')} {runs}"
+            did += f"; {sentences.ending(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"
         return f"{did}{sentences.left_out(gang) or '.'}"
-    if gang.state == "starts":
+    if gang.state is Verdict.STARTING:
         return f"is starting with {many(gang.size, 'pod')}."
     if not gang.size:
         did = ", and has no pods"
     elif not gang.pods:
         did = f"; its {many(gang.size, 'pod')} were not made"
     else:
-        did = f"; {gang.summary.bound} of {many(gang.pods, 'pod')} placed"
+        did = f"; {gang.bound} of {many(len(gang.pods), 'pod')} placed"
     return f"never started{did}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
 
 
@@ -296,10 +307,10 @@ def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str
     if rerun.own_nodes:
         return
     nodes = len(cluster.report.nodes)
-    short = [gang.title for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
+    short = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
     if short:
         yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
-    never = [gang.detail for gang in cluster.gangs if gang.summary.reason == Reason.NEVER_FITS]
+    never = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
     never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
     offered = any(GPU in node.allocatable for node in cluster.report.nodes)
     if not offered and any(GPU in detail for detail in never):

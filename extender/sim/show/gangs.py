@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, GATE, SCHEDULED
+from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, GATE
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import PodGroup
 from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.ownership import auto_name, group_name, stands_for
+from extender.domain.explain.observed import ObservedGroup
+from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
-from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.local_queues import QueueWays
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
@@ -69,103 +69,98 @@ class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A group as the screen needs it: its summary in the report, and what that does not have.
+    """Group as the screen needs it: its PodGroup, the queue that it enters, and its pods."""
 
-    `title`: how it is shown, NAMESPACE/NAME. A group that Muster made for pods that name none is shown as the
-    controller of those pods, or as the pod: NAMESPACE/KIND/NAME."""
-
-    summary: ReportedGroup
-    title: str
-    verdict: str  # the reason of its condition; empty before Muster has written one
-    detail: str
-    pods: int
-    running: int
-    ended: int
-    failed: int
-    nodes: tuple[str, ...]
+    group: ObservedGroup
+    queue: str
+    pods: Sequence[Pod]
     position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
-    is_made: bool = False  # by Muster, for pods that name no group
-    is_job: bool = False  # it stands for a job, which may wait before it has pods
     hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
 
     @property
     def key(self) -> str:
-        return f"{self.summary.namespace}/{self.summary.name}"
+        return self.group.key
 
     @property
-    def state(self) -> str:
-        """ended, runs, starts, waits, or pending: Muster has not decided yet."""
-        if self.summary.phase == "Completed" or 0 < self.pods == self.ended:
-            return "ended"
-        if self.summary.phase in ("Running", "Unknown"):
-            return "runs"
-        if self.verdict == Verdict.STARTING:
-            return "starts"
-        return "waits" if self.summary.reason else "pending"
+    def title(self) -> str:
+        """`NAMESPACE/NAME`. A group that Muster made for pods that name none is shown as the controller of
+        those pods, or as the pod: `NAMESPACE/KIND/NAME`."""
+        return f"{self.group.namespace}/{self.group.spoken_name}"
+
+    @property
+    def state(self) -> Verdict:
+        return Verdict.ENDED if 0 < len(self.pods) == self.ended else self.group.verdict
+
+    @property
+    def bound(self) -> int:
+        """How many members are on nodes, or were when they ended."""
+        return sum(bool(pod.spec.node_name) for pod in self.pods)
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({pod.spec.node_name for pod in self.pods} - {""})
+
+    @property
+    def running(self) -> int:
+        return sum(pod.status.phase == "Running" for pod in self.pods)
+
+    @property
+    def ended(self) -> int:
+        return sum(pod.status.phase in ENDED_PHASES for pod in self.pods)
+
+    @property
+    def failed(self) -> int:
+        return sum(pod.status.phase == "Failed" for pod in self.pods)
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it stands for a job, which may wait before it has pods."""
+        owner = self.group.maker
+        row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
+        return row is not None and row.manageable
+
+    @property
+    def reported(self) -> ReportedGroup:
+        group = self.group
+        phase, needed = group.status.phase or "Pending", group.spec.min_member
+        return ReportedGroup(group.namespace, group.name, self.queue, phase, group.reason, needed, self.bound)
 
     @property
     def waits(self) -> bool:
-        return self.state == "waits"
+        return self.state is Verdict.WAITING
 
     @property
     def has_started(self) -> bool:
         """Whether the members that it needs have started."""
-        return self.state in ("runs", "ended")
+        return self.state in (Verdict.RUNNING, Verdict.ENDED)
 
     @property
     def size(self) -> int:
         """How many pods it has, or will have: those of a job come once it is let go."""
-        return self.pods if self.pods or not self.is_job else self.summary.min_member
+        return len(self.pods) or (self.group.spec.min_member if self.is_job else 0)
 
     @property
     def admitted(self) -> str:
         """With how many pods it starts."""
-        if self.is_job and self.pods < self.summary.min_member:
-            return f"has room for {many(self.summary.min_member, 'pod')}; {self.pods} of them are created"
+        needed, there = self.group.spec.min_member, len(self.pods)
+        if self.is_job and there < needed:
+            return f"has room for {many(needed, 'pod')}; {there} of them are created"
         return f"admitted whole, with {many(self.size, 'pod')}"
 
     @property
     def starts_apart(self) -> bool:
         """Whether each of its pods starts as soon as it can, whatever becomes of the others."""
-        return self.summary.min_member <= 1 < self.size
+        return self.group.spec.min_member <= 1 < self.size
 
     @property
     def left_out(self) -> int:
         """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
-        return self.pods - self.summary.bound if self.state == "runs" else 0
+        return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
-def gang_of(group: PodGroup, members: Sequence[Pod], ways: QueueWays) -> Gang:
-    meta, named = group.metadata, explicit_queue(group.spec.queue)
-    queue = ways.queue_of(meta.namespace, named, local_queue_label(meta)) or DEFAULT_QUEUE
-    scheduled = condition(group.status.conditions, SCHEDULED)
-    phases = [pod.status.phase for pod in members]
-    bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
-    reason = scheduled.reason if scheduled else ""
-    owner = stands_for(meta.name, meta.owner_references)
-    row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
-    summary = ReportedGroup(
-        namespace=meta.namespace,
-        name=meta.name,
-        queue=queue,
-        phase=group.status.phase or "Pending",
-        reason="" if reason in NOT_WAITING else reason,
-        min_member=group.spec.min_member,
-        bound=len(bound),
-    )
-    return Gang(
-        summary,
-        title=f"{meta.namespace}/{owner.spoken_name}" if owner else key_of(meta),
-        verdict=reason,
-        detail=scheduled.message if scheduled else "",
-        pods=len(members),
-        running=phases.count("Running"),
-        ended=sum(phase in ENDED_PHASES for phase in phases),
-        failed=phases.count("Failed"),
-        nodes=tuple(sorted(set(bound))),
-        is_made=owner is not None,
-        is_job=row is not None and row.manageable,
-    )
+def gang_of(group: ObservedGroup, members: Sequence[Pod], ways: QueueWays) -> Gang:
+    named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
+    return Gang(group, ways.queue_of(group.namespace, named, label) or DEFAULT_QUEUE, members)
 
 
 def key_of(meta: Meta) -> str:
@@ -196,8 +191,9 @@ class LoosePod(msgspec.Struct, frozen=True):
     group: str  # the PodGroup that it names
     missing_group: str  # the same if there is none
     scheduler: str
-    state: str  # of a gang, or failed
+    state: Verdict
     node: str
+    failed: bool
     why: Why = Why()
 
     @property
@@ -206,7 +202,7 @@ class LoosePod(msgspec.Struct, frozen=True):
 
     @property
     def has_started(self) -> bool:
-        return self.state in ("runs", "ended", "failed")
+        return self.state in (Verdict.RUNNING, Verdict.ENDED)
 
 
 class Known(NamedTuple):
@@ -221,14 +217,15 @@ def loose_pod(pod: Pod, known: Known) -> LoosePod:
     meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
     why = Why() if node or phase in ENDED_PHASES else _why(pod, known)
     if phase in ENDED_PHASES:
-        state = "failed" if phase == "Failed" else "ended"
+        state = Verdict.ENDED
     elif node:
-        state = "runs"
+        state = Verdict.RUNNING
     else:
-        state = "waits" if why.reason else "pending"
+        state = Verdict.WAITING if why.reason else Verdict.UNKNOWN
     named, scheduler = group_name(pod), pod.spec.scheduler_name
     missing = "" if f"{meta.namespace}/{named}" in known.groups else named
-    return LoosePod(meta.namespace, meta.name, named, missing, scheduler, state, node, why)
+    failed = phase == "Failed"
+    return LoosePod(meta.namespace, meta.name, named, missing, scheduler, state, node, failed, why)
 
 
 def _why(pod: Pod, known: Known) -> Why:
@@ -270,11 +267,11 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 def hint_for(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> str:
     """A sentence; empty where nothing suggests one."""
-    namespace, name = gang.summary.namespace, gang.summary.name
-    if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
-        meant = _meant(gang.summary.queue, known.queues)
+    namespace, name, reason = gang.group.namespace, gang.group.name, gang.group.reason
+    if reason == Reason.QUEUE_NOT_FOUND:
+        meant = _meant(gang.queue, known.queues)
         return meant[:1].upper() + meant[1:]
-    if gang.summary.reason != Reason.NOT_ENOUGH_MEMBERS:
+    if reason != Reason.NOT_ENOUGH_MEMBERS:
         return ""
     near = [pod for pod in loose if pod.namespace == namespace]
     if others := Counter(pod.scheduler for pod in near if pod.group == name):

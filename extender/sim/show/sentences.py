@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.texts import listed
-from extender.domain.model.reasons import FOR_ROOM, IN_ITS_QUEUE, TO_START_WHOLE, Reason, with_numbers
+from extender.domain.model.reasons import (
+    FOR_ROOM,
+    IN_ITS_QUEUE,
+    TO_START_WHOLE,
+    Reason,
+    Verdict,
+    with_numbers,
+)
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
 from extender.terminal.text import many, pods_that_name
@@ -13,13 +20,14 @@ from extender.terminal.text import many, pods_that_name
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
     """A gang's state in a sentence without its subject."""
     match gang.state:
-        case "ended":
+        case Verdict.ENDED:
             return f"has ended: {ending(gang)}"
-        case "runs":
-            return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
-        case "starts":
+        case Verdict.RUNNING:
+            pods = many(len(gang.pods), "pod")
+            return f"runs: {gang.running} of {pods} on {listed(gang.nodes)}{left_out(gang)}"
+        case Verdict.STARTING:
             return f"starts: {'its pods start one by one' if gang.starts_apart else gang.admitted}"
-        case "pending":
+        case Verdict.UNKNOWN:
             return "is pending. Muster has not decided about it yet."
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
 
@@ -29,23 +37,23 @@ def ending(gang: Gang) -> str:
     if not gang.pods:
         return "its pods are deleted"
     if gang.failed:
-        return f"{gang.failed} of {many(gang.pods, 'pod')} failed"
-    return "its pod succeeded" if gang.pods == 1 else f"all {many(gang.pods, 'pod')} succeeded"
+        return f"{gang.failed} of {many(len(gang.pods), 'pod')} failed"
+    return "its pod succeeded" if len(gang.pods) == 1 else f"all {many(len(gang.pods), 'pod')} succeeded"
 
 
 def left_out(gang: Gang) -> str:
     """`; 2 more wait. NoRoom: ...`, or nothing."""
     if not gang.left_out:
         return ""
-    apart = f" {TO_START_WHOLE}" if gang.is_made and gang.starts_apart else ""
+    apart = f" {TO_START_WHOLE}" if gang.group.maker and gang.starts_apart else ""
     return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{apart}"
 
 
 def waiting_for(gang: Gang) -> str:
     """The reason of a gang that waits, with the numbers of its condition, and what was probably meant."""
-    if not gang.summary.reason:
+    if not gang.group.reason:
         return "Muster has not decided about it yet."
-    return _reason(gang.summary.reason, gang.detail, gang.hint)
+    return _reason(gang.group.reason, gang.group.message, gang.hint)
 
 
 def _reason(reason: str, detail: str, hint: str) -> str:
@@ -57,14 +65,12 @@ def pods_sentence(pods: Sequence[LoosePod]) -> str:
     """What pods that are alike do, in a sentence without its subject."""
     first, one = pods[0], len(pods) == 1
     match first.state:
-        case "ended":
-            return "succeeded"
-        case "failed":
-            return "failed"
-        case "runs":
+        case Verdict.ENDED:
+            return "failed" if first.failed else "succeeded"
+        case Verdict.RUNNING:
             nodes = sorted({pod.node for pod in pods})
             return f"{'runs' if one else 'run'} on {listed(nodes)}"
-        case "pending":
+        case Verdict.UNKNOWN:
             return f"{'has' if one else 'have'} not started; why is not known yet"
     return f"{'waits' if one else 'wait'}. {why_pods_wait(pods)}"
 
@@ -79,11 +85,11 @@ def why_pods_wait(pods: Sequence[LoosePod]) -> str:
 def ahead(gang: Gang, cluster: ClusterState) -> str:
     """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
     could change it, or where the numbers of its own condition name the gang it waits for."""
-    reason, others = gang.summary.reason, [other for other in cluster.holding if other.key != gang.key]
+    reason, others = gang.group.reason, [other for other in cluster.holding if other.key != gang.key]
     if reason in IN_ITS_QUEUE:
-        others = [other for other in others if other.summary.queue == gang.summary.queue]
+        others = [other for other in others if other.queue == gang.queue]
     elif reason == Reason.WINDOW_FULL:
-        others = [other for other in others if other.state == "starts"]
+        others = [other for other in others if other.state is Verdict.STARTING]
     elif reason not in (*FOR_ROOM, Reason.RESERVED):
         return ""
     return f" Ahead of it: {listed([other.title for other in others])}." if others else ""
@@ -117,21 +123,21 @@ class TransitionLog:
     def __init__(self) -> None:
         self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
-        self._states: dict[str, tuple[str, str]] = {}
+        self._states: dict[str, tuple[Verdict, str]] = {}
         self._titles: dict[str, str] = {}
-        self._pods: dict[str, tuple[str, str]] = {}
+        self._pods: dict[str, tuple[Verdict, bool, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Note what is new; returns it."""
         new, turned = list(self._of_gangs(cluster, second)), []
         for pod in cluster.loose:
-            state = (pod.state, pod.why.reason)
-            if pod.state != "pending" and self._pods.get(pod.key) != state:
+            state = (pod.state, pod.failed, pod.why.reason)
+            if pod.state is not Verdict.UNKNOWN and self._pods.get(pod.key) != state:
                 self._pods[pod.key] = state
                 turned.append(pod)
         for together in alike(turned):
             text = pods_sentence(together)
-            brief = text.partition(".")[0] if together[0].state == "waits" else text
+            brief = text.partition(".")[0] if together[0].state is Verdict.WAITING else text
             new.append(ShownTransition(second, listed([pod.key for pod in together], 3), text, brief))
         self.transitions += new
         return new
@@ -149,11 +155,11 @@ class TransitionLog:
             elif gang.has_started and times.ran is None:
                 times = times._replace(ran=second)
             self.times[gang.key] = times
-            state = (gang.state, gang.summary.reason if gang.waits or gang.left_out else "")
-            if self._states.get(key) != state and gang.state != "pending":
+            state = (gang.state, gang.group.reason if gang.waits or gang.left_out else "")
+            if self._states.get(key) != state and gang.state is not Verdict.UNKNOWN:
                 self._states[key], self._titles[key] = state, gang.title
                 text = state_sentence(gang, cluster)
-                brief = f"waits: {gang.summary.reason}" if gang.waits else text.partition(";")[0]
+                brief = f"waits: {gang.group.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
 
 
@@ -161,5 +167,5 @@ def alike(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
     """Pods by what they do and why, in the order in which they came."""
     found: dict[tuple[object, ...], list[LoosePod]] = {}
     for pod in pods:
-        found.setdefault((pod.namespace, pod.state, pod.missing_group, pod.why), []).append(pod)
+        found.setdefault((pod.namespace, pod.state, pod.failed, pod.missing_group, pod.why), []).append(pod)
     return list(found.values())

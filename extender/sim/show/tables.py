@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from extender.api.units import two_units
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, ReportedQueue
@@ -24,7 +25,14 @@ _NUMBERS = 36  # columns for what stands after a bar
 
 _TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
 _INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
-_STYLES = {"runs": "green", "starts": "green", "waits": "yellow", "pending": "dim", "ended": "dim"}
+# Each state in a word of the table, and its style.
+_WORDS = {
+    Verdict.RUNNING: ("runs", "green"),
+    Verdict.STARTING: ("starts", "green"),
+    Verdict.WAITING: ("waits", "yellow"),
+    Verdict.UNKNOWN: ("pending", "dim"),
+    Verdict.ENDED: ("ended", "dim"),
+}
 _LONGEST_BAR_OF_PODS = 8
 _GAP = 2  # columns between columns
 _SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # columns
@@ -119,14 +127,14 @@ def rows_of(
 ) -> list[GangRow]:
     rows = []
     for gang in gangs:
-        has_ended, times, why = gang.state == "ended", log.times.get(gang.key), ""
-        part = gang.ended - gang.failed if has_ended else gang.summary.bound
-        size = gang.pods if has_ended else gang.size
+        has_ended, times, why = gang.state is Verdict.ENDED, log.times.get(gang.key), ""
+        part = gang.ended - gang.failed if has_ended else gang.bound
+        size = len(gang.pods) if has_ended else gang.size
         pods = f"{part}/{size}"
         if canvas.wide and size:
             pods = f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR_OF_PODS))} {pods}"
         waited = two_units(round(times.wait(second), 1)) if times else ""
-        if gang.waits or (gang.left_out and gang.summary.reason):
+        if gang.waits or (gang.left_out and gang.group.reason):
             why = f"{waiting_for(gang)}{ahead(gang, cluster)}"
         rows.append(GangRow(gang, pods, waited, cluster.position(gang), why))
     return rows
@@ -137,7 +145,7 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     table = _table(canvas, "fold")
     for row in rows:
         why = row.why if canvas.wide else _code(row)
-        table.add_row(*map(Text, _cells(row, canvas)), Text(why), style=_STYLES[row.gang.state])
+        table.add_row(*map(Text, _cells(row, canvas)), Text(why), style=_WORDS[row.gang.state][1])
     lines = _as_lines(table, canvas)
     if canvas.wide:
         return lines
@@ -159,12 +167,12 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
         name, *others = _cells(row, canvas)
         why = _code(row)
         if detailed and why:  # the code and the numbers, without what the code means
-            why = ": ".join(filter(None, (why, row.gang.hint or row.gang.detail)))
+            why = ": ".join(filter(None, (why, row.gang.hint or row.gang.group.message)))
         table.add_row(
             Text(canvas.shortened(name, max(room, _SHORTEST_NAME))),
             *map(Text, others),
             Text(why, no_wrap=True),
-            style=_STYLES[row.gang.state],
+            style=_WORDS[row.gang.state][1],
         )
     return _as_lines(table, canvas)
 
@@ -176,14 +184,14 @@ def _titles(canvas: Canvas) -> list[str]:
 def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     """All but the last."""
     gang = row.gang
-    queue = canvas.shortened(gang.summary.queue, _LONGEST_QUEUE)
-    cells = (gang.title, queue, gang.state, row.pods, row.waited, row.position)
+    queue = canvas.shortened(gang.queue, _LONGEST_QUEUE)
+    cells = (gang.title, queue, _WORDS[gang.state][0], row.pods, row.waited, row.position)
     titled = zip(_TITLES, cells, strict=False)
     return [cell for title, cell in titled if canvas.roomy or title in _INDISPENSABLE]
 
 
 def _code(row: GangRow) -> str:
-    return row.gang.summary.reason if row.why else ""
+    return row.gang.group.reason if row.why else ""
 
 
 def _table(canvas: Canvas, overflow: str) -> Table:
