@@ -195,10 +195,9 @@ def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags:
             out.show_done(name, done, dry_run)
 
 
-@queue.command("operate")
+@queue.command("operate", cls=queue_spec.SpecCommand)
 @queue_spec.one_name
 @click.option("-a", "--action", metavar="open|close|update", help="What to do with the queue.")
-@queue_spec.spec_flags
 @_wait_flag
 @queue_spec.timeout_flag
 @out.dry_run_flag

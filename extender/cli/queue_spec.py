@@ -2,12 +2,13 @@
 what a value alone shows is judged here; the rest is for the API server and Muster's admission.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from extender.api.keys import BUDGETS, PREEMPTABLE_WORD, ROOT_QUEUE
+from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.setting_kinds import Kind, kept
 from extender.api.units import BadQuantity, as_seconds, at_least, misnamed
@@ -23,11 +24,10 @@ from extender.cli.output import (
     result_flag,
     show_result,
 )
-from extender.domain.queues.spec import MOST_OVERSELL, MOST_PATIENCE
+from extender.shipped import CRDS, read
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HEAVIEST = 65_535
 _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
@@ -106,42 +106,46 @@ def _factor(least: int, most: int) -> Callable[..., Any]:
 
 
 _DURATION = Kind("a duration such as 90s, 10m or 1h30m", kept(lambda text: as_seconds(text) >= 0))
-_OF_AMOUNTS = {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
-_OF_COUNTS = {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
-_OF_FACTOR = {"metavar": "FACTOR", "callback": _factor(1, MOST_OVERSELL)}
-_OF_PATIENCE = {"metavar": "FACTOR", "callback": _factor(0, MOST_PATIENCE)}
-_OF_TRUTH = {
-    "type": click.Choice(["true", "false"]),
-    "callback": lambda _, __, value: value and value == "true",
-}
-_OF_TIME = {"metavar": "DURATION", "callback": checked(_DURATION)}
-_WEIGHTS, _WHOLE = {"type": WholeNumber(1, _HEAVIEST)}, {"type": WholeNumber(0, _INT32)}
-_INT = {"type": WholeNumber(-_INT32 - 1, _INT32)}
-_STATES = {"type": click.Choice(["Open", "Closed"])}
-_ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed", "fair"])}
-_PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
-_TURNS = {"type": click.Choice(["Instant", "Historical"])}
-_HONOURED = (BUDGETS, PREEMPTABLE_WORD)
 
 
-def _honour(text: str) -> list[str]:
-    names = [] if text == "none" else text.split(",")
-    if not {*names} <= {*_HONOURED}:
-        raise ValueError(text)
-    return names
+def _listed_from(allowed: Sequence[str]) -> Kind:
+    """A list, written with commas."""
+
+    def read(text: str) -> list[str]:
+        names = [] if text == "none" else text.split(",")
+        if not {*names} <= {*allowed}:
+            raise ValueError(text)
+        return names
+
+    return Kind(f"none, or of {' and '.join(allowed)} one or both with a comma", read)
 
 
-_OF_HONOUR = {
-    "metavar": "NAME,...",
-    "callback": checked(Kind(f"none, or of {' and '.join(_HONOURED)} one or both with a comma", _honour)),
-}
-_VICTIMS = {"type": click.Choice(["Never", "LowerPriority"])}
-_STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
+def _kind_of(schema: Json) -> Json:
+    """Return what click.option needs for a field, by its schema in the CRD."""
+    match schema:
+        case {"enum": allowed}:
+            return {"type": click.Choice([value for value in allowed if value])}
+        case {"type": "boolean"}:
+            truth = click.Choice(["true", "false"])
+            return {"type": truth, "callback": lambda _, __, value: value and value == "true"}
+        case {"type": "integer"}:
+            least, most = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
+            return {"type": WholeNumber(least, most)}
+        case {"type": "array", "items": {"enum": allowed}}:
+            return {"metavar": "NAME,...", "callback": checked(_listed_from(allowed))}
+        case {"additionalProperties": _}:
+            return {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
+        case {"properties": {"groups": _, "pods": _}}:
+            return {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
+        case {"minimum": least, "maximum": most}:
+            return {"metavar": "FACTOR", "callback": _factor(least, most)}
+        case {"pattern": pattern} if "ms|s|m|h" in pattern:
+            return {"metavar": "DURATION", "callback": checked(_DURATION)}
+    return {"metavar": "QUEUE"}
 
 
 class _Flag(NamedTuple):
     written: str  # its names, the long one last
-    kind: Mapping[str, Any]  # for click.option
     help: str
     place: str = ""  # in the spec, if it is not called as the flag
 
@@ -154,84 +158,94 @@ class _Flag(NamedTuple):
         first, *others = self.name.split("-")
         return (self.place or first + "".join(map(str.capitalize, others))).split(".")
 
+    def option(self, spec: Json) -> click.Option:
+        """`spec`: the schema of spec in the CRD."""
+        schema = spec
+        for step in self.path:
+            schema = schema["properties"][step]
+        return click.Option(self.written.split(), help=self.help, **_kind_of(schema))
 
-def _preemption(name: str, kind: Mapping[str, Any], help: str, field: str = "") -> _Flag:
+
+def _preemption(name: str, help: str, field: str = "") -> _Flag:
     """For a field of spec.preemption."""
-    flag = _Flag(f"--preemption-{name}", kind, help)
-    return flag._replace(place=f"preemption.{field or _Flag(f'--{name}', kind, help).path[0]}")
+    flag = _Flag(f"--preemption-{name}", help)
+    return flag._replace(place=f"preemption.{field or _Flag(f'--{name}', help).path[0]}")
 
 
 _FLAGS = (
-    _Flag("-w --weight", _WEIGHTS, "Its part of what queues share."),
-    _Flag("--capability", _OF_AMOUNTS, "The most that the queue may use."),
-    _Flag("--deserved", _OF_AMOUNTS, "What it deserves before the rest is divided by weight."),
-    _Flag("--guarantee", _OF_AMOUNTS, "Reserved for the queue even while it is idle.", "guarantee.resource"),
-    _Flag("--borrowing-limit", _OF_AMOUNTS, "The most that it may use above what it deserves."),
-    _Flag("--lending-limit", _OF_AMOUNTS, "The most of --deserved that others may use."),
-    _Flag("--oversell", _OF_FACTOR, "How many times its capability may be admitted."),
-    _Flag("--parent", {"metavar": "QUEUE"}, "The queue above it."),
-    _Flag("--priority", _WHOLE, "Queues of higher priority are served first."),
-    _Flag("-S --state", _STATES, "Whether it takes groups."),
-    _Flag("--reclaimable", _OF_TRUTH, "Whether others may take back what it uses above its share."),
-    _Flag("--restricted", _OF_TRUTH, 'Whether using it takes the verb "use" on it, granted by RBAC.'),
-    _Flag(
-        "--dequeue-strategy", _ORDERS, "Which of its groups is tried next, and whether others may pass it."
-    ),
-    _Flag(
-        "--priority-threshold", _INT, "With the strategy mixed: from which priority on groups let none pass."
-    ),
-    _Flag("--ageing", _WHOLE, "The priority that its groups gain per hour of waiting."),
-    _Flag(
-        "--placement", _PLACEMENTS, "Whether its pods fill nodes one after the other, or spread over them."
-    ),
-    _Flag("--fair-share", _TURNS, "Whether what queues below it held lately counts when they take turns."),
-    _Flag("--stop-policy", _STOPS, "Whether it admits nothing new, and drains."),
-    _Flag("--limits", _OF_COUNTS, "The most that it runs at once."),
-    _Flag("--user-limits", _OF_COUNTS, "The most that it runs at once for each user.", "limits.perUser"),
+    _Flag("-w --weight", "Its part of what queues share."),
+    _Flag("--capability", "The most that the queue may use."),
+    _Flag("--deserved", "What it deserves before the rest is divided by weight."),
+    _Flag("--guarantee", "Reserved for the queue even while it is idle.", "guarantee.resource"),
+    _Flag("--borrowing-limit", "The most that it may use above what it deserves."),
+    _Flag("--lending-limit", "The most of --deserved that others may use."),
+    _Flag("--oversell", "How many times its capability may be admitted."),
+    _Flag("--parent", "The queue above it."),
+    _Flag("--priority", "Queues of higher priority are served first."),
+    _Flag("-S --state", "Whether it takes groups."),
+    _Flag("--reclaimable", "Whether others may take back what it uses above its share."),
+    _Flag("--restricted", 'Whether using it takes the verb "use" on it, granted by RBAC.'),
+    _Flag("--dequeue-strategy", "Which of its groups is tried next, and whether others may pass it."),
+    _Flag("--priority-threshold", "With the strategy mixed: from which priority on groups let none pass."),
+    _Flag("--ageing", "The priority that its groups gain per hour of waiting."),
+    _Flag("--placement", "Whether its pods fill nodes one after the other, or spread over them."),
+    _Flag("--fair-share", "Whether what queues below it held lately counts when they take turns."),
+    _Flag("--stop-policy", "Whether it admits nothing new, and drains."),
+    _Flag("--limits", "The most that it runs at once."),
+    _Flag("--user-limits", "The most that it runs at once for each user.", "limits.perUser"),
     _Flag(
         "--namespace-limits",
-        _OF_COUNTS,
         "The most that it runs at once for each namespace.",
         "limits.perNamespace",
     ),
     _Flag(
         "--default-request",
-        _OF_AMOUNTS,
         "What a member counts for before it is there, in groups without minResources.",
     ),
-    _Flag("--reserve-after", _OF_TIME, "How long a group waits before room is reserved for it."),
-    _Flag(
-        "--start-timeout", _OF_TIME, "How long a job that waited suspended may take until all its pods run."
-    ),
-    _Flag("--max-run-time", _OF_TIME, "How long a job that waited suspended may run."),
-    _preemption("after", _OF_TIME, "How long its groups wait before room is taken from others for them."),
-    _preemption("at-most", _OF_TIME, "How long they wait at most, whatever work others lose."),
-    _preemption("patience", _OF_PATIENCE, "How many times what they go without others may lose until then."),
-    _preemption("min-runtime", _OF_TIME, "How long its groups run at least before others take their room."),
-    _preemption("honour", _OF_HONOUR, "What keeps its pods from others that take room back."),
-    _preemption("max-grace-period", _OF_TIME, "How long its pods that make room get to end at most."),
-    _preemption("within-queue", _VICTIMS, "Whether they take room from groups of their queue."),
-    _preemption("unmanaged", _VICTIMS, "Whether they take room from pods that are not Muster's."),
+    _Flag("--reserve-after", "How long a group waits before room is reserved for it."),
+    _Flag("--start-timeout", "How long a job that waited suspended may take until all its pods run."),
+    _Flag("--max-run-time", "How long a job that waited suspended may run."),
+    _preemption("after", "How long its groups wait before room is taken from others for them."),
+    _preemption("at-most", "How long they wait at most, whatever work others lose."),
+    _preemption("patience", "How many times what they go without others may lose until then."),
+    _preemption("min-runtime", "How long its groups run at least before others take their room."),
+    _preemption("honour", "What keeps its pods from others that take room back."),
+    _preemption("max-grace-period", "How long its pods that make room get to end at most."),
+    _preemption("within-queue", "Whether they take room from groups of their queue."),
+    _preemption("unmanaged", "Whether they take room from pods that are not Muster's."),
     _preemption(
         "borrow-within-cohort",
-        _VICTIMS,
         "Whether they take room beyond what the queue deserves.",
         "borrowWithinCohort.policy",
     ),
-    _preemption("consolidation", _OF_TRUTH, "Whether its groups move, and have others moved, to fit."),
+    _preemption("consolidation", "Whether its groups move, and have others moved, to fit."),
     _preemption(
         "max-priority-threshold",
-        _INT,
         "With that, from groups of this priority at most.",
         "borrowWithinCohort.maxPriorityThreshold",
     ),
 )
 
 
-def spec_flags(command: F) -> F:
-    for flag in reversed(_FLAGS):
-        command = click.option(*flag.written.split(), help=flag.help, **flag.kind)(command)
-    return command
+class SpecCommand(click.Command):
+    """A command with the flags of a queue's spec; what each takes is read of the CRD when it is needed."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, help_option = super().get_params(ctx)
+        spec = _spec_schema()
+        made = [flag.option(spec) for flag in _FLAGS]
+        return [*own[:_BEFORE], *made, *own[_BEFORE:], help_option]
+
+
+_BEFORE = 2  # parameters of a command that come before them: NAME and --name
+
+
+@cache
+def _spec_schema() -> Json:
+    (crd,) = read(CRDS[:1])  # that of queues
+    (version,) = crd["spec"]["versions"]
+    schema: Json = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
 
 
 def taken(options: Json) -> Json:
@@ -272,9 +286,8 @@ timeout_flag = click.option(
 )
 
 
-@click.command("create")
+@click.command("create", cls=SpecCommand)
 @one_name
-@spec_flags
 @dry_run_flag
 @result_flag
 @access_flags
@@ -301,9 +314,8 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     show_result(queue, "created", output, dry_run)
 
 
-@click.command("update")
+@click.command("update", cls=SpecCommand)
 @one_name
-@spec_flags
 @dry_run_flag
 @result_flag
 @access_flags

@@ -126,7 +126,7 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
         (("a", "--guarantee", "cpu-"), "--guarantee: got NAME-; allowed in a new queue is NAME=QUANTITY"),
         (("a", "--state", "Closing"), "'Closing' is not one of 'Open', 'Closed'"),
         (("a", "--reclaimable", "no"), "'no' is not one of 'true', 'false'."),
-        (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'traverse', 'fifo', 'priority'"),
+        (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'fifo', 'traverse', 'fair'"),
         (("a", "--dry-run", "maybe"), "'maybe' is not one of 'none', 'client', 'server'."),
         (("a", "--name", "b"), "--name: got 'b' as well as NAME 'a'; allowed is one of them"),
         ((), "NAME: got nothing; allowed is the name of a queue"),
