@@ -2,7 +2,8 @@
 
 A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
 each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
-what a pod cost the view. aiohttp's parser reads only what Go's server would not answer to a short one.
+what a pod cost the view (figures: `ports/newcomer`). aiohttp's parser reads only what Go's server would not
+answer to a short one.
 
     dial ──► idle ◄──► asked       ends with a fault, at its deadline, or with the request that gave up
 """
