@@ -8,6 +8,7 @@ from urllib.parse import quote
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import AlphaPodGroup, NativePodGroup, PluginsPodGroup
 from extender.api.workloads.shape import RuntimeKind, WorkloadRow
+from extender.kube.errors import NotFound
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,13 @@ class Resource:
         return self.root.removeprefix("/apis/").removeprefix("/api/")
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of that of one namespace, of one object or of its subresource."""
+        """Return the URL path of the collection, of that of a namespace, of an object or of its subresource.
+
+        Raises NotFound for a name with a slash: the API server decodes the path before it reads it, so that
+        such a name would reach a subresource."""
+        if "/" in name or name in (".", ".."):
+            kind = f"{self.plural}.{self.group}" if self.group else self.plural
+            raise NotFound(404, "NotFound", f'{kind} "{name}" not found')
         scope = ("namespaces", quote(namespace, safe="")) if namespace else ()
         parts = (self.root, *scope, self.plural, quote(name, safe=""), subresource)
         return "/".join(part for part in parts if part)

@@ -190,6 +190,14 @@ def test_a_queue_that_is_not_there(town: Desk, command: tuple[str, ...]) -> None
     assert error == "Error: queue 'reserch' not found; there are: research, idle"
 
 
+@pytest.mark.parametrize("command", [("update", "--weight", "5"), ("close",), ("delete",)])
+def test_a_name_with_a_slash_reaches_no_subresource(desk: Desk, command: tuple[str, ...]) -> None:
+    before = desk.store.changed_at
+    error = desk.refuses("queue", command[0], "research/status", *command[1:])
+    assert error.startswith("Error: queue 'research/status' not found")
+    assert desk.store.changed_at == before
+
+
 # ---- open and close
 
 

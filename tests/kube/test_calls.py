@@ -10,7 +10,7 @@ import pytest
 from extender.api.objects.queues import PodGroup
 from extender.kube.calls import MARKS_POLICY, ApiClient
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
+from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound, Refused
 from extender.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
 from tests.kube.server import Reply, Server, status
 
@@ -241,8 +241,16 @@ def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: ApiClien
 
 def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply())
-    cluster.bind("ns", "../nodes?x", "u", "n", {})
-    assert server.requests[0].path == "/api/v1/namespaces/ns/pods/..%2Fnodes%3Fx/binding"
+    cluster.bind("ns", "p?x", "u", "n", {})
+    assert server.requests[0].path == "/api/v1/namespaces/ns/pods/p%3Fx/binding"
+
+
+@pytest.mark.parametrize("name", ["../nodes", "p/status", ".."])
+def test_a_name_with_a_slash_is_not_sent(server: Server, cluster: ApiClient, name: str) -> None:
+    """The API server decodes %2F before it reads the path."""
+    with pytest.raises(NotFound):
+        cluster.bind("ns", name, "u", "n", {})
+    assert not server.requests
 
 
 def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: ApiClient) -> None:
