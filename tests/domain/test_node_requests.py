@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from extender.api.objects.queues import QueueLimits, RunningLimit
+from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.conditions import ConditionPolicy
 from tests.domain.builders import group, node, pod, queue, stranger
-from tests.domain.world import World, gang
+from tests.domain.sleeping import crowd
+from tests.domain.world import World, comparable, gang
 
 VIEW = ConditionPolicy(ungated=True)
 
@@ -93,3 +95,10 @@ def test_gangs_larger_than_the_cluster_stay_within_the_headroom_too() -> None:
     # More than the nodes offer is no ceiling, so limits say how much may run.
     world = World(node("a", cpu="2"), queue("q", limits=QueueLimits(pods=5)), gangs)
     assert asking(world) == ["g0-0", "g0-1", "g1-0", "g1-1"]
+
+
+def test_a_group_that_is_evaluated_again_keeps_its_request() -> None:
+    """Reservations have groups of a queue evaluated again, of which nothing changes."""
+    world = crowd(590.0, q={"capability": {"cpu": "5"}})
+    snapshot = world.ledger.snapshot()
+    assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))

@@ -86,6 +86,13 @@ def requests_after(
     return NodeRequests(too_large, asking), differ
 
 
+def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecision:
+    """Return a decision with the previous request, which holds while nothing changes for its queue."""
+    if before is None or before.asking is None or _is_news(before, now):
+        return now
+    return replace(now, asking=before.asking)
+
+
 def _helps(decision: GroupDecision) -> bool:
     """Return whether further nodes would help a group."""
     return decision.reason in NODES_HELP or decision.exceeds_cluster

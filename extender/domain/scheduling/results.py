@@ -16,7 +16,7 @@ from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
-from extender.domain.scheduling.node_requests import requests_after
+from extender.domain.scheduling.node_requests import requests_after, with_request
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import NOBODY, Round, broken
 from extender.domain.scheduling.shares import QueueShares
@@ -198,6 +198,7 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
     same object, so that readers can skip them."""
     round_, before, snapshot = judged.round_, sleepers.before, sleepers.snapshot
     positions, touched, known = positions_of(judged, sleepers), snapshot.touched, before.groups
+    earlier = sleepers.notes if sleepers.then is not None else None
     now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
     if sleepers.then is not None:
         now = {decision.key: decision for decision in sleepers.told(round_.decided, judged.heads)}
@@ -207,9 +208,10 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
                 now[key] = replace(decision, position=place)
     for key, decision in round_.decided.items():
         completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        if earlier is not None:
+            completed = with_request(completed, known.get(key))
         now[key] = _same(known.get(key), completed)
     gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
-    earlier = sleepers.notes if sleepers.then is not None else None
     requests = NodeRequests() if earlier is None else earlier.requests
     if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
         requests, more_changes = requests_after(judged, earlier, positions.lines, now, known)
