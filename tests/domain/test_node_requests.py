@@ -9,7 +9,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.conditions import ConditionPolicy
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.sleeping import crowd
-from tests.domain.world import World, comparable, gang
+from tests.domain.world import World, comparable, gang, timestamp
 
 VIEW = ConditionPolicy(ungated=True)
 
@@ -99,6 +99,15 @@ def test_gangs_larger_than_the_cluster_stay_within_the_headroom_too() -> None:
 
 def test_a_group_that_is_evaluated_again_keeps_its_request() -> None:
     """Reservations have groups of a queue evaluated again, of which nothing changes."""
-    world = crowd(590.0, q={"capability": {"cpu": "5"}})
+    assert_decided_as_from_nothing(crowd(590.0, q={"capability": {"cpu": "5"}}))
+
+
+@pytest.mark.parametrize("moves", ["w0", "w4", "w22"])
+def test_a_group_that_moves_to_a_queue_with_headroom_asks(moves: str) -> None:
+    world = crowd(0.0, pa={"capability": {"cpu": "3"}}, pb={"capability": {"cpu": "5"}})
+    assert_decided_as_from_nothing(world.add(group(moves, 1, "q", created=timestamp(1000))))
+
+
+def assert_decided_as_from_nothing(world: World) -> None:
     snapshot = world.ledger.snapshot()
     assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))

@@ -77,9 +77,9 @@ def requests_after(
             continue
         asking[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
-        refused = {*earlier.asking.get(queue, ()), *(group.key for group in line)}
-        refused |= {group.key for group in decided if group.queue == queue}
-        changes |= {key: () for key in refused - granted.keys() if cycle.may_ask(key)}
+        asked = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
+        own = {group.key for group in (*asked, *line, *decided) if group.queue == queue}
+        changes |= {key: () for key in own - granted.keys() if cycle.may_ask(key)}
         changes |= granted
     found = ((cycle.decision_of(key), members) for key, members in changes.items())
     differ = [replace(it, asking=members) for it, members in found if it and it.asking != members]
@@ -88,7 +88,7 @@ def requests_after(
 
 def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecision:
     """Return a decision with the previous request, which holds while nothing changes for its queue."""
-    if before is None or before.asking is None or _is_news(before, now):
+    if before is None or before.asking is None or before.queue != now.queue or _is_news(before, now):
         return now
     return replace(now, asking=before.asking)
 
