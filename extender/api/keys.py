@@ -41,6 +41,7 @@ HISTORICAL, INSTANT = "Historical", "Instant"  # spec.fairShare of a queue
 STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
 # Annotation of a PodGroup, a pod or a job, "QUEUE/KIND": its author may use the queue.
 MAY_USE = "kube-muster.io/may-use"
+AUTHOR = "kube-muster.io/author"  # annotation of a job or pod, KIND/USER: the user who made it
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
 # Annotation of a PodGroup, a pod: the UIDs of the queue that took it in, or in which it started, and its own.

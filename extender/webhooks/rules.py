@@ -2,7 +2,7 @@
 whether their queue takes them, and who may use it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -63,15 +63,21 @@ from extender.domain.admission.submission import (
     judge_job_entry,
     judge_move,
     judge_topologies,
+    noted,
     pod_defaults,
     queue_named_in,
     unread_annotations,
-    use_noted,
 )
 from extender.domain.admission.workloads import workload_warnings
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import controller_of, group_name, unit_name
-from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
+from extender.domain.model.queue_of_group import (
+    author_note,
+    explicit_queue,
+    local_queue_label,
+    noted_author,
+    use_note,
+)
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
 from extender.kube.resources import POD_GROUPS
@@ -82,6 +88,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 _ACCOUNTS = "system:serviceaccount:"
 _OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH = "batch"
+_POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # enters a queue by the Jobs that it makes
 
 D = TypeVar("D", Destination, Destination | None)
@@ -366,11 +373,15 @@ class AdmissionRules:
             if kind.group == _BATCH:
                 pod = _placed(read(request.object, Job).pod, request)
                 users = asked_about_template(pod, request.user_info)
-        if to is None or not users or not entry.is_restricted(to):
+        if to is None:
             return ReviewOutcome()
+        author = _author(request)
+        if not users or not entry.is_restricted(to):
+            return ReviewOutcome(patch=noted(meta, author))
         if faults := entry.judge_use(to, *users):
-            return ReviewOutcome(warnings=[f"it will wait: {fault}" for fault in faults])
-        return ReviewOutcome(patch=use_noted(meta, to.queue, kind.kind))
+            warnings = [f"it will wait: {fault}" for fault in faults]
+            return ReviewOutcome(warnings=warnings, patch=noted(meta, author))
+        return ReviewOutcome(patch=noted(meta, {**use_note(to.queue, kind.kind), **author}))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
@@ -428,6 +439,21 @@ class AdmissionRules:
     def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
         was = self._destination(_placed(before, request))
         return was is not None and was.queue == to.queue
+
+
+def _author(request: ReviewRequest) -> Mapping[str, str]:
+    """Return the note of who made a job or a pod: nothing for what controllers make, and for PodGroups, which
+    have another. An update keeps it."""
+    kind = request.kind.kind
+    if kind == _POD_GROUP:
+        return {}
+    if request.operation == UPDATE:
+        before = read_if_there(request.old_object, AnyObject)
+        user = noted_author(before.metadata, kind) if before is not None else ""
+    else:
+        owners = read(request.object, AnyObject).metadata.owner_references
+        user = "" if controller_of(owners) else request.user_info.username
+    return author_note(kind, user) if user else {}
 
 
 def _is_ours(request: ReviewRequest) -> bool:

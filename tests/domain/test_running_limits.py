@@ -10,6 +10,7 @@ from extender.api import keys
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
+from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import World, gang
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -67,11 +68,25 @@ def test_a_gang_larger_than_a_limit_never_fits() -> None:
 def test_each_user_has_a_limit_of_their_own() -> None:
     world = limited(per_user=RunningLimit(groups=1))
     world.add(of("ann", "a"), of("ann", "b"), of("bob", "c"), of("", "d"), of("", "e")).settle()
-    assert verdicts(world, "a", "b", "c", "d", "e") == "SwSSw"
+    assert verdicts(world, "a", "b", "c", "d", "e") == "SwSSS"
     assert world.detail("b") == "user ann in queue q: groups: 1 run or start + 1 asked > 1"
-    assert world.detail("e") == (
-        "unknown users of namespace team in queue q: groups: 1 run or start + 1 asked > 1"
-    )
+
+
+def test_the_recorded_author_of_pods_without_a_group_is_their_user() -> None:
+    world = limited(per_user=RunningLimit(groups=1))
+    for name, author in (("a", "Pod/ann"), ("b", "Pod/ann"), ("c", "Pod/bob"), ("d", "Job/ann")):
+        world.add(pod(name, queue="q", annotations={keys.AUTHOR: author}))
+    world.settle()
+    assert verdicts(world, *(f"pod:{name}" for name in "abcd")) == "SwSS"  # copies from a Job do not count
+
+
+def test_the_recorded_author_of_a_job_is_the_user_of_its_pods() -> None:
+    world = JobWorld(node("n", cpu="99"), queue("q", limits=QueueLimits(per_user=RunningLimit(groups=1))))
+    users = {"a": "ann", "b": "ann", "c": "bob"}
+    notes = {name: {keys.AUTHOR: f"Job/{user}"} for name, user in users.items()}
+    world.submit(*(job(name, queue="q", annotations=notes[name]) for name in users)).work()
+    assert [name for name in users if world.suspended(name)] == ["b"]
+    assert world.detail(unit_name("b")) == "user ann in queue q: groups: 1 run or start + 1 asked > 1"
 
 
 def test_each_namespace_has_a_limit_of_its_own() -> None:

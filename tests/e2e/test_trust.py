@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.api.keys import (
+    AUTHOR,
     GROUP_ANNOTATION,
     GROUP_LABEL,
     LOCAL_QUEUE,
@@ -21,7 +22,7 @@ from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import BUDGETS, CLUSTER_ROLES, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import BUDGETS, CLUSTER_ROLES, JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -97,6 +98,26 @@ def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None
         assert "says who made the group" in refusal(change)
     tenant.patch(POD_GROUPS, "own", {"spec": {"minMember": 2}}, stage.namespace)
     assert stage.pod_group("own")["metadata"]["annotations"][SUBMITTER] == "mallory"
+
+
+def test_who_made_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+    def made(author: str) -> Json:
+        return objects.pod("p", namespace=stage.namespace, scheduler="none", annotations={AUTHOR: author})
+
+    words = "says who made the object"
+    assert words in refusal(lambda: tenant.create(PODS, made("Pod/alice")))
+    assert refusal(partial(tenant.dry_run, PODS, made("Job/alice"))) == ""  # a copy, which does not count
+    tenant.create(PODS, made("Pod/mallory"))
+    for author in ("Pod/alice", None):
+        body = {"metadata": {"annotations": {AUTHOR: author}}}
+        assert words in refusal(partial(tenant.patch, PODS, "p", body, stage.namespace))
+    tenant.patch(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, stage.namespace)
+    meta = {"name": "j", "namespace": stage.namespace, "annotations": {AUTHOR: "Job/alice"}}
+    template = {"spec": {**made("")["spec"], "restartPolicy": "Never"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
+    assert words in refusal(lambda: tenant.create(JOBS, job))
+    meta["annotations"] = {AUTHOR: "Job/mallory"}
+    assert refusal(lambda: tenant.create(JOBS, job)) == ""
 
 
 def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:

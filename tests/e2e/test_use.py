@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from extender.api.keys import LOCAL_QUEUE, MAY_USE
+from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import CALLERS_CA, User
@@ -255,3 +255,19 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
         "spec": {"queue": "vip", "tasks": [task()]},
     }
     assert FORGED in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))
+
+
+def test_users_of_jobs_have_limits_of_their_own(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+    """Jobs in one namespace, without PodGroups: neither user waits for the other."""
+    stage.queue("shared", limits={"perUser": {"groups": 1}})
+    for name, user in (("a1", tenants.alice), ("a2", tenants.alice), ("b1", tenants.bob)):
+        user.create(JOBS, _suspended(stage, name, "shared"))
+    assert stage.api.get(JOBS, "a1", stage.namespace)["metadata"]["annotations"][AUTHOR] == "Job/alice"
+    for name in ("a1", "b1"):
+        wait_for(partial(_has_started, stage, name), what=f"{name} starts")
+    stage.wait_reason(_unit(stage, "a2"), "QueueCeiling")
+    assert not _has_started(stage, "a2")
+
+
+def _has_started(stage: Stage, name: str) -> bool:
+    return not stage.api.get(JOBS, name, stage.namespace)["spec"]["suspend"]

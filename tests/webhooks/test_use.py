@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.api.keys import LOCAL_QUEUE, MAY_USE, QUEUE
+from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from tests.domain.builders import NAMESPACE, group, queue
@@ -48,8 +48,16 @@ def desk() -> Desk:
 def noted(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
     answer = desk.ask("/use/mutate", thing, operation, kind=kind, **more)
     assert answer["allowed"]
-    (patch,) = desk.decoded(answer) or [{"path": "", "value": ""}]
-    return str(patch["value"][MAY_USE] if isinstance(patch["value"], dict) else patch["value"])
+    return annotations(desk, answer).get(MAY_USE, "")
+
+
+def annotations(desk: Desk, answer: Json) -> dict[str, str]:
+    """The annotations that an answer adds."""
+    found: dict[str, str] = {}
+    for patch in desk.decoded(answer) or ():
+        key = patch["path"].rpartition("/")[2].replace("~1", "/")
+        found |= patch["value"] if isinstance(patch["value"], dict) else {key: patch["value"]}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_who_may_is_noted(thing: Json, kind: Json, note: str, operation: str, de
     desk.roles.granted = set()
     answer = desk.ask("/use/mutate", thing, operation, kind=kind)
     assert answer["allowed"]
-    assert "patch" not in answer
+    assert MAY_USE not in annotations(desk, answer)
     assert bool(answer.get("warnings")) is bool(note)
 
 
@@ -169,3 +177,33 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
     assert faults(muster, "another") == ["UseNotGranted"]
     desk.roles.granted = set()
     assert faults(ALICE) == ["UseNotGranted"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "kind", "note"),
+    [
+        (pod("open"), POD, "Pod/alice"),
+        (job("open"), BATCH, "Job/alice"),
+        (in_template("open"), JOB_SET, "JobSet/alice"),
+        ({"metadata": {"name": "x"}, "spec": {"queue": "open"}}, VOLCANO, "Job/alice"),
+        (job("vip"), BATCH, "Job/alice"),
+        (pod_group("open"), GROUP, None),  # whose note is another one
+        (pod("open", scheduler="other"), POD, None),
+        (owned(pod("open"), "Job", "j"), POD, None),
+    ],
+)
+def test_the_author_of_jobs_and_pods_is_noted(thing: Json, kind: Json, note: str | None, desk: Desk) -> None:
+    forged = {
+        **thing["metadata"],
+        "annotations": {**thing["metadata"].get("annotations", {}), AUTHOR: "Job/bob"},
+    }
+    for each in (thing, {**thing, "metadata": forged}):
+        answer = desk.ask("/use/mutate", each, kind=kind, userInfo=ALICE)
+        assert annotations(desk, answer).get(AUTHOR) == note
+
+
+def test_an_update_keeps_the_author(desk: Desk) -> None:
+    before = job("open")
+    before = {**before, "metadata": {"name": "x", "annotations": {AUTHOR: "Job/bob"}}}
+    answer = desk.ask("/use/mutate", job("open"), "UPDATE", kind=BATCH, userInfo=ALICE, oldObject=before)
+    assert annotations(desk, answer)[AUTHOR] == "Job/bob"

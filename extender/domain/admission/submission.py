@@ -5,7 +5,7 @@ A pod that names no queue and a group that does not exist yet is not judged: its
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name, group_name_of
-from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, noted_use, use_note
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
@@ -292,12 +292,12 @@ def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLook
     return [added(("spec", "queue"), by_namespace)] if fills else []
 
 
-def use_noted(meta: Meta, queue: str, kind: str) -> list[Operation]:
-    """That its author may use the restricted queue that it enters."""
-    note, at = use_note(queue, kind), ("metadata", "annotations")
-    if meta.annotations is None:
-        return [added(at, note)]
-    return [added((*at, keys.MAY_USE), note[keys.MAY_USE])] if noted_use(meta, kind) != queue else []
+def noted(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
+    """Add the annotations that an object does not have yet."""
+    at, has = ("metadata", "annotations"), meta.annotations
+    if has is None:
+        return [added(at, {**notes})] if notes else []
+    return [added((*at, key), text) for key, text in notes.items() if has.get(key) != text]
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation]:

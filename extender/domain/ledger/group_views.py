@@ -283,7 +283,16 @@ class GroupViews:
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
             run_time = self._run_time(group)
             return GroupSpec(
-                False, fault, False, {}, run_time, True, series, "", "", stands_for=self._maker(group)
+                False,
+                fault,
+                False,
+                {},
+                run_time,
+                True,
+                series,
+                self._registry.submitter_of(group),
+                "",
+                stands_for=self._maker(group),
             )
         return GroupSpec(
             recorded=True,
@@ -294,7 +303,7 @@ class GroupViews:
             preemptable=record.preemptable,
             series=record.series,
             stands_for=record.stands_for,
-            submitter=record.submitter if self._registry.marks_count else "",
+            submitter=self._registry.submitter_of(group),
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
         )

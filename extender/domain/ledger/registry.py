@@ -292,6 +292,19 @@ class Registry:
         pods = {pod.may_use if not pod.to_be else "" for pod in members}
         return self.uses_count and (queue in noted or pods == {queue})
 
+    def submitter_of(self, group: Group) -> str:
+        """Return the user who made a group: by its PodGroup, by the job or owner of its pods, or by the pods
+        themselves if all name the same user; empty if that is not known, or users could have written it."""
+        if not self.marks_count:
+            return ""
+        if group.record is not None and group.record.submitter:
+            return group.record.submitter
+        makers = (self.jobs.get(group.key), group.owner)
+        if author := next((each.author for each in makers if each is not None and each.author), ""):
+            return author
+        authors = {pod.author for pod in group.pods.values() if not pod.to_be}
+        return authors.pop() if len(authors) == 1 else ""
+
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
         group = self.groups.get(key)

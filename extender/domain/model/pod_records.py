@@ -12,7 +12,7 @@ from extender.api import keys
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
 from extender.domain.model import ownership
-from extender.domain.model.queue_of_group import local_queue_label, noted_queue, noted_use
+from extender.domain.model.queue_of_group import local_queue_label, noted_author, noted_queue, noted_use
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import counted_spec
 from extender.domain.model.run_history import checkpoint_of, run_time_of
@@ -56,7 +56,7 @@ _NO_SHAPE = Shape({}, Constraints())
 _ANNOTATIONS = frozenset(
     {
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
-        *(keys.MAY_USE, keys.CHECKPOINT, keys.RUN_TIME),
+        *(keys.MAY_USE, keys.AUTHOR, keys.CHECKPOINT, keys.RUN_TIME),
     }
 )
 _LABELS = frozenset(
@@ -165,6 +165,7 @@ class PodRecords:
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
             may_use=noted_use(meta, "Pod"),
+            author=noted_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
             is_replaced=ownership.controller_of(meta.owner_references) is not None,

@@ -3,7 +3,7 @@ of queues that took a group in. Their precedence is in `queues/local_queues`."""
 
 from typing import NamedTuple
 
-from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, MAY_USE, QUEUE, QUEUE_UID
+from extender.api.keys import AUTHOR, DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, MAY_USE, QUEUE, QUEUE_UID
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 
@@ -59,6 +59,18 @@ def noted_use(meta: Meta, kind: str) -> str:
     """The queue that the author of an object of this kind may use; empty if that is not noted."""
     queue, _, noted = (meta.annotations or {}).get(MAY_USE, "").partition("/")
     return queue if noted == kind else ""
+
+
+def author_note(kind: str, user: str) -> dict[str, str]:
+    """Return the annotation for the author of a job or pod, which admission writes. It names the kind: a
+    copy on an object of another kind does not count."""
+    return {AUTHOR: f"{kind}/{user}"}
+
+
+def noted_author(meta: Meta, kind: str) -> str:
+    """Return the user who made an object of this kind; empty if that is not recorded."""
+    noted, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
+    return user if noted == kind else ""
 
 
 def explicit_queue(named: str) -> str:

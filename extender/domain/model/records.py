@@ -84,6 +84,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
+    author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
     kept_for: Uid = Uid("")  # it only keeps room, and is no member: for one that was lost, or minResources
     is_replaced: bool = False  # a controller makes another one in its place

@@ -28,7 +28,6 @@ from extender.domain.snapshot.wholeness import missing
 
 _NO_LIMIT = 10**9
 _UNLIMITED = RunningLimits()
-UNKNOWN = "?"  # no user has this name
 
 
 class QueueRules(NamedTuple):
@@ -261,8 +260,6 @@ class Scope(NamedTuple):
     namespace: str = ""
 
     def __str__(self) -> str:
-        if self.user == UNKNOWN:
-            return f"unknown users of namespace {self.namespace} in queue {self.queue}"
         parts = {"user": self.user, "namespace": self.namespace}
         of = [f"{part} {name} in " for part, name in parts.items() if name]
         return f"{''.join(of)}queue {self.queue}"
@@ -281,8 +278,8 @@ Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and p
 
 class RunningCounts:
     """How many groups and pods of each queue run or are on their way, against the queue's limits: for all of
-    it, for each user and for each namespace inside it. Users whom no admission noted count as one user of
-    their namespace."""
+    it, for each user and for each namespace inside it. Limits of users apply to known users only: else groups
+    without a recorded user would block each other."""
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
         self._limits = limits
@@ -362,10 +359,9 @@ class RunningCounts:
         """What a group counts towards: its queue, and what else is limited in it."""
         limits = self._limits.get(group.queue, RunningLimits())
         namespace = group.key.partition("/")[0]
-        unknown = "" if group.spec.submitter else namespace
         yield Scope(group.queue), limits.queue
-        if limits.user != Limit():
-            yield Scope(group.queue, group.spec.submitter or UNKNOWN, unknown), limits.user
+        if group.spec.submitter and limits.user != Limit():
+            yield Scope(group.queue, group.spec.submitter), limits.user
         if limits.namespace != Limit():
             yield Scope(group.queue, "", namespace), limits.namespace
 
