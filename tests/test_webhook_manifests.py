@@ -17,6 +17,7 @@ MANIFESTS = Path(__file__).parents[1] / "manifests"
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
 OUR_KINDS = {"queues", "podgroups", "localqueues", "resourceflavors"}
 Json = dict[str, Any]
+AUTHORED = ("/use/mutate", "/authors/mutate")
 
 
 def documents(file: str) -> list[Json]:
@@ -83,6 +84,19 @@ def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() ->
     }
     assert jobs | groups | {("", "pods"), ("batch.volcano.sh", "cronjobs")} <= sent
     assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in noted)
+
+
+def test_what_makes_pods_is_sent_for_its_author_whatever_kind_it_is() -> None:
+    noted = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] in AUTHORED]
+    sent = {
+        (group, plural)
+        for each in noted
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    kinds = {(row.group, row.plural) for row in WORKLOADS.values()}
+    assert kinds | {("apps", "daemonsets"), ("batch.volcano.sh", "cronjobs")} <= sent
 
 
 def test_what_makes_pods_is_sent_for_its_warnings_whatever_kind_it_is() -> None:

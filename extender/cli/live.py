@@ -28,7 +28,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, unit_of
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube import resources
-from extender.kube.calls import MARKS_POLICY, ApiClient
+from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
@@ -127,7 +127,9 @@ class LiveCluster:
         """Pods last: whether they are ours, and in which queue, depends on all the rest."""
         intake = self.ledger.intake
         with suppress(Forbidden):
-            intake.trust_marks(ApiClient(self._place.connection).enforces(MARKS_POLICY))
+            api = ApiClient(self._place.connection)
+            intake.trust_marks(api.enforces(MARKS_POLICY))
+            intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
         if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` runs them, too
             intake.leave_jobs(())
         needed: Sequence[tuple[Resource, type[Any], Any]] = (
@@ -142,7 +144,7 @@ class LiveCluster:
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
             *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
-            *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS),
+            *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )
         for resource, kind, put in needed:
             for obj in self._place.reader.list(resource, "", kind):

@@ -14,7 +14,14 @@ from extender.controllers.controller import Controller, ControllerContext
 from extender.controllers.podgroup_status import first_status
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.snapshot.auto_podgroups import PlainPods, PodGroupStep, build, min_resources, next_step
+from extender.domain.snapshot.auto_podgroups import (
+    PlainPods,
+    PodGroupStep,
+    build,
+    min_resources,
+    next_step,
+    note_submitter,
+)
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict
 
@@ -126,6 +133,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
         group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
         group["status"] |= first_status(self._ledger.decisions.groups.get(key))
+        note_submitter(group, self._ledger.groups.submitter_of(key))
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 

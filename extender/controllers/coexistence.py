@@ -18,7 +18,7 @@ from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.kube.calls import MARKS_POLICY, USES_POLICY, ApiClient
+from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import KUEUE_LOCAL_QUEUES
 from extender.kube.writers import Poller
@@ -131,6 +131,22 @@ class UseTrust(PolledFact):
         if self.holds is not before:
             log.info("notes of who may use a restricted queue", trusted=self.holds)
         self._ledger.intake.trust_uses(bool(self.holds))
+
+
+class AuthorTrust(PolledFact):
+    """Whether notes of who made an object may be trusted: only while the API server refuses the names of
+    other users. Otherwise, and until the first look has succeeded, no user is known."""
+
+    name = "authors"
+    unknown = "cannot check whether notes of who made an object are checked"
+
+    def ask(self) -> bool:
+        return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
+
+    def learn(self, before: bool | None) -> None:
+        if self.holds is not before:
+            log.info("notes of who made an object", trusted=self.holds)
+        self._ledger.intake.trust_authors(bool(self.holds))
 
 
 def works(pod: Pod) -> bool:

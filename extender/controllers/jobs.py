@@ -31,6 +31,7 @@ from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.auto_podgroups import note_submitter
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, unit_of
@@ -220,6 +221,7 @@ class JobsController(RecordingController[GroupKey]):
         job = managed.job
         made = unit(job, managed.queue, managed.members)
         made["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
+        note_submitter(made, self._ledger.groups.submitter_of(job.group))
         try:
             self._cluster.create_group(job.namespace, made)
         except Conflict:  # it exists already: the watch will show it

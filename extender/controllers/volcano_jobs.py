@@ -302,7 +302,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         notes.said = remarks
 
     def _make_group(self, job: VolcanoJob, notes: _Notes) -> None:
-        self._objects.make_group(job)
+        meta = job.metadata
+        self._objects.make_group(job, self._ledger.groups.author_of(meta.namespace, meta.uid))
         notes.has_group = True
 
     def _make_claims(self, job: VolcanoJob, notes: _Notes, claims: tuple[Json, ...]) -> None:

@@ -17,6 +17,7 @@ from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.volcano_commands import of_volcano_job
 from extender.domain.model.reasons import EventReason
+from extender.domain.snapshot.auto_podgroups import note_submitter
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
@@ -37,11 +38,13 @@ class JobObjects:
     def __init__(self, cluster: ApiClient, recorder: EventRecorder) -> None:
         self._cluster, self._recorder = cluster, recorder
 
-    def make_group(self, job: VolcanoJob) -> None:
-        """The PodGroup of one that is not queued. Without it, as where the job makes none, its pods wait."""
+    def make_group(self, job: VolcanoJob, author: str) -> None:
+        """The PodGroup of one that is not queued, with its author. Without it, as where the job makes none,
+        its pods wait."""
         with suppress(*MALFORMED), self._refusals_told(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.unit(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
+            note_submitter(group, author)
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)
 

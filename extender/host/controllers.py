@@ -7,6 +7,7 @@ from extender.api.objects.queues import PodGroup
 from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.coexistence import (
+    AuthorTrust,
     KueuePresence,
     MarkTrust,
     PolledFact,
@@ -130,7 +131,8 @@ class Controllers:
             )
         volcano_jobs = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)
-        looked_up = self.mark_trust, UseTrust(ledger, cluster), KueuePresence(ledger, cluster)
+        others = UseTrust(ledger, cluster), AuthorTrust(ledger, cluster), KueuePresence(ledger, cluster)
+        looked_up = self.mark_trust, *others
         volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (*volcano, *looked_up)
         self.decision_log = DecisionLog(lambda: ledger.version)

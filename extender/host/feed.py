@@ -9,6 +9,7 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any
 
+from extender.api.admission import AnyObject
 from extender.api.objects import cluster, queues, volcano
 from extender.api.objects.pods import Pod
 from extender.api.workloads.runtimes import runtime_kinds
@@ -39,6 +40,12 @@ _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 _REFUSED = 60.0  # seconds without accepted credentials; open watches go on for up to ten minutes
+
+
+def owner_kinds() -> dict[resources.Resource, str]:
+    """Return the kinds whose objects own pods, or own what does."""
+    rows = {resource_of(row): row.kind for row in WORKLOADS.values()}
+    return {**rows, resources.VOLCANO_CRON_JOBS: "CronJob"}
 
 
 class OptionalWatches:
@@ -145,6 +152,7 @@ class Feed:
         self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
         if controllers.volcano_jobs is not None:
             self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
+        self._watch_authors(sinks)
 
     def _watch_kinds(
         self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
@@ -169,8 +177,8 @@ class Feed:
         origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
         for resource, kind in resources.GROUPS_OF_OTHERS:
             add(resource, kind, sinks.groups_of_others(origins[resource]))
-        for resource in resources.OWNERS if auto_groups else ():
-            add(resource, cluster.Workload, sinks.owners)
+        for kind_name, resource in resources.OWNERS.items() if auto_groups else ():
+            add(resource, cluster.Workload, sinks.owners(kind_name))
         controllers.provisioning_is_served = lambda: provisioning.synced
         controllers.quota_is_read = lambda kind: any(
             name == kind.lower() and quota.synced for name, quota in quotas.items()
@@ -200,10 +208,19 @@ class Feed:
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
+        cron_jobs = sinks.authored("CronJob", run.cron_jobs)
         pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
-        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, run.cron_jobs, "watch")
+        self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, "watch")
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
         run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
+
+    def _watch_authors(self, sinks: Sinks) -> None:
+        """The kinds that no other watch reads: the others take in authors, too. A watch that depends on a
+        right may not start."""
+        always = {each.resource for each in self.optional.missing if not self.optional.verb_of(each)}
+        for resource, kind in owner_kinds().items():
+            if resource not in always:
+                self._optional(resource, AnyObject, sinks.authored(kind), "watch")
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

@@ -6,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from extender.api.admission import AnyObject
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
@@ -58,7 +59,8 @@ class Sinks:
         self._volcano_jobs = (run.jobs, run.cron_jobs) if run else ()
         commanded = (controllers.bus_commands, run.commands) if run else (controllers.bus_commands,)
         self.commands = _ToAll[Command](commanded)
-        self.volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
+        volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
+        self.volcano_jobs = self.authored(VOLCANO_JOB[1], volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(
             intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
@@ -73,10 +75,6 @@ class Sinks:
         self.flavors = _Callbacks(intake.set_flavor, lambda gone: intake.drop_flavor(gone.name))
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
-        self.owners = _Callbacks[Workload](
-            lambda owner: self._notice(intake.set_owner(owner)),
-            lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
-        )
 
     def _set_queue(self, queue: Queue) -> None:
         self._intake.set_queue(queue)
@@ -126,6 +124,23 @@ class Sinks:
         if self._auto_podgroups and record is not None:
             self._auto_podgroups.forget_pod(record)
 
+    def owners(self, kind: str) -> Sink[Any]:
+        """Controllers of pods, of Kubernetes itself."""
+        intake = self._intake
+        owners = _Callbacks[Workload](
+            lambda owner: self._notice(intake.set_owner(owner)),
+            lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
+        )
+        return self.authored(kind, owners)
+
+    def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
+        """Owners of pods, or of owners: the ledger gets the author; the objects go to `others`, too."""
+        authors = _Callbacks[AnyObject](
+            lambda owner: self._intake.set_author(kind, owner.metadata),
+            lambda gone: self._intake.drop_author(gone.namespace, gone.uid),
+        )
+        return _ToAll[Any]((authors, *others))
+
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
         return _Callbacks[AnyJob](
@@ -134,6 +149,7 @@ class Sinks:
 
     def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
+        self._intake.drop_author(gone.namespace, gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
     def _notice(self, keys: Collection[GroupKey]) -> None:

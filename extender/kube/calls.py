@@ -24,6 +24,7 @@ from extender.telemetry import metrics
 
 MARKS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
+AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
 _FEW = 25  # objects of which each may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}

@@ -81,7 +81,8 @@ QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
-OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)  # of pods, of Kubernetes itself
+# Owners of pods, of Kubernetes itself, by kind:
+OWNERS = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS, "DaemonSet": DAEMON_SETS}
 GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup),
     (NATIVE_POD_GROUPS, NativePodGroup),

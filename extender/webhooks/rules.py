@@ -21,14 +21,16 @@ from extender.api.admission import (
     NewPodGroup,
     ReviewRequest,
 )
-from extender.api.keys import DEFAULT_SCHEDULER
+from extender.api.keys import DEFAULT_SCHEDULER, SUBMITTER
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
 from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
+    ACCOUNTS,
     Subject,
     acts_for_all,
+    acts_for_owners,
     asked_about_pod,
     asked_about_template,
     not_granted,
@@ -85,8 +87,7 @@ from extender.volcano.admission import job_defaults, job_warnings, judge_change,
 from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
-_ACCOUNTS = "system:serviceaccount:"
-_OURS = f"{_ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
+_OURS = f"{ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH = "batch"
 _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # enters a queue by the Jobs that it makes
@@ -189,6 +190,7 @@ class AdmissionRules:
                 warned(self.judge_workload), (CREATE, UPDATE), needs_sync=False, optional=True
             ),
             "/use/mutate": Path(self.note_use, (CREATE, UPDATE), optional=True),
+            "/authors/mutate": Path(self.note_author, (CREATE, UPDATE), needs_sync=False, optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
             "/pods/validate": Path(warned(self.judge_pod), (CREATE, UPDATE), optional=True),
         }
@@ -239,8 +241,7 @@ class AdmissionRules:
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         namespace = request.namespace or group.metadata.namespace
-        maker = "" if _is_ours(request) else request.user_info.username
-        return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
+        return ReviewOutcome(patch=group_defaults(group, namespace, _maker(request), self._ledger.queues))
 
     def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
         """An update is judged if it names another queue, or another LocalQueue."""
@@ -383,6 +384,10 @@ class AdmissionRules:
             return ReviewOutcome(warnings=warnings, patch=noted(meta, author))
         return ReviewOutcome(patch=noted(meta, {**use_note(to.queue, kind.kind), **author}))
 
+    def note_author(self, request: ReviewRequest) -> ReviewOutcome:
+        """Note who makes an owner of pods whose queue is that of its pods."""
+        return ReviewOutcome(patch=noted(read(request.object, AnyObject).metadata, _author(request)))
+
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
             return ReviewOutcome()
@@ -426,8 +431,7 @@ class AdmissionRules:
         queue by the rights of the job's author: its own do not matter. Operators write true owners, and so
         does Muster, which makes the pods of Volcano Jobs."""
         user, namespace = request.user_info, pod.metadata.namespace
-        name, own = user.username, f"{_ACCOUNTS}{namespace}:"
-        is_operators = name.startswith(_ACCOUNTS) and not (name.startswith(own) or acts_for_all(user))
+        is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
         is_of_job = owner is not None and named == unit_name(owner) and to.joined
         return (
@@ -442,18 +446,27 @@ class AdmissionRules:
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:
-    """Return the note of who made a job or a pod: nothing for what controllers make, and for PodGroups, which
-    have another. An update keeps it."""
+    """Return the note of the user who makes an object. An update keeps it; the first user who changes an
+    object without a note counts as its author. Volcano's PodGroups have their note by then."""
     kind = request.kind.kind
     if kind == _POD_GROUP:
-        return {}
-    if request.operation == UPDATE:
-        before = read_if_there(request.old_object, AnyObject)
-        user = noted_author(before.metadata, kind) if before is not None else ""
-    else:
-        owners = read(request.object, AnyObject).metadata.owner_references
-        user = "" if controller_of(owners) else request.user_info.username
+        is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
+        return {SUBMITTER: user} if is_new and (user := _maker(request)) else {}
+    before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
+    user = noted_author(before.metadata, kind) if before is not None else ""
+    is_account = before is not None and request.user_info.username.startswith(ACCOUNTS)
+    user = user or ("" if is_account else _maker(request))
     return author_note(kind, user) if user else {}
+
+
+def _maker(request: ReviewRequest) -> str:
+    """Return the user who makes an object; empty if an account makes it for its owner, whose author counts. A
+    pod with a controller is in the group of that."""
+    user, meta = request.user_info, read(request.object, AnyObject).metadata
+    namespace = request.namespace or meta.namespace
+    has_owner = controller_of(meta.owner_references) is not None
+    is_made_for = has_owner and (request.kind.kind == "Pod" or acts_for_owners(user, namespace))
+    return "" if is_made_for or _is_ours(request) else user.username
 
 
 def _is_ours(request: ReviewRequest) -> bool:

@@ -288,6 +288,11 @@ def without_uses(site: Installation) -> None:
     site.of("validatingadmissionpolicies")[:] = kept
 
 
+def without_authors(site: Installation) -> None:
+    policies = site.of("validatingadmissionpolicies")
+    policies[:] = [each for each in policies if each["metadata"]["name"] != "kube-muster-authors"]
+
+
 def without_policies(site: Installation) -> None:
     site.of("mutatingadmissionpolicies").clear()
 
@@ -693,6 +698,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
         (without_marks, "policies", "kube-muster-marks is missing, so Muster's records on PodGroups"),
         (without_uses, "policies", "kube-muster-uses is missing, so nothing starts in restricted queues"),
+        (without_authors, "policies", "kube-muster-authors is missing, so no user is known"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),

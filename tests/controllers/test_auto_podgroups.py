@@ -111,6 +111,15 @@ def test_it_goes_to_the_pods_queue() -> None:
         assert made["spec"]["queue"] == "q"
 
 
+def test_it_names_the_author_of_its_owner() -> None:
+    with desk(node("n"), owner("web"), web("a")) as bench:
+        noted = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
+        bench.ledger.intake.set_author("ReplicaSet", noted)
+        bench.look()
+        ((_, made),) = bench.api.done("create group")
+        assert made["metadata"]["annotations"][keys.SUBMITTER] == "ann"
+
+
 def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
     with desk(web("a", scheduler="other"), pod("b", "g"), web("c", phase="Succeeded")) as bench:
         assert bench.look() == []

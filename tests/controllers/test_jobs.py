@@ -87,6 +87,13 @@ def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> No
         assert bench.look() == [("create group", unit_name("train"))], "it was not shown: it may be lost"
 
 
+def test_a_unit_names_the_author_of_its_job() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("train", 2, annotations={keys.AUTHOR: "Job/ann"})).look()
+        ((_, made),) = bench.api.done("create group")
+        assert made["metadata"]["annotations"] == {keys.SUBMITTER: "ann"}
+
+
 @pytest.mark.parametrize(
     ("cpu", "told"),
     [("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False))],

@@ -2,14 +2,14 @@
 
 from structlog.testing import capture_logs
 
-from extender.api.keys import MAY_USE
-from extender.controllers.coexistence import MarkTrust, UseTrust
+from extender.api.keys import MAY_USE, SUBMITTER
+from extender.controllers.coexistence import AuthorTrust, MarkTrust, UseTrust
 from extender.domain.model.reasons import Reason, Verdict
-from extender.kube.calls import MARKS_POLICY, USES_POLICY
+from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY
 from extender.kube.errors import Unreachable
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, node, pod, queue
-from tests.domain.world import nodes
+from tests.domain.world import key, nodes
 
 
 class Trusting(Bench):
@@ -68,3 +68,15 @@ def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
     bench.api.fail("policy", Unreachable("away"))
     trust.look()
     assert bench.settle().verdict("g") is Verdict.STARTING
+
+
+def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
+    bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), marks_kept=False)
+    trust = AuthorTrust(bench.ledger, bench.api)
+    first, second = AUTHORS_POLICIES
+    for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):
+        bench.api.enforced = {MARKS_POLICY, *enforced}
+        trust.look()
+        view = bench.settle().ledger.registry.groups[key("g")].view
+        assert view is not None
+        assert view.spec.submitter == user

@@ -82,6 +82,7 @@ class World:
             jobs=jobs,
         )
         self.ledger.intake.trust_marks(marks_kept)
+        self.ledger.intake.trust_authors(marks_kept)
         self.changes = 0
         self.add(*objects)
 

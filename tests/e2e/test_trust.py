@@ -22,7 +22,16 @@ from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client, refusal
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import BUDGETS, CLUSTER_ROLES, JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import (
+    BUDGETS,
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    JOBS,
+    LOCAL_QUEUES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+)
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -118,6 +127,33 @@ def test_who_made_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) 
     assert words in refusal(lambda: tenant.create(JOBS, job))
     meta["annotations"] = {AUTHOR: "Job/mallory"}
     assert refusal(lambda: tenant.create(JOBS, job)) == ""
+
+
+def test_who_made_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+    """A user may also be noted later, if none was when it was made, and then for good."""
+    meta: Json = {"name": "d", "namespace": stage.namespace, "annotations": {AUTHOR: "Deployment/alice"}}
+    template = {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": meta,
+        "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": template},
+    }
+    words = "says who made the object"
+    assert words in refusal(lambda: tenant.create(DEPLOYMENTS, made))
+    del meta["annotations"]
+    tenant.create(DEPLOYMENTS, made)
+
+    def patch(author: str | None) -> str:
+        body = {"metadata": {"annotations": {AUTHOR: author}}}
+        return refusal(partial(tenant.patch, DEPLOYMENTS, "d", body, stage.namespace))
+
+    assert words in patch("Deployment/alice")
+    assert patch("ReplicaSet/alice") == ""  # which does not count
+    assert patch("Deployment/mallory") == ""
+    assert words in patch("Deployment/alice")
+    assert words in patch("ReplicaSet/alice")
+    assert words in patch(None)
 
 
 def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE
+from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, SUBMITTER
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import CALLERS_CA, User
@@ -20,7 +20,17 @@ from tests.e2e.harness.jobs import job
 from tests.e2e.harness.jobset import JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import QUEUE_NAME
-from tests.e2e.harness.resources import JOBS, LOCAL_QUEUES, POD_GROUPS, PODS, VOLCANO_CRON_JOBS, VOLCANO_JOBS
+from tests.e2e.harness.resources import (
+    CRON_JOBS,
+    DEPLOYMENTS,
+    JOBS,
+    LOCAL_QUEUES,
+    POD_GROUPS,
+    PODS,
+    REPLICA_SETS,
+    VOLCANO_CRON_JOBS,
+    VOLCANO_JOBS,
+)
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano_jobs import VERSION, VolcanoJobs, installed, task
 from tests.e2e.harness.waiting import wait_for
@@ -267,6 +277,71 @@ def test_users_of_jobs_have_limits_of_their_own(stage: Stage, judge: Muster, ten
         wait_for(partial(_has_started, stage, name), what=f"{name} starts")
     stage.wait_reason(_unit(stage, "a2"), "QueueCeiling")
     assert not _has_started(stage, "a2")
+
+
+def _deployment(stage: Stage, name: str, **notes: str) -> Json:
+    pod = objects.pod("", namespace=stage.namespace, queue="shared", labels={"app": name})
+    meta = {"labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": stage.namespace, "annotations": notes},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": meta, "spec": pod["spec"]},
+        },
+    }
+
+
+def _group_of(stage: Stage, app: str) -> str | None:
+    """The group of the pods of a Deployment, once its ReplicaSet is there."""
+    found = stage.api.items(REPLICA_SETS, stage.namespace, labelSelector=f"app={app}")
+    return f"podgroup-{found[0]['metadata']['uid']}" if found else None
+
+
+def _wait_group(stage: Stage, name: str, waits: bool) -> None:
+    """Until a group runs, or waits for the limit of its user."""
+    stage.wait_group(name, **({} if waits else {"phase": "Running"}))
+    if waits:
+        stage.wait_reason(name, "QueueCeiling")
+
+
+def test_users_of_deployments_have_limits_of_their_own(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+    """Controllers make their ReplicaSets and pods, and copy the note of the author."""
+    stage.queue("shared", limits={"perUser": {"groups": 1}})
+    groups = {}
+    for name, user in (("a1", tenants.alice), ("a2", tenants.alice), ("b1", tenants.bob)):
+        user.create(DEPLOYMENTS, _deployment(stage, name))
+        groups[name] = str(wait_for(partial(_group_of, stage, name), what=f"the ReplicaSet of {name}"))
+        _wait_group(stage, groups[name], waits=name == "a2")
+    for name, author in (("a1", "alice"), ("a2", "alice"), ("b1", "bob")):
+        assert stage.pod_group(groups[name])["metadata"]["annotations"][SUBMITTER] == author
+
+
+def test_jobs_of_a_cron_job_have_its_author_unless_a_user_makes_them(
+    stage: Stage, judge: Muster, tenants: Tenants
+) -> None:
+    alice, bob = tenants
+    controller = "system:kube-controller-manager"
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    for each in _grant("Role", "controller", (controller,), everything, stage.namespace):
+        manifests.apply_one(stage.api, each)
+    stage.queue("shared", limits={"perUser": {"groups": 1}})
+    template = _suspended(stage, "", "shared")
+    meta = {"name": "nightly", "namespace": stage.namespace}
+    spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": template["spec"]}}
+    alice.create(CRON_JOBS, {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": meta, "spec": spec})
+    cron = alice.get(CRON_JOBS, "nightly", stage.namespace)["metadata"]
+    assert cron["annotations"][AUTHOR] == "CronJob/alice"
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": cron["uid"]}
+    with stage.api.acting_as(controller) as control:
+        for name, user in (("run-1", control), ("run-2", control), ("by-hand", bob)):
+            made = _suspended(stage, name, "shared")
+            made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+            user.create(JOBS, made)
+            _wait_group(stage, _unit(stage, name), waits=name == "run-2")
+    for name, author in (("run-1", "alice"), ("run-2", "alice"), ("by-hand", "bob")):
+        assert stage.pod_group(_unit(stage, name))["metadata"]["annotations"][SUBMITTER] == author
 
 
 def _has_started(stage: Stage, name: str) -> bool:

@@ -26,6 +26,7 @@ PATHS = (
     "/pods/validate",
     "/workloads/validate",
     "/use/mutate",
+    "/authors/mutate",
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, QUEUE
+from extender.api.keys import AUTHOR, LOCAL_QUEUE, MAY_USE, QUEUE, SUBMITTER
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from tests.domain.builders import NAMESPACE, group, queue
@@ -200,6 +200,43 @@ def test_the_author_of_jobs_and_pods_is_noted(thing: Json, kind: Json, note: str
     for each in (thing, {**thing, "metadata": forged}):
         answer = desk.ask("/use/mutate", each, kind=kind, userInfo=ALICE)
         assert annotations(desk, answer).get(AUTHOR) == note
+
+
+DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
+OPERATOR = {"username": "system:serviceaccount:operators:ray"}
+
+
+@pytest.mark.parametrize(
+    ("user", "has_owner", "author"),
+    [
+        (ALICE, False, "alice"),
+        (ALICE, True, "alice"),  # anybody can write an owner
+        ({"username": ACCOUNT}, True, ACCOUNT),
+        (OPERATOR, False, OPERATOR["username"]),
+        (OPERATOR, True, None),
+        (CONTROLLER, True, None),
+    ],
+)
+def test_what_controllers_and_operators_make_for_an_owner_has_the_author_of_that(
+    user: Json, has_owner: bool, author: str | None, desk: Desk
+) -> None:
+    thing = named() if not has_owner else owned(named(), "Kind", "above")
+    answer = desk.ask("/authors/mutate", thing, kind=DEPLOYMENT, userInfo=user)
+    assert annotations(desk, answer).get(AUTHOR) == (author and f"Deployment/{author}")
+    assert MAY_USE not in annotations(desk, answer)
+    group = {"metadata": thing["metadata"]}
+    answer = desk.ask("/use/mutate", group, kind=PLUGINS, userInfo=user)
+    assert annotations(desk, answer).get(SUBMITTER) == author
+
+
+@pytest.mark.parametrize(
+    ("user", "author"), [(ALICE, "Deployment/alice"), (OPERATOR, None), (CONTROLLER, None)]
+)
+def test_the_first_user_who_changes_an_object_without_an_author_counts(
+    user: Json, author: str | None, desk: Desk
+) -> None:
+    answer = desk.ask("/authors/mutate", named(), "UPDATE", kind=DEPLOYMENT, userInfo=user, oldObject=named())
+    assert annotations(desk, answer).get(AUTHOR) == author
 
 
 def test_an_update_keeps_the_author(desk: Desk) -> None:

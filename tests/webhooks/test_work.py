@@ -128,6 +128,24 @@ def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:
     assert noted("", "system:serviceaccount:kube-muster:muster") == [], "of pods that others made"
 
 
+@pytest.mark.parametrize(
+    ("user", "is_noted"),
+    [
+        ("bob", True),  # anybody can write an owner
+        (f"system:serviceaccount:{NAMESPACE}:default", True),  # which pods of tenants have
+        ("system:serviceaccount:operators:spark", False),
+        ("system:kube-controller-manager", False),
+    ],
+)
+def test_a_group_that_an_operator_makes_for_a_job_names_no_user(
+    user: str, is_noted: bool, desk: Desk
+) -> None:
+    own, made = pod_group("open"), owned(pod_group("open"), "SparkApplication", "s")
+    for each, noted in ((own, True), (made, is_noted)):
+        answer = desk.ask("/podgroups/mutate", each, userInfo={"username": user})
+        assert ("patch" in answer) is noted
+
+
 def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
     new = {"op": "add", "path": "/spec/schedulingGates", "value": [GATE]}
     more = {"op": "add", "path": "/spec/schedulingGates/-", "value": GATE}

@@ -14,7 +14,7 @@ from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
 from extender.kube.access import Right, right_to
-from extender.kube.calls import MARKS_POLICY, USES_POLICY
+from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS, read
 
@@ -131,6 +131,8 @@ def policies(site: Installation) -> Iterator[Finding]:
     if USES_POLICY not in there:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield wrong("policies", message, APPLY)
+    for missing in (name for name in AUTHORS_POLICIES if name not in there):
+        yield wrong("policies", f"{missing} is missing, so no user is known", APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
         (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),

@@ -11,6 +11,7 @@ from extender.api.admission import NewPod, UserInfo
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Destination
 
+ACCOUNTS = "system:serviceaccount:"
 _CONTROLLERS = "system:serviceaccounts:kube-system"
 _CONTROLLER_MANAGER = "system:kube-controller-manager"
 
@@ -51,6 +52,13 @@ def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 def acts_for_all(user: UserInfo) -> bool:
     return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
+
+
+def acts_for_owners(user: UserInfo, namespace: str) -> bool:
+    """Whether an account makes objects for the owners of these: the cluster's controllers, and operators,
+    which are accounts of other namespaces."""
+    is_account, own = user.username.startswith(ACCOUNTS), f"{ACCOUNTS}{namespace}:"
+    return acts_for_all(user) or (is_account and not user.username.startswith(own))
 
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api import keys
+from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.queues import (
     LocalQueue,
@@ -101,6 +102,7 @@ class Intake:
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
         """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
+        self.set_author(kind.kind, job.metadata)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
     def _put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
@@ -116,6 +118,16 @@ class Intake:
                 self._registry.set_owner(key, OwnerRecord(""))
                 self._changes.mark()
 
+    def set_author(self, kind: str, meta: Meta) -> None:
+        """The author of what makes pods, by its note or by what made it."""
+        with self._lock:
+            if groups := self._registry.authors.put(kind, meta):
+                self._note_turned(groups)
+
+    def drop_author(self, namespace: str, uid: str) -> None:
+        with self._lock:
+            self._registry.authors.drop(namespace, uid)
+
     def expect_makers(self, is_read: Callable[[str], bool]) -> None:
         """Of which kinds all objects are known."""
         self._registry.owners.is_read = is_read
@@ -123,6 +135,7 @@ class Intake:
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
         """What it says of its pods; None where that is not read."""
         ownership, key = self._pods.ownership, unit_of(kind, job.metadata)
+        self.set_author(kind.kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             record = job_record(
@@ -277,6 +290,13 @@ class Intake:
         with self._lock:
             if self._registry.marks_count is not kept:
                 self._registry.marks_count = kept
+                self._note_turned(self._registry.groups)
+
+    def trust_authors(self, kept: bool) -> None:
+        """Whether notes of who made an object count: only if the API server refuses the names of others."""
+        with self._lock:
+            if self._registry.authors_count is not kept:
+                self._registry.authors_count = kept
                 self._note_turned(self._registry.groups)
 
     def trust_uses(self, kept: bool) -> None:

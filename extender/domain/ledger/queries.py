@@ -7,7 +7,7 @@ from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
-from extender.domain.model.records import GroupKey, GroupRecord, PodRecord
+from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, group_of_owner
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity, LocalQueueRecord, activity_of
 from extender.domain.queues.records import QueueRecord
@@ -97,6 +97,18 @@ class GroupQueries:
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.routes.label_of(group) if group is not None else None
+
+    def submitter_of(self, key: GroupKey) -> str:
+        """Return the user who made a group; empty if that is not known."""
+        with self._lock:
+            group = self._registry.groups.get(key)
+            return self._registry.submitter_of(group) if group is not None else ""
+
+    def author_of(self, namespace: str, uid: str) -> str:
+        """Return the user who made an owner of pods; empty if that is not known."""
+        with self._lock:
+            counts, owner = self._registry.authors_count, group_of_owner(namespace, uid)
+            return self._registry.authors.nearest(owner)[0] if counts else ""
 
     def may_be_left(self, key: GroupKey) -> bool:
         """Whether a group has no members of ours, and may belong to a scheduler that pods are left to."""

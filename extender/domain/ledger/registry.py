@@ -1,7 +1,7 @@
 """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
@@ -9,6 +9,7 @@ from extender.api import keys
 from extender.api.objects.cluster import PriorityClass
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.shape import VOLCANO_JOB, KindName
+from extender.domain.ledger.authors import Authors
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
@@ -123,8 +124,10 @@ class Registry:
         self.queues = Queues()
         self.taken_in = TakenInGroups()
         self.owners = Owners()
+        self.authors = Authors()
         self.priorities = Priorities()
         self.marks_count = False  # whether only Muster can have written the marks on PodGroups
+        self.authors_count = False  # whether nobody can have written the name of another user
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
         # Touched groups in that order, and whether their queue may be another than that of their last view.
@@ -248,6 +251,7 @@ class Registry:
         """Nothing of a group is left."""
         del self.groups[group.key]
         self.routes.forget(group)
+        self.authors.forget(group.key)
 
     def take_touched(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
         """The groups that were touched since the last call, in that order, and which of them only moved."""
@@ -293,17 +297,25 @@ class Registry:
         return self.uses_count and (queue in noted or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
-        """Return the user who made a group: by its PodGroup, by the job or owner of its pods, or by the pods
-        themselves if all name the same user; empty if that is not known, or users could have written it."""
-        if not self.marks_count:
+        """Return the user who made a group: by its PodGroup, by the owners of that or of its pods, or by its
+        pods without a controller if all name the same user; empty if that is not known, or users could have
+        written it."""
+        if not self.authors_count:
             return ""
         if group.record is not None and group.record.submitter:
             return group.record.submitter
-        makers = (self.jobs.get(group.key), group.owner)
-        if author := next((each.author for each in makers if each is not None and each.author), ""):
+        if author := self.authors.of(self._owners_of(group), group.key):
             return author
-        authors = {pod.author for pod in group.pods.values() if not pod.to_be}
+        authors = {pod.author for pod in group.pods.values() if not (pod.to_be or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
+
+    def _owners_of(self, group: Group) -> Iterator[GroupKey]:
+        """The owners of a group, by the keys of the groups that their pods form."""
+        job, owner, record = self.jobs.get(group.key), group.owner, group.record
+        named = (job and job.uid, owner and owner.uid, record and record.owner)
+        yield from (group_of_owner(group.namespace, uid) for uid in named if uid)
+        if group.is_implied and group.plain_pod is None:
+            yield group.key
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""

@@ -29,7 +29,6 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
     may_use: str = ""  # the restricted queue that its author may use, by its note
-    author: str = ""  # the user who made it; empty if that is not recorded
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that its group will run, by its annotation
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from extender.api import keys
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.pods import Pod
 from extender.domain.model.ownership import INHERITED, OwnerRecord, auto_name, controller_of
@@ -118,6 +119,12 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
         "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
         "status": {"phase": "Pending"},
     }
+
+
+def note_submitter(made: dict[str, Any], user: str) -> None:
+    """Note on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
+    if user:
+        made["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:

@@ -32,7 +32,6 @@ from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
     local_queue_label,
-    noted_author,
     noted_use,
 )
 from extender.domain.model.reasons import Outcome
@@ -86,7 +85,6 @@ class JobRecord(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
-    author: str = ""  # the user who made it; empty if that is not recorded
 
     @property
     def needed(self) -> int:
@@ -193,7 +191,6 @@ def job_record(
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         may_use=noted_use(meta, kind.kind),
-        author=noted_author(meta, kind.kind),
     )
     if record.outcome is not None:
         return record
@@ -235,7 +232,6 @@ def owner_of_pods(
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=noted_use(meta, kind.kind),
-        author=noted_author(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
     )

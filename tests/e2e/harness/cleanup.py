@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.resources import (
     COMMANDS,
+    CRON_JOBS,
     DEPLOYMENTS,
     JOBS,
     LEASES,
@@ -25,7 +26,7 @@ from tests.e2e.harness.watch import ApiError
 NOT_FOUND = 404
 NOT_YET = 429  # what a restarted API server says of kinds whose storage it is still reading
 REFUSED_BY_POLICY = (403, 422)
-OWNERS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, VOLCANO_JOBS)
+OWNERS = (CRON_JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, VOLCANO_JOBS)
 IN_NAMESPACE = (COMMANDS, *OWNERS, POD_GROUPS, PODS, LOCAL_QUEUES)
 IN_CLUSTER = (QUEUES, RESOURCE_FLAVORS, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
