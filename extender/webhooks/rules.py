@@ -241,7 +241,8 @@ class AdmissionRules:
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         namespace = request.namespace or group.metadata.namespace
-        return ReviewOutcome(patch=group_defaults(group, namespace, _maker(request), self._ledger.queues))
+        maker = None if _is_ours(request) else _maker(request)
+        return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
 
     def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
         """An update is judged if it names another queue, or another LocalQueue."""
@@ -451,7 +452,8 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
-        return {SUBMITTER: user} if is_new and (user := _maker(request)) else {}
+        user, meta = _maker(request), read(request.object, AnyObject).metadata
+        return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = noted_author(before.metadata, kind) if before is not None else ""
     is_account = before is not None and request.user_info.username.startswith(ACCOUNTS)

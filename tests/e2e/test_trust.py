@@ -115,6 +115,9 @@ def test_who_made_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) 
 
     words = "says who made the object"
     assert words in refusal(lambda: tenant.create(PODS, made("Pod/alice")))
+    assert words in refusal(lambda: stage.api.create(PODS, made("Pod/alice"))), (
+        "operators may have all rights"
+    )
     assert refusal(partial(tenant.dry_run, PODS, made("Job/alice"))) == ""  # a copy, which does not count
     tenant.create(PODS, made("Pod/mallory"))
     for author in ("Pod/alice", None):

@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.keys import AUTHOR
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.domain.ledger.ledger import Ledger
@@ -197,6 +199,27 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
     assert known is not None
     assert known.gang.volcano == 3
     assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
+
+
+def test_authors_come_and_go_with_the_owners_of_owners(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ApiClient, "may", lambda *_: True)
+    station.api.served["apps/v1"] = ["deployments", "replicasets"]
+    web, above = owner("web"), owner("site", annotations={AUTHOR: "Deployment/ann"})
+    controller = [OwnerReference("apps/v1", "Deployment", "site", "uid-site", True)]
+    station.api.objects["replicasets"] = [
+        replace(web, metadata=replace(web.metadata, owner_references=controller))
+    ]
+    station.api.objects["deployments"] = [above]
+    fed(station)
+
+    def author() -> str:
+        return station.ledger.registry.authors.nearest(group_of_owner("team", "uid-web"))[0]
+
+    assert author() == "ann"
+    station.api.send("deployments", "DELETED", above)
+    station.wait_for(lambda: author() == "")
 
 
 def test_groups_of_others_come_and_go(station: Station) -> None:

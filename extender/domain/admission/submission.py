@@ -264,14 +264,12 @@ def judge_growth(
 # ---- What is filled in, as JSON patches: an empty list changes nothing.
 
 
-def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLookup) -> list[Operation]:
+def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
     """The user who makes it, whatever it says itself, and the namespace's own queue in place of a `default`
-    that a schema filled in, unless it names a LocalQueue: that may lead elsewhere tomorrow."""
-    patch, annotations = [], group.metadata.annotations
-    if user and annotations is None:
-        patch.append(added(("metadata", "annotations"), {keys.SUBMITTER: user}))
-    elif user and annotations is not None and annotations.get(keys.SUBMITTER) != user:
-        patch.append(added(("metadata", "annotations", keys.SUBMITTER), user))
+    that a schema filled in, unless it names a LocalQueue: that may lead elsewhere tomorrow. `user`: empty if
+    the author of its owner counts, None if it says the user itself."""
+    says = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
+    patch = noted(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 
