@@ -87,6 +87,7 @@ from extender.volcano.admission import job_defaults, job_warnings, judge_change,
 from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
+_PROGRAMS = "system:"  # accounts and components of Kubernetes
 _OURS = f"{ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
 _BATCH = "batch"
 _POD_GROUP = "PodGroup"
@@ -456,8 +457,8 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
         return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = noted_author(before.metadata, kind) if before is not None else ""
-    is_account = before is not None and request.user_info.username.startswith(ACCOUNTS)
-    user = user or ("" if is_account else _maker(request))
+    by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
+    user = user or ("" if by_program else _maker(request))
     return author_note(kind, user) if user else {}
 
 

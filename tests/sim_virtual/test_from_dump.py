@@ -86,6 +86,16 @@ def test_what_keeps_a_group_from_starting_still_does() -> None:
     assert verdicts == {key("held"): "Waiting", key("free"): "Running"}
 
 
+def test_users_keep_their_limits() -> None:
+    world = World(node("a", cpu="9"), queue("q", limits=QueueLimits(per_user=RunningLimit(groups=1))))
+    for name, user in (("a", "ann"), ("b", "ann"), ("c", "bob")):
+        world.add(gang(name, 1, queue="q", notes={keys.SUBMITTER: user}))
+    verdicts = {
+        name: str(it.verdict) for name, it in gone_on(world.settle().ledger.snapshot())[0.0].groups.items()
+    }
+    assert verdicts == {key("a"): "Running", key("b"): "Waiting", key("c"): "Running"}
+
+
 SPECS: list[dict[str, Any]] = [
     {"weight": 3, "capability": {"cpu": "1500m", "memory": "3Gi", "nvidia.com/gpu": "2"}, "strategy": "fifo"},
     {"guarantee": {"cpu": "2"}, "deserved": {"cpu": "3"}, "borrowing_limit": {}},

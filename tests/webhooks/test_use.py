@@ -230,7 +230,13 @@ def test_what_controllers_and_operators_make_for_an_owner_has_the_author_of_that
 
 
 @pytest.mark.parametrize(
-    ("user", "author"), [(ALICE, "Deployment/alice"), (OPERATOR, None), (CONTROLLER, None)]
+    ("user", "author"),
+    [
+        (ALICE, "Deployment/alice"),
+        (OPERATOR, None),
+        (CONTROLLER, None),
+        ({"username": "system:kube-controller-manager"}, None),
+    ],
 )
 def test_the_first_user_who_changes_an_object_without_an_author_counts(
     user: Json, author: str | None, desk: Desk
