@@ -182,6 +182,7 @@ class LiveCluster:
             for job in self._listed(resource_of(row), AnyJob):
                 unit = self.ledger.registry.groups.get(unit_of(name, job.metadata))
                 is_managed = row.manageable and unit is not None and unit.record is not None
+                intake.set_author(row.kind, job.metadata)
                 known = intake.set_job(name, job) if is_managed else None
                 if row.makes_groups:
                     intake.set_maker(name, job, known)

@@ -152,7 +152,7 @@ class Feed:
         self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
         if controllers.volcano_jobs is not None:
             self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
-        self._watch_authors(sinks)
+        self._watch_authors(ledger, sinks)
 
     def _watch_kinds(
         self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
@@ -214,13 +214,18 @@ class Feed:
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
         run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
 
-    def _watch_authors(self, sinks: Sinks) -> None:
+    def _watch_authors(self, ledger: Ledger, sinks: Sinks) -> None:
         """The kinds that no other watch reads: the others take in authors, too. A watch that depends on a
         right may not start."""
         always = {each.resource for each in self.optional.missing if not self.optional.verb_of(each)}
-        for resource, kind in owner_kinds().items():
+        kinds = owner_kinds()
+        for resource, kind in kinds.items():
             if resource not in always:
                 self._optional(resource, AnyObject, sinks.authored(kind), "watch")
+        watches = defaultdict[str, list[Reflector[Any]]](list)
+        for each in self.optional.missing:
+            watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)
+        ledger.intake.expect_authors(lambda kind: any(each.synced for each in watches.get(kind, ())))
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

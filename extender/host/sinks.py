@@ -136,20 +136,20 @@ class Sinks:
     def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
         """Owners of pods, or of owners: the ledger gets the author; the objects go to `others`, too."""
         authors = _Callbacks[AnyObject](
-            lambda owner: self._intake.set_author(kind, owner.metadata),
+            lambda owner: self._notice(self._intake.set_author(kind, owner.metadata)),
             lambda gone: self._intake.drop_author(gone.namespace, gone.uid),
         )
         return _ToAll[Any]((authors, *others))
 
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
-        return _Callbacks[AnyJob](
+        makers = _Callbacks[AnyJob](
             lambda job: self._notice(self._intake.set_maker(kind, job)), partial(self._drop_maker, kind)
         )
+        return self.authored(kind.kind, makers)
 
     def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
-        self._intake.drop_author(gone.namespace, gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
     def _notice(self, keys: Collection[GroupKey]) -> None:
@@ -158,7 +158,8 @@ class Sinks:
                 self._auto_podgroups.notice(key)
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
-        return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
+        jobs = _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
+        return self.authored(kind.kind, jobs)
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
         def upsert(runtime: JobRuntime) -> None:

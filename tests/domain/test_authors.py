@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.objects.queues import PodGroup
+from extender.api.objects.queues import PodGroup, QueueLimits, RunningLimit
+from extender.domain.model.reasons import Verdict
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, key
 
@@ -69,12 +70,26 @@ def test_an_author_that_is_known_late_counts() -> None:
     assert user(there) == ""
 
 
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is_limited: bool) -> None:
+    """Pods may be seen before the Deployment above them: users pass no limit by that."""
+    there = world(web())
+    limits = QueueLimits(per_user=RunningLimit(groups=1)) if is_limited else None
+    there.add(queue("q", limits=limits))
+    there.ledger.registry.authors.are_read = lambda kind: kind == "apps/v1/Deployment"
+    assert there.settle().verdict(WEB) is (Verdict.WAITING if is_limited else Verdict.STARTING)
+    assert there.ledger.groups.auto_group(key(WEB)).lives is not is_limited
+    there.ledger.intake.set_author(*deployment(""))
+    assert there.settle().verdict(WEB) is Verdict.STARTING
+
+
 def test_nothing_is_kept_of_groups_and_owners_that_are_gone() -> None:
     there = world(web())
     assert user(there) == ""
     there.delete("web-0").settle()
     there.ledger.intake.drop_author(NAMESPACE, "uid-web")
-    assert not any(vars(there.ledger.registry.authors).values())
+    authors = there.ledger.registry.authors
+    assert not any(kept for kept in vars(authors).values() if kept is not authors.are_read)
 
 
 def test_no_author_counts_that_users_may_have_forged() -> None:

@@ -10,6 +10,7 @@ from extender.api.keys import AUTHOR
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
+from extender.domain.ledger.authors import Owner
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView
@@ -215,9 +216,11 @@ def test_authors_come_and_go_with_the_owners_of_owners(
     fed(station)
 
     def author() -> str:
-        return station.ledger.registry.authors.nearest(group_of_owner("team", "uid-web"))[0]
+        return station.ledger.registry.authors.nearest(Owner(group_of_owner("team", "uid-web")))[0]
 
     assert author() == "ann"
+    assert station.ledger.registry.authors.are_read("apps/v1/Deployment")
+    assert not station.ledger.registry.authors.are_read("apps/v1/StatefulSet")
     station.api.send("deployments", "DELETED", above)
     station.wait_for(lambda: author() == "")
 

@@ -278,22 +278,12 @@ class GroupViews:
         is_sized &= group.job is not None or not group.stood_whole  # how many started together is past
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
+        submitter = self._registry.submitter_of(group)
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            run_time = self._run_time(group)
-            return GroupSpec(
-                False,
-                fault,
-                False,
-                {},
-                run_time,
-                True,
-                series,
-                self._registry.submitter_of(group),
-                "",
-                stands_for=self._maker(group),
-            )
+            run_time, maker = self._run_time(group), self._maker(group)
+            return GroupSpec(False, fault, False, {}, run_time, True, series, submitter, "", stands_for=maker)
         return GroupSpec(
             recorded=True,
             fault=fault or record.fault,
@@ -303,7 +293,7 @@ class GroupViews:
             preemptable=record.preemptable,
             series=record.series,
             stands_for=record.stands_for,
-            submitter=self._registry.submitter_of(group),
+            submitter=submitter,
             reported_phase=record.phase,
             goes_whole=record.goes_whole,
         )

@@ -102,7 +102,6 @@ class Intake:
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
         """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
-        self.set_author(kind.kind, job.metadata)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
     def _put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
@@ -118,11 +117,12 @@ class Intake:
                 self._registry.set_owner(key, OwnerRecord(""))
                 self._changes.mark()
 
-    def set_author(self, kind: str, meta: Meta) -> None:
-        """The author of what makes pods, by its note or by what made it."""
+    def set_author(self, kind: str, meta: Meta) -> Collection[GroupKey]:
+        """The author of an owner, by its note or its controller. The keys of groups that awaited it."""
         with self._lock:
             if groups := self._registry.authors.put(kind, meta):
                 self._note_turned(groups)
+            return groups
 
     def drop_author(self, namespace: str, uid: str) -> None:
         with self._lock:
@@ -132,10 +132,13 @@ class Intake:
         """Of which kinds all objects are known."""
         self._registry.owners.is_read = is_read
 
+    def expect_authors(self, are_read: Callable[[str], bool]) -> None:
+        """Of which kinds the authors of all objects are known."""
+        self._registry.authors.are_read = are_read
+
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
         """What it says of its pods; None where that is not read."""
         ownership, key = self._pods.ownership, unit_of(kind, job.metadata)
-        self.set_author(kind.kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             record = job_record(

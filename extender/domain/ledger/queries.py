@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from extender.api.objects.base import Meta
+from extender.domain.ledger.authors import Owner
 from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
@@ -107,7 +108,7 @@ class GroupQueries:
     def author_of(self, namespace: str, uid: str) -> str:
         """Return the user who made an owner of pods; empty if that is not known."""
         with self._lock:
-            counts, owner = self._registry.authors_count, group_of_owner(namespace, uid)
+            counts, owner = self._registry.authors_count, Owner(group_of_owner(namespace, uid))
             return self._registry.authors.nearest(owner)[0] if counts else ""
 
     def may_be_left(self, key: GroupKey) -> bool:

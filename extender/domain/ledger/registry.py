@@ -9,7 +9,7 @@ from extender.api import keys
 from extender.api.objects.cluster import PriorityClass
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.shape import VOLCANO_JOB, KindName
-from extender.domain.ledger.authors import Authors
+from extender.domain.ledger.authors import Authors, Owner
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
@@ -17,7 +17,7 @@ from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.flavors import Flavor, SharedFlavor
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.spec import allows_namespace
+from extender.domain.queues.spec import Limit, allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 
@@ -309,13 +309,14 @@ class Registry:
         authors = {pod.author for pod in group.pods.values() if not (pod.to_be or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
 
-    def _owners_of(self, group: Group) -> Iterator[GroupKey]:
-        """The owners of a group, by the keys of the groups that their pods form."""
+    def _owners_of(self, group: Group) -> Iterator[Owner]:
+        """The owners of a group: its job, what makes its pods, and the controller of its PodGroup."""
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
         named = (job and job.uid, owner and owner.uid, record and record.owner)
-        yield from (group_of_owner(group.namespace, uid) for uid in named if uid)
-        if group.is_implied and group.plain_pod is None:
-            yield group.key
+        yield from (Owner(group_of_owner(group.namespace, uid)) for uid in named if uid)
+        kind = next((pod.maker for pod in group.pods.values() if pod.maker), "")
+        if kind and owner is None:
+            yield Owner(group.key, kind)
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
@@ -337,10 +338,16 @@ class Registry:
         return (key, *shared)
 
     def awaits_maker(self, group: Group) -> bool:
-        """Whether it is not known yet what makes its pods, and so how many of them start together."""
-        if group.owner is not None or group.last_record is not None or group.job is not None:
+        """Whether it is not known yet what makes its pods, and so how many of them start together, or its
+        user where the queue limits users."""
+        if group.last_record is not None or group.job is not None:
             return False
-        return any(self.owners.is_read(pod.maker) for pod in group.pods.values() if pod.maker)
+        makers = (pod.maker for pod in group.pods.values() if pod.maker)
+        if group.owner is None and any(self.owners.is_read(maker) for maker in makers):
+            return True
+        queue = self.queues.get(self.routes.queue_of(group))
+        is_limited = self.authors_count and queue is not None and queue.limits.user != Limit()
+        return is_limited and self.authors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
         """What its namespace and its queue say of its size."""
