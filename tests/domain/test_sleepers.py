@@ -395,3 +395,11 @@ def test_those_that_are_gone_are_not_stirred() -> None:
     world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
     assert is_as_from_nothing(world.settle().delete(*(f"p{n}" for n in range(20))))
     assert not world.settle().decisions.groups
+
+
+def test_what_is_due_over_time_is_looked_at_again_at_a_fixed_moment() -> None:
+    """Whenever it was looked at last: a moment that is counted from now differs with each look."""
+    whole = {"capability": {"cpu": "5"}, "deserved": {"cpu": "4"}}
+    world = crowd(10_000.0, pa=whole, pb={"deserved": {"cpu": "1"}}, q={"deserved": {"cpu": "4"}})
+    snapshot = world.advance(1.0).ledger.snapshot()
+    assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))

@@ -282,7 +282,8 @@ class Candidates:
             and self._is_one_unit_above(queue)
             and self._round.budget.shares.is_owed(queue, group.queue)
         ):
-            self._round.look_again_at(self._round.snapshot.now + _OWED_PERIOD)
+            periods = self._round.snapshot.now // _OWED_PERIOD + 1  # the same whenever it is evaluated
+            self._round.look_again_at(periods * _OWED_PERIOD)
             return False
         return may_give and self._may_take_from(group, queue)
 
