@@ -295,6 +295,14 @@ def in_line() -> World:
     return world.settle().settle()
 
 
+def without_head() -> World:
+    """Groups of low priority wait in a mixed queue, in which they would pass each other."""
+    world = World(node("n", cpu="4"), queue("q", strategy="mixed"), stranger("s", on="n", cpu="4"))
+    for name in ("a", "b"):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000)))
+    return world.settle().settle()
+
+
 def by_usage() -> World:
     """Two users wait in a fair queue, and the first of them holds all of it."""
     world = World(node("n", cpu="4"), queue("q", strategy="fair"))
@@ -331,6 +339,7 @@ CASES: dict[str, Case] = {
     ),
     "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
     "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "heads": Case(without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))),
     "turns": Case(one_after_the_other, first_goes),
     "victims": Case(
         outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))

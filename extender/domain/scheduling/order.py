@@ -148,7 +148,7 @@ class Mixed(Traverse):
         return not self.is_high(group)
 
     def may_sleep(self, group: GroupView) -> bool:
-        return False  # a group of low priority may pass a head, which the next decision has to see
+        return not self._queue.ageing  # with time, a group becomes one of high priority
 
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {

@@ -303,6 +303,12 @@ def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[Grou
             yield from then.buckets.groups[kind]
 
 
+def heads(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+    """A group keeps those behind it waiting, and none did in its queue before."""
+    known = sleepers.notes.judged.heads if sleepers.notes is not None else {}
+    return sleepers.those_in({scope.queue for scope in judged.heads.keys() - known.keys()})
+
+
 def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey] | None:
     """Whoever was first to get a reservation, or to look for victims, is not any more: others may be."""
     reservations, first, groups = judged.reservations, judged.starving, sleepers.snapshot.groups
@@ -342,4 +348,4 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
 
 BEFORE = (cluster, objects, moments, usage)
 WITHIN = (room, reservations, shares, running, lines)
-AFTER = (decisions, turns, victims)
+AFTER = (decisions, heads, turns, victims)
