@@ -1,5 +1,31 @@
-"""A connection to a server that answers from a script."""
+"""A connection to a server that answers from a script, and templates that are compiled once."""
+
+from types import CodeType
+
+import pytest
+from flask import Flask
+from jinja2 import BytecodeCache
+from jinja2.bccache import Bucket
 
 from tests.kube.conftest import connection, server
 
 __all__ = ["connection", "server"]
+
+
+class CompiledTemplates(BytecodeCache):
+    """Compiled templates of a process: each application of a test would compile them again."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get(bucket.key + bucket.checksum)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code is not None
+        self._code[bucket.key + bucket.checksum] = bucket.code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_templates() -> None:
+    Flask.jinja_options = {"bytecode_cache": CompiledTemplates()}

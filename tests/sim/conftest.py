@@ -1,17 +1,22 @@
-"""An API server of one's own for each test, and Muster's client of it."""
+"""An API server for each test with Muster's client of it, and one embedded cluster for all tests of a process."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
+from extender.sim.apiserver.kinds import BY_NAME, QUEUES, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
+from extender.sim.apiserver.store import Key, Store, key_of
 from extender.sim.controllers.workloads import WorkloadControllers
+from extender.sim.embedded import Embedded
+from tests.e2e.harness.waiting import wait_for
 from tests.sim.clock import Clock
 from tests.sim.kubectl import Kubectl
 
@@ -59,3 +64,42 @@ def cluster(connection: Connection) -> ApiClient:
 def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
     server.write_kubeconfig(tmp_path / "kubeconfig")
     return Kubectl(tmp_path / "kubeconfig")
+
+
+class SharedCluster(NamedTuple):
+    """A running embedded cluster and the objects that it began with."""
+
+    cluster: Embedded
+    first: frozenset[tuple[ResourceKind, Key]]
+
+    def clear(self) -> None:
+        """Remove the objects of a test, and wait until Muster knows none of them."""
+        wait_for(self._is_clear, what="an empty cluster")
+
+    def _is_clear(self) -> bool:
+        for kind, key in objects_of(self.cluster.store) - self.first:
+            with suppress(KeyError):  # a controller was faster
+                self.cluster.store.remove(kind, key)
+        idle = not (self.cluster.controllers.behind or self.cluster.kubelets.busy)
+        return idle and not any(map(self.cluster.muster.look, ("podgroups", "nodes")))
+
+
+def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:
+    """The keys of all objects."""
+    return {(kind, key_of(obj)) for kind in BY_NAME.values() for obj in store.all(kind)}
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[SharedCluster]:
+    """One for all tests of a process: each start of `muster serve` costs half a second of CPU."""
+    with Embedded(speed=10, seed=1, serve_arguments=("--start-backoff", "1s")) as cluster:
+        cluster.start()
+        wait_for(lambda: cluster.store.get(QUEUES, "", "default"))
+        yield SharedCluster(cluster, frozenset(objects_of(cluster.store)))
+
+
+@pytest.fixture
+def embedded(shared_cluster: SharedCluster) -> Iterator[Embedded]:
+    """The running embedded cluster, without nodes, workloads and queues other than `default`."""
+    yield shared_cluster.cluster
+    shared_cluster.clear()

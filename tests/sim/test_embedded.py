@@ -1,7 +1,5 @@
 """The whole embedded cluster with the real `muster serve`: gangs start whole."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from extender.sim.apiserver.errors import StatusError
@@ -14,10 +12,9 @@ from tests.e2e.harness.waiting import wait_for
 
 
 @pytest.fixture
-def cluster() -> Iterator[Embedded]:
-    with Embedded(speed=10, seed=1) as cluster:
-        cluster.make_nodes(3, "4", "16Gi")
-        yield cluster
+def cluster(embedded: Embedded) -> Embedded:
+    embedded.make_nodes(3, "4", "16Gi")
+    return embedded
 
 
 def gang(cluster: Embedded, name: str, size: int, queue: str = "default", **annotations: str) -> None:
@@ -43,7 +40,6 @@ def reason(cluster: Embedded, name: str) -> str:
 
 def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
     gang(cluster, "first", 4, **{RUN_SECONDS: "10"})
-    cluster.start()
     wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
     gang(cluster, "second", 4)
     wait_for(lambda: reason(cluster, "second") == "NoRoom")
@@ -56,7 +52,6 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
 def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     cluster.service.create(QUEUES, "", objects.queue("q"))
     gang(cluster, "too-large", 7, queue="q")
-    cluster.start()
     wait_for(cluster.settled)
     assert reason(cluster, "too-large") == "NeverFits"
     assert nodes_of(cluster, "too-large") == []
@@ -70,7 +65,6 @@ def test_suspended_jobs_are_resumed_when_they_have_room(cluster: Embedded) -> No
     second = jobset.job_set("second", annotations=in_queue, **options)
     job_sets = BY_NAME[second["apiVersion"], second["kind"]]
     cluster.service.create(JOBS, "", first)
-    cluster.start()
     wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
     uid = cluster.service.create(job_sets, "", second)["metadata"]["uid"]
     wait_for(lambda: reason(cluster, f"podgroup-{uid}") == "NoRoom")
@@ -85,9 +79,12 @@ def ended(job: Json, as_: str) -> bool:
     return find_stored_condition(job, as_).get("status") == "True"
 
 
-def test_what_it_started_ends_with_it() -> None:
+def test_what_was_there_before_it_started_starts_and_what_it_started_ends_with_it() -> None:
     with Embedded() as cluster:
+        cluster.make_nodes(1, "4", "16Gi")
+        gang(cluster, "first", 2)
         cluster.start()
+        wait_for(lambda: len(nodes_of(cluster, "first")) == 2)
         assert cluster.muster.alive()
     assert not cluster.muster.alive()
     assert not cluster.kubeconfig.exists()

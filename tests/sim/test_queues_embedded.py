@@ -1,6 +1,6 @@
 """Muster's commands for queues against the embedded cluster, whose queues Muster keeps the status of."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner
@@ -14,15 +14,12 @@ from tests.e2e.harness.waiting import wait_for
 Muster = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Embedded]:
-    """One for all tests, each of which has a queue of its own."""
-    with Embedded(speed=10, seed=1) as cluster:
-        cluster.make_nodes(2, "4", "16Gi")
-        for name in ("busy", "idle", "waiting"):
-            cluster.service.create(QUEUES, "", objects.queue(name))
-        cluster.start()
-        yield cluster
+@pytest.fixture
+def cluster(embedded: Embedded) -> Embedded:
+    embedded.make_nodes(2, "4", "16Gi")
+    for name in ("busy", "idle", "waiting"):
+        embedded.service.create(QUEUES, "", objects.queue(name))
+    return embedded
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Quotas in the cluster of `muster run`: Muster makes queues of them, and their namespaces enter those."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from tests.e2e.harness.waiting import wait_for
 
 
 @pytest.fixture
-def cluster() -> Iterator[Embedded]:
-    with Embedded(speed=10, seed=1) as cluster:
-        cluster.make_nodes(1, "4", "16Gi")
-        cluster.start()
-        yield cluster
+def cluster(embedded: Embedded) -> Embedded:
+    embedded.make_nodes(1, "4", "16Gi")
+    return embedded
 
 
 def tree() -> Json:

@@ -1,7 +1,6 @@
 """Jobs that wait as jobs in the cluster of `muster run`: Muster lets them go, its job controller follows."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,11 +33,9 @@ from tests.e2e.harness.waiting import wait_for
 
 
 @pytest.fixture
-def cluster() -> Iterator[Embedded]:
-    with Embedded(speed=10, seed=1) as cluster:
-        cluster.make_nodes(1, "4", "16Gi")
-        cluster.start()
-        yield cluster
+def cluster(embedded: Embedded) -> Embedded:
+    embedded.make_nodes(1, "4", "16Gi")
+    return embedded
 
 
 def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
