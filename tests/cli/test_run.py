@@ -114,7 +114,7 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
 
 def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     # Pods run for 20 s: the machine may stand still for two seconds, and nobody ahead has ended by then.
-    done = run("-f", EXAMPLE, "--speed", 8, env={**os.environ, "COLUMNS": "40"})
+    done = run("--speed", 8, env={**os.environ, "COLUMNS": "40"})
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     output = " ".join(done.stdout.split())

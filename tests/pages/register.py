@@ -13,6 +13,7 @@ from tests.pages.fences import Command
 
 class Way(StrEnum):
     ALONE = "in an empty folder that has the examples"
+    SIMULATED = "its files in the nodes of its flags, by `muster simulate`, which comes to the same"
     TOWN = "against the embedded API server, with the queues and groups of tests/pages/town.py"
     TUTORIAL = "against the cluster that the tutorial starts: tests/pages/test_tutorial.py"
     SITE = "against the installation of tests/cli/installation.py"
@@ -54,7 +55,9 @@ REGISTER = (
         page="docs/kueue.md",
     ),
     Entry(r"muster simulate .*", Way.ALONE),
-    Entry(r"muster run( .*)?", Way.ALONE),
+    Entry(r"muster run .*--until-settled.*", Way.ALONE),
+    Entry(r"muster run", Way.ELSEWHERE, "without a terminal: tests/cli/test_run.py"),
+    Entry(r"muster run .*", Way.SIMULATED),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
     Entry(r"kubectl create token ACCOUNT", Way.ELSEWHERE, "of the reader's: tests/e2e/test_dashboard.py"),

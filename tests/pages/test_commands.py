@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli.run import run
+from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
 from tests.pages.town import settle
 
+SAME_FLAGS = ("create_namespaces", "nodes", "node_cpu", "node_memory", "node_gpu")  # of run and simulate
 ALL = [command for page in PAGES for command in commands(page)]
 IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.TOWN for each in commands(page))]
 
@@ -34,23 +37,38 @@ def test_no_entry_is_left_over(entry: Entry) -> None:
 @pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.ALONE], ids=str)
 def test_it_runs_alone(command: Command, tmp_path: Path) -> None:
     """With the files of its page, 200 pods where it has very many, and pods that run fast."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
-    (tmp_path / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
-    for file in (step for step in steps(ROOT / command.page) if isinstance(step, File)):
-        if not (tmp_path / file.path).exists():
-            (tmp_path / file.path).parent.mkdir(exist_ok=True)
-            (tmp_path / file.path).write_text(file.text)
-    text = re.sub(r" --speed \d+", "", command.text.replace("100000", "200"))
-    text = text.replace("muster run", "muster run --speed 1000")
+    folder = with_files_of_its_page(tmp_path, command)
+    text = command.text.replace("100000", "200").replace("muster run", "muster run --speed 1000")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-euc", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-euc", text], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert command.printed in (None, done.stdout)
     for drawn in re.findall(r"--gantt (\S+)", text):
-        assert (tmp_path / drawn).exists()
+        assert (folder / drawn).exists()
+
+
+@pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.SIMULATED], ids=str)
+def test_all_that_it_runs_starts(command: Command, tmp_path: Path) -> None:
+    folder = with_files_of_its_page(tmp_path, command)
+    given = run.make_context("run", shlex.split(command.text)[2:]).params
+    options = {name: given[name] for name in SAME_FLAGS}
+    files = tuple(folder / file for file in given["files"])
+    report = simulate(SimulationOptions(**{**options, "files": files})).report
+    assert report.started
+    assert not report.never_started
+
+
+def with_files_of_its_page(folder: Path, command: Command) -> Path:
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
+    (folder / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
+    for file in (step for step in steps(ROOT / command.page) if isinstance(step, File)):
+        if not (folder / file.path).exists():
+            (folder / file.path).parent.mkdir(exist_ok=True)
+            (folder / file.path).write_text(file.text)
+    return folder
 
 
 @pytest.fixture

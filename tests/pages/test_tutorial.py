@@ -1,6 +1,5 @@
 """The tutorial's questions to the cluster that it starts have the answers that it shows."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -10,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from extender.cli import main
 from tests.pages.fences import ROOT, Command, File, commands, steps
 from tests.pages.register import TUTORIAL, Way, way_of
 
@@ -37,7 +39,7 @@ def test_the_files_that_it_shows_are_those_of_the_repository() -> None:
 def cluster(start: Command, output: Path) -> Iterator[str]:
     """Its kubeconfig. Where there is no terminal it ends by itself, but not before its pods do."""
     with output.open("w") as out:
-        arguments = [*_program(), *shlex.split(start.text)[1:]]
+        arguments = [str(Path(sys.executable).parent / "muster"), *shlex.split(start.text)[1:]]
         process = subprocess.Popen(arguments, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
     try:
         yield _kubeconfig(output, process)
@@ -66,14 +68,8 @@ def answer(question: Command, kubeconfig: str) -> str:
 
 
 def _ask(question: Command, kubeconfig: str) -> str:
-    arguments = [*_program(), *shlex.split(question.text)[1:]]
-    environment = {**os.environ, "KUBECONFIG": kubeconfig}
-    done = subprocess.run(arguments, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
-
-
-def _program() -> list[str]:
-    return [str(Path(sys.executable).parent / "muster")]
+    arguments = shlex.split(question.text)[1:]
+    return CliRunner().invoke(main, arguments, env={"KUBECONFIG": kubeconfig}).output
 
 
 def timeless(text: str) -> str:
