@@ -1,7 +1,7 @@
 """Number of examples of property tests.
 
-The number in a test is the full one. `make test` takes half of them, the same in every run. `make nightly` takes
-twenty times as many, other ones in each run, and `MUSTER_EXAMPLES=20` does so by hand:
+The number in a test is the full one. `make test` takes half of them, the same in every run. `make nightly`
+takes twenty times as many, other ones in each run, and `MUSTER_EXAMPLES=20` does so by hand:
 
     MUSTER_EXAMPLES=20 make test ARGS="tests/domain --timeout 0"
 

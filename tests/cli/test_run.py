@@ -130,18 +130,6 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
         assert re.sub(r"node-\d", "NODE", " ".join(line.split())) in re.sub(r"node-\d", "NODE", output)
 
 
-def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_path: Path) -> None:
-    nodes = tmp_path / "nodes.yaml"
-    room = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"
-    nodes.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: mine}}\n{room}\n")
-    file = tmp_path / "job.yaml"
-    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,").replace("NAME", "a"))
-    done = run("-f", file, "-f", nodes, "--create-namespaces", "--until-settled", "-o", "json")
-    outcome = json.loads(done.stdout)
-    assert [node["name"] for node in outcome["nodes"]] == ["mine"]
-    assert {(pod["namespace"], pod["node"]) for pod in outcome["pods"]} == {("team", "mine")}
-
-
 def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_pod: Path) -> None:
     done = run("-f", written(tmp_path, "a"), "-f", gpu_pod, "--node-gpu", 1)
     assert done.returncode == 0, done.stderr
@@ -166,13 +154,14 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
 
 
-@pytest.mark.parametrize("suspended", ["true", "false"])
-def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path, suspended: str) -> None:
-    path = tmp_path / "plain.yaml"
-    path.write_text(PLAIN.replace("NO", suspended))
-    done = run("-f", path)
+def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path) -> None:
+    files = {suspended: tmp_path / f"{suspended}.yaml" for suspended in ("true", "false")}
+    for suspended, path in files.items():
+        path.write_text(PLAIN.replace("NO", suspended).replace("train", f"job-{suspended}"))
+    done = run("-f", files["true"], "-f", files["false"])
     assert done.returncode == 3
-    assert f'{path}:1: Job "train": ' in done.stderr
+    for suspended, path in files.items():
+        assert f'{path}:1: Job "job-{suspended}": ' in done.stderr
     assert "add schedulerName: muster to spec.template.spec" in " ".join(done.stdout.split())
 
 
@@ -222,10 +211,7 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
     assert kubeconfig
     assert "dashboard" not in terminal.text, "lines of a log are not for people"
     terminal.read_until("Nothing changes any more by itself.")
-    environment = {**os.environ, "KUBECONFIG": kubeconfig[1]}
-    why = subprocess.run(
-        [str(PROGRAM), "why", "podgroup/a"], env=environment, capture_output=True, text=True, check=True
-    )
+    why = CliRunner().invoke(main, ["why", "podgroup/a"], env={"KUBECONFIG": kubeconfig[1]})
     assert "Running" in why.stdout
     terminal.process.send_signal(signal.SIGINT)
     terminal.read_to_the_end()
@@ -234,13 +220,16 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
 
 
 @pytest.mark.parametrize("terminal", [("--node-cpu", "100m")], indirect=True)
-def test_interrupted_while_a_gang_has_not_started_it_has_not_ended_well(terminal: Terminal) -> None:
+def test_hung_up_while_a_gang_has_not_started_it_has_not_ended_well(terminal: Terminal) -> None:
     terminal.read_until("Nothing changes any more by itself.")
     program = "muster" if shutil.which("muster") else PROGRAM.absolute()
     assert f"{program} why NAME" in terminal.text
-    terminal.process.send_signal(signal.SIGINT)
+    family = descendants(terminal.process.pid)
+    terminal.process.send_signal(signal.SIGHUP)
     terminal.read_to_the_end()
     assert terminal.process.wait(30) == 130
+    assert "What happened" in terminal.text
+    assert not any(map(is_alive, family))
 
 
 # ---- bad input
@@ -314,14 +303,13 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_its_last_words_and_no_process_is_left(
-    running: "subprocess.Popen[str]", number: signal.Signals
+    running: "subprocess.Popen[str]",
 ) -> None:
     """As Ctrl-C does on a terminal."""
     family = descendants(running.pid)
     assert len(family) >= 2
-    running.send_signal(number)
+    running.terminate()
     out, _ = running.communicate(timeout=30)
     assert "What happened" in out
     assert running.returncode == 130
@@ -368,14 +356,21 @@ spec:
 """
 
 
-def test_jobs_through_a_pipe_start_whole_or_not_at_all() -> None:
+def test_jobs_through_a_pipe_start_whole_or_not_at_all_on_the_nodes_of_the_files(tmp_path: Path) -> None:
     """The owner says how many, as in a real cluster: its pods make a group of three. Notes do not mix
     with the outcome."""
+    nodes = tmp_path / "nodes.yaml"
+    amounts = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"
+    nodes.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: mine}}\n{amounts}\n")
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n"
-    text = service + JOB.replace("NAME", "a") + JOB.replace("NAME", "b")
-    done = run("-f", "-", "--until-settled", "-o", "json", "--nodes", 2, input=text)
+    jobs = JOB.replace("{name: NAME,", "{name: NAME, namespace: team,")
+    text = service + jobs.replace("NAME", "a") + jobs.replace("NAME", "b")
+    flags = ("--create-namespaces", "--until-settled", "-o", "json")
+    done = run("-f", "-", "-f", nodes, *flags, input=text)
     assert done.returncode == 3, done.stderr
     assert done.stderr == 'stdin:2: Service "s": skipped, no pods follow from it\n'
     outcome = json.loads(done.stdout)
     groups = [(each["minMember"], each["reason"], each["bound"]) for each in outcome["podGroups"]]
     assert sorted(groups) == [(3, "", 3), (3, "NoRoom", 0)]
+    assert [node["name"] for node in outcome["nodes"]] == ["mine"]
+    assert {(pod["namespace"], pod["node"]) for pod in outcome["pods"] if pod["node"]} == {("team", "mine")}

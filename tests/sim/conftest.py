@@ -1,4 +1,4 @@
-"""An API server for each test with Muster's client of it, and one embedded cluster for all tests of a process."""
+"""An API server for each test with Muster's client of it, and one embedded cluster for all of a process."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -13,15 +13,15 @@ def program() -> Iterator[Server]:
         yield Server(stack)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def impatient_program() -> Iterator[Server]:
     """Its connections have parts of a second where others have seconds."""
     with ExitStack() as stack:
         yield Server(stack, "--impatient")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lasting_program() -> Iterator[Server]:
-    """One for all tests of a module that leave it as it was."""
+    """One for all tests of a process that leave it as it was."""
     with ExitStack() as stack:
         yield Server(stack)
