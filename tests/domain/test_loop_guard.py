@@ -21,6 +21,7 @@ from tests.domain.world import LIMITS, World, gang, key, timestamp
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
 HOUR = LIMITS.reclaim_memory
+STEP = 30.0  # seconds between two looks
 
 
 def written(world: World) -> QueueStatus:
@@ -63,7 +64,7 @@ class Refusing:
     def go_on(self, seconds: float) -> None:
         world, until = self.world, self.world.now + seconds
         while world.now < until:
-            world.pass_time(20.0)
+            world.pass_time(STEP)
             self.evict()
             for name, each in list(world.pods.items()):
                 if each.spec.node_name:
@@ -93,7 +94,7 @@ def test_each_group_gives_once_an_hour() -> None:
     refusing.go_on(3 * HOUR)
     assert len(refusing.evicted) > len(VICTIMS)
     for name in VICTIMS:
-        assert all(later - one >= HOUR - 20.0 for one, later in pairwise(refusing.of(name)))
+        assert all(later - one >= HOUR - STEP for one, later in pairwise(refusing.of(name)))
 
 
 def test_others_alike_take_what_a_group_is_not_given_again() -> None:
@@ -102,7 +103,7 @@ def test_others_alike_take_what_a_group_is_not_given_again() -> None:
     assert len(refusing.evicted) == len(VICTIMS)
     assert refusing.world.reason("x") is Reason.NO_ROOM
     refusing.world.add(gang("y", 2, queue="a"))
-    refusing.go_on(20.0)
+    refusing.go_on(STEP)
     assert len(refusing.evicted) == len(VICTIMS) + 2
 
 
@@ -119,7 +120,7 @@ def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict
 @pytest.mark.parametrize("borrows", [False, True])
 def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain(borrows: bool) -> None:
     refusing = Refusing(borrows)
-    for _ in range(18):
+    for _ in range(13):
         refusing.go_on(HOUR / 6)
         refusing.restart()
     moments = sorted({moment for moment, _ in refusing.evicted})
@@ -133,7 +134,7 @@ def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> N
     for number in range(4):
         world.add(gang(f"a{number}", 1, queue="a"), gang(f"b{number}", 1, queue="b"))
     taken: list[tuple[float, str]] = []
-    for turn in range(100):
+    for turn in range(60):
         world.add(queue("a", weight=3 - 2 * (turn % 2)), queue("b", weight=1 + 2 * (turn % 2))).settle()
         victims = [eviction.victim for eviction in world.decisions.evictions.values()]
         taken += [(world.now, victim.queue) for victim in victims[:1]]
@@ -179,13 +180,13 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
-    """Eight groups come each minute for an hour, and are deleted once room is taken back for them, or as soon
-    as they run. Muster begins anew every ten minutes. Evicted pods come again."""
+    """Eight groups come every two minutes for an hour, and are deleted once room is taken back for them, or
+    as soon as they run. Muster begins anew every ten minutes. Evicted pods come again."""
     base: list[Any] = [node("n", cpu="16"), queue("b")]
     world = World(base, queue("a"), [gang(f"b{n}", 1, queue="b") for n in range(16)])
     world.start(*(f"b{n}" for n in range(16)))
     gone = 0
-    for turn in range(60):
+    for turn in range(30):
         names = [f"x{turn}-{n}" for n in range(8)]
         world.add([gang(name, 1, queue="a") for name in names]).settle()
         for _ in range(3):
@@ -201,12 +202,12 @@ def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
             world.ledger.intake.drop_group(key(name))
         world.delete(*(f"{name}-0" for name in names)).settle()
         world.start(*(name for name in (f"b{n}" for n in range(16)) if world.plan(name)))
-        if turn % 10 == 9:
+        if turn % 5 == 4:
             before, groups = world, [gang(f"b{n}", 1, queue="b")[0] for n in range(16)]
             world = World(base, replace(queue("a"), status=written(before)), groups)
             world.now = before.now
             world.add(*before.pods.values()).settle()
-        world.pass_time(60.0)
+        world.pass_time(120.0)
     assert 8 <= gone <= (1 + 3) * 8
 
 

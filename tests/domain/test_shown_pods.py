@@ -207,7 +207,7 @@ def test_a_refusal_for_room_that_another_pod_is_nominated_to_is_met_ever_more_ra
             asked.append(world.now - begun)
             world.report("g-0", OUTDATED)
             world.settle()
-        world.pass_time(0.25)
+        world.pass_time(0.5)
     assert len([at for at in asked if at < 10]) <= 6
     assert len([at for at in asked if at > 300]) <= 2
     assert len(asked) >= 9, "it is still tried"
