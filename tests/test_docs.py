@@ -30,7 +30,6 @@ from extender.domain.snapshot.snapshot import Limits
 from extender.kube.resources import LOCAL_QUEUES
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
-from tools.shape import arrows, folder_arrows, modules
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -239,17 +238,6 @@ def test_layers_are_in_the_layout() -> None:
     layers = " ".join(project["tool"]["importlinter"]["contracts"][0]["layers"])
     for name in re.findall(r"extender\.(\w+)", layers):
         assert re.search(rf"^  {name}/ ", layout, re.MULTILINE), f"CONTRIBUTING.md lacks extender/{name}"
-
-
-def test_packages_of_the_domain_are_those_of_the_architecture() -> None:
-    """And each imports what its row says."""
-    table = {
-        code(name)[0]: re.findall(r"\w+", imports)
-        for name, _, imports in rows("docs/architecture.md", "package")
-    }
-    assert table.keys() == {path.parent.name for path in (ROOT / "extender" / "domain").glob("*/__init__.py")}
-    imported = {(package, other) for package, others in table.items() for other in others}
-    assert imported == folder_arrows(arrows(modules()))
 
 
 def test_layers_are_those_of_the_architecture() -> None:

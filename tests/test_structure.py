@@ -1,16 +1,22 @@
-"""What is imported: arrows go down, and there are few of them. `make shape` prints the figures."""
+"""Imports and names of types in extender/: arrows go down, there are few of them, and the architecture page
+lists them; a public name of a type is defined once. `make shape` prints the figures."""
 
-from collections.abc import Iterable
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tests.test_docs import ROOT, code, rows
 from tools.shape import (
     DEEPEST,
     MOST_ARROWS,
     MOST_FILES,
     Arrow,
+    Module,
     arrows,
     folder_arrows,
     modules,
@@ -20,8 +26,13 @@ from tools.shape import (
 
 
 @pytest.fixture(scope="module")
-def pairs() -> set[Arrow]:
-    return arrows(modules())
+def known() -> dict[str, Module]:
+    return modules()
+
+
+@pytest.fixture(scope="module")
+def pairs(known: dict[str, Module]) -> set[Arrow]:
+    return arrows(known)
 
 
 def order_of(pairs: Iterable[Arrow]) -> list[str]:
@@ -45,6 +56,17 @@ def test_there_are_few_arrows_between_folders_of_the_domain(pairs: set[Arrow]) -
     assert len(found) <= MOST_ARROWS, found
 
 
+def test_packages_of_the_domain_are_those_of_the_architecture(pairs: set[Arrow]) -> None:
+    """And each imports what its row says."""
+    table = {
+        code(name)[0]: re.findall(r"\w+", imports)
+        for name, _, imports in rows("docs/architecture.md", "package")
+    }
+    assert table.keys() == {path.parent.name for path in (ROOT / "extender" / "domain").glob("*/__init__.py")}
+    imported = {(package, other) for package, others in table.items() for other in others}
+    assert imported == folder_arrows(pairs)
+
+
 def test_imports_in_functions_and_of_modules_by_name_are_arrows(tmp_path: Path) -> None:
     write(tmp_path, "extender/domain/model/pods.py", "")
     write(tmp_path, "extender/domain/queues/tree.py", "def f():\n  from extender.domain.model import pods\n")
@@ -63,6 +85,30 @@ def test_a_decision_about_one_gang_stays_in_few_files() -> None:
     reach = reach_of_decide()
     assert 1 < reach.files <= MOST_FILES
     assert 1 < reach.depth <= DEEPEST
+
+
+def types_in(tree: ast.AST) -> Iterator[str]:
+    """Classes, and type aliases that say that they are one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).endswith("TypeAlias"):
+            yield ast.unparse(node.target)
+
+
+def test_no_public_name_of_a_type_is_defined_twice(known: dict[str, Module]) -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for module in known.values():
+        for name in types_in(module.tree):
+            if not name.startswith("_"):
+                found[name].append(module.name)
+    doubles = {name: names for name, names in found.items() if len(names) > 1}
+    assert not doubles, "\n".join(f"{name}: {', '.join(names)}" for name, names in doubles.items())
+
+
+def test_which_names_are_looked_at() -> None:
+    text = "class A:\n    class B: ...\nC: TypeAlias = int\nd = 1"
+    assert set(types_in(ast.parse(text))) == {"A", "B", "C"}
 
 
 def write(root: Path, name: str, text: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import __main__ as bench
 from tests.bench import slices
 
 
@@ -85,8 +84,10 @@ def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> N
 def test_a_machine_without_them_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from tests.bench.__main__ import main  # imports all cases: too much for each process of tests
+
     monkeypatch.setattr(slices, "_MOUNTED", tmp_path)
     with pytest.raises(SystemExit) as ended:
-        bench.main(["makespan", "--own-cores"])
+        main(["makespan", "--own-cores"])
     assert ended.value.code == 2
     assert "--own-cores: no cgroup with a limit of cpu can be made" in capsys.readouterr().err

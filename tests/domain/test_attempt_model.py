@@ -1,5 +1,6 @@
-"""A start in every order of events: a gang of three on two nodes, a scheduler that reads through Muster, one
-refusal, and one crash of Muster, after which all is rebuilt from what the API server knows.
+"""A start in every order of events: a gang of three on two nodes, a scheduler that reads through Muster, and
+one refusal or one crash of Muster, after which all is rebuilt from what the API server knows. `make nightly`
+and `make coverage` explore one of each.
 
 Explored breadth first, on the real ledger with real decisions. States that differ only in names of members
 and nodes, or in what time it is, are explored once."""
@@ -21,6 +22,7 @@ from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, node, pod
 from tests.domain.world import key
+from tests.property_examples import TIMES
 
 MEMBERS, NODES, ROOM, GANG = ("p0", "p1", "p2"), ("a", "b"), 2, key("g")
 # Time passes to what is said, to the end of a grace, of the start or of a pause.
@@ -28,6 +30,7 @@ LIMITS = Limits(
     start_deadline=60.0, start_deadline_base=60.0, arrival_grace=99.0, stall_grace=99.0, refusal_memory=99.0
 )
 JOBS = JobRules()
+FULL = 0.7  # of the examples of properties: with so many, all faults are explored
 WORDS = "0/2 nodes are available: 2 too crooked."
 
 Event = tuple[str, Callable[["Model"], None]]
@@ -43,6 +46,7 @@ class Model:
         self.born = dict.fromkeys(MEMBERS, 0)  # how often a member was evicted and made again
         self.admitted = False
         self.refusals = self.crashes = 1
+        self.faults = 1 if TIMES < FULL else 2
         self.part_since: float | None = None
         self.tokens = count(1)
         self.restart()
@@ -173,7 +177,7 @@ class Model:
                 yield from self.attempts(name)
             if name in self.posting:
                 yield f"post {name}", partial(Model.post, name=name)
-        if self.crashes:
+        if self.crashes and self.faults:
             yield "crash", Model.crash
         yield "time", Model.pass_time
 
@@ -183,7 +187,7 @@ class Model:
         for where in NODES:
             if used.count(where) < ROOM:
                 yield f"bind {name} {where}", partial(Model.take, name=name, where=where)
-        if self.refusals:
+        if self.refusals and self.faults:
             yield f"refuse {name}", partial(Model.refuse, name=name)
 
     def take(self, name: str, where: str) -> None:
@@ -201,6 +205,7 @@ class Model:
 
     def refuse(self, name: str) -> None:
         self.refusals -= 1
+        self.faults -= 1
         self.ledger.shown.note_status(NAMESPACE, name, WORDS)
         self.cycle()
 
@@ -214,6 +219,7 @@ class Model:
     def crash(self) -> None:
         """What is on its way to the API server is lost."""
         self.crashes -= 1
+        self.faults -= 1
         self.restart()
 
     def pass_time(self) -> None:
@@ -269,7 +275,7 @@ class Model:
         members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
         moments = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
         refused = sorted(nodes.index(name) for name in self.ledger._refusals._known)
-        rest = self.admitted, self.refusals, self.crashes, start.failures, start.admitted
+        rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.admitted
         verdict = self.ledger.decisions.groups[GANG].verdict
         return repr((members, [*map(self._ago, moments)], refused, rest, verdict))
 
@@ -311,6 +317,6 @@ def test_a_start_ends_whole_or_not_at_all_in_every_order_of_events() -> None:
             if not (later.stands or later.has_failed) and (state := later.state()) not in seen:
                 seen.add(state)
                 left.append((later, (*way, name)))
-    assert whole > 50
-    assert failed > 500
-    assert len(seen) > 1000
+    assert whole > 20
+    assert failed > 400
+    assert len(seen) > 400

