@@ -30,6 +30,7 @@ from extender.domain.snapshot.snapshot import Limits
 from extender.kube.resources import LOCAL_QUEUES
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
+from tests.rows import each_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -41,7 +42,7 @@ OUR_API = "scheduling.volcano.sh/v1beta1"
 NOT_YET = "## What is not there yet"
 Json = dict[str, Any]
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+each_page = each_of(PAGES)
 
 
 class Block(NamedTuple):
@@ -183,7 +184,7 @@ def test_the_changelog_has_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda path: path.name)
+@each_of(sorted((ROOT / "docs").rglob("*.svg")))
 def test_pictures_are_well_formed_and_say_what_they_show(picture: Path) -> None:
     svg = ElementTree.parse(picture).getroot()
     assert svg.find("{http://www.w3.org/2000/svg}title") is not None

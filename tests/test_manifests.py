@@ -20,6 +20,7 @@ from extender.api.objects.queues import Estimate, QueueSpec, QueueStatus, Waitin
 from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import configured, serve
+from tests.rows import each_of
 from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
@@ -124,16 +125,14 @@ each_pod = pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
 # ---- every file
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@each_of(FILES)
 def test_each_document_says_what_it_is(path: Path) -> None:
     found = documents(path)
     assert found
     assert all(each["apiVersion"] and each["kind"] for each in found)
 
 
-@pytest.mark.parametrize(
-    "each", list(objects()), ids=lambda each: f"{each['kind']}/{each['metadata']['name']}"
-)
+@each_of(list(objects()))
 def test_objects_carry_the_usual_labels(each: Json) -> None:
     labels = each["metadata"]["labels"]
     assert labels["app.kubernetes.io/name"] == "muster"
@@ -345,7 +344,7 @@ def test_every_way_to_name_a_group_or_a_queue_marks_a_pod() -> None:
 ROLES = of_kind("Role", "ClusterRole")
 
 
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role["metadata"]["name"])
+@each_of(ROLES)
 def test_no_role_is_wider_than_it_says(role: Json) -> None:
     for rule in role["rules"]:
         assert all("*" not in value for values in rule.values() for value in values)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from extender.domain.model.reasons import Reason
 from extender.telemetry import metrics
+from tests.rows import each_of
 
 ROOT = Path(__file__).parents[1]
 MONITORING = ROOT / "manifests" / "monitoring"
@@ -53,7 +53,7 @@ def series() -> dict[str, tuple[str, ...]]:
     }
 
 
-each_expression = pytest.mark.parametrize("expression", list(dict.fromkeys(expressions())))
+each_expression = each_of(dict.fromkeys(expressions()))
 
 
 @each_expression
@@ -94,7 +94,7 @@ def test_brackets_are_closed(expression: str) -> None:
         assert expression.count(opening) == expression.count(closing)
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+@each_of(alerts())
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
     assert re.fullmatch(r"Muster[A-Za-z]+", alert["alert"])
     assert alert["labels"]["severity"] in ("critical", "warning", "info")

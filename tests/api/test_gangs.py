@@ -10,6 +10,7 @@ from extender.api.workloads.gangs import Defaults, MadePods, gang_of, scaled_gan
 from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.shape import Json
 from tests.api.job_files import put, row_of, waiting
+from tests.rows import each_of
 
 KUBEFLOW = {
     "pytorchjob": 3,
@@ -99,8 +100,7 @@ TRAINING = replace(EIGHT, together=True)
 NOTHING = Defaults()
 
 
-@pytest.mark.parametrize(
-    ("given", "template", "defaults", "waits", "expected"),
+@each_of(
     [
         (EIGHT, "", NOTHING, False, 1),
         (TRAINING, "", NOTHING, False, 8),
@@ -126,7 +126,7 @@ NOTHING = Defaults()
         (MadePods(pods=3, at_once=1, together=True, asked="2"), "", NOTHING, False, 1),
         (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
         (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
-    ],
+    ]
 )
 def test_the_first_that_says_it_counts(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int
@@ -163,8 +163,7 @@ def test_it_is_told_whose_annotation_it_is() -> None:
 OURS, VOLCANOS = keys.MIN_MEMBER, keys.VOLCANO_MIN_MEMBER
 
 
-@pytest.mark.parametrize(
-    ("asked", "template", "replicas", "members"),
+@each_of(
     [
         ({OURS: "all"}, "", 3, 3),
         ({OURS: "all"}, "", 1, 1),  # a new revision in a rolling update
@@ -178,7 +177,7 @@ OURS, VOLCANOS = keys.MIN_MEMBER, keys.VOLCANO_MIN_MEMBER
         ({}, "2", 1, 1),
         ({}, "all", 3, 3),
         ({}, "", 3, 1),
-    ],
+    ]
 )
 def test_a_number_above_the_replicas_means_all_of_them(
     asked: dict[str, str], template: str, replicas: int | None, members: int

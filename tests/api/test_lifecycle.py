@@ -1,5 +1,6 @@
 """What jobs of each kind say of themselves: suspended, succeeded, failed."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from extender.api import keys
 from extender.api.workloads.shape import JobOutcome, Json, is_stopped, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
 from tests.api.job_files import NAMES, documents, put, resumed, row_of, waiting
+from tests.rows import each_of
 
 ENDLESS = {"raycluster", "leaderworkerset"}
 MANAGEABLE = {
@@ -32,7 +34,7 @@ def test_each_of_them_has_a_file() -> None:
     assert {key for key, row in WORKLOADS.items() if row.manageable} <= found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of(NAMES)
 def test_a_job_waits_suspended(name: str) -> None:
     job = waiting(name)
     row = row_of(job)
@@ -41,7 +43,7 @@ def test_a_job_waits_suspended(name: str) -> None:
     assert outcome_of(row, job) is None
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - ENDLESS))
+@each_of(sorted({*NAMES} - ENDLESS))
 def test_how_a_job_ended(name: str) -> None:
     job, succeeded, *failed = documents(name)
     row = row_of(job)
@@ -50,10 +52,7 @@ def test_how_a_job_ended(name: str) -> None:
     assert {outcome_of(row, {**job, **each}) for each in failed} == {JobOutcome.FAILED}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "status", [None, [], "x", 7, {"conditions": {}}, {"conditions": [None, 3, {}, {"type": []}]}]
-)
+@each_of(product(NAMES, [None, [], "x", 7, {"conditions": {}}, {"conditions": [None, 3, {}, {"type": []}]}]))
 def test_a_status_of_another_form_says_nothing(name: str, status: Any) -> None:
     job = {**waiting(name), "status": status}
     assert outcome_of(row_of(job), job) is None
@@ -84,8 +83,7 @@ STARTED = {"annotations": {keys.STARTED: "2026-01-01T00:00:00Z"}}
 TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
 
 
-@pytest.mark.parametrize(
-    ("meta", "status", "state"),
+@each_of(
     [
         ({}, {}, "waits"),
         ({}, {"state": {}}, "waits"),
@@ -103,7 +101,7 @@ TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
         (TAKEN_BACK, {"state": {"phase": "Aborting"}}, "stopped"),
         (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
         ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
-    ],
+    ]
 )
 def test_how_a_volcano_job_stands(meta: Json, status: Json, state: str) -> None:
     job = waiting("volcanojob") | {"metadata": {"name": "j", **meta}, "status": status}

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from extender.api.workloads.children import MALFORMED, children
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json
 from tests.api.job_files import NAMES, put, resumed, waiting
+from tests.rows import each_of
 
 OTHERS = Path(__file__).parents[1] / "sim" / "workloads"
 UNSUSPENDED = {name: resumed(waiting(name)) for name in NAMES} | {
@@ -45,7 +47,7 @@ def cpu_of(each: JobPodSet) -> Any:
     return each.template["spec"]["containers"][0]["resources"]["requests"]["cpu"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of(NAMES)
 def test_the_pods_to_be_of_a_suspended_job(name: str) -> None:
     assert [(each.role, each.count, cpu_of(each)) for each in pod_sets(waiting(name))] == SETS[name]
 
@@ -69,7 +71,7 @@ def as_template(obj: Json) -> Json:
     return {"spec": obj["spec"], **{field: meta.get(field) or {} for field in ("labels", "annotations")}}
 
 
-@pytest.mark.parametrize("name", UNSUSPENDED)
+@each_of(UNSUSPENDED)
 def test_they_are_the_pods_that_are_made(name: str) -> None:
     obj = UNSUSPENDED[name]
     made = list(pods_of(obj))
@@ -181,15 +183,13 @@ def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None
     assert len(found) == len(SETS[name])
 
 
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("count", ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300])
+@each_of(product(COUNTS, ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300]))
 def test_what_is_no_count_is_malformed(name: str, count: Any) -> None:
     with pytest.raises(MALFORMED):
         pod_sets(put(waiting(name), COUNTS[name], count))
 
 
-@pytest.mark.parametrize("name", sorted({*COUNTS} - {"leaderworkerset"}))
-@pytest.mark.parametrize("count", [0, -1, -(10**9)])
+@each_of(product(sorted({*COUNTS} - {"leaderworkerset"}), [0, -1, -(10**9)]))
 def test_no_pods_are_no_set(name: str, count: int) -> None:
     found = pod_sets(put(waiting(name), COUNTS[name], count))
     left_out = 0 if name == "raycluster" else 1  # not below minReplicas
@@ -200,8 +200,7 @@ def test_no_pods_are_no_set(name: str, count: int) -> None:
 TEMPLATE = ("spec", "template")
 
 
-@pytest.mark.parametrize(
-    "template",
+@each_of(
     [
         "x",
         [],
@@ -218,7 +217,7 @@ TEMPLATE = ("spec", "template")
         {"spec": {"containers": [{}], "resources": {"requests": {"memory": "x"}}}},
         {"spec": {"containers": [{}], "affinity": {"podAffinity": 1}}},
         {"spec": {"containers": [{}], "priority": 1e300}},
-    ],
+    ]
 )
 def test_a_template_that_no_pod_can_be_made_of_is_malformed(template: Any) -> None:
     with pytest.raises(MALFORMED):

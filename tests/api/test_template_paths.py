@@ -4,6 +4,7 @@ import pytest
 
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from tests.api.job_files import NAMES, put, row_of, waiting
+from tests.rows import each_of
 
 PATHS = {
     "job": ["spec/template"],
@@ -27,7 +28,7 @@ def test_templates_are_where_they_are_told_to_be(name: str) -> None:
     assert paths == [f"{template}/metadata/annotations" for template in PATHS[name]]
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"trainjob"}))
+@each_of(sorted({*NAMES} - {"trainjob"}))
 def test_what_is_written_there_all_pods_have(name: str) -> None:
     job = waiting(name)
     for path in annotation_paths(row_of(job), job):

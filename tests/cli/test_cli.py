@@ -16,6 +16,7 @@ from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, settings
 from tests.e2e.harness.process import free_ports
+from tests.rows import each_of
 from tools.reference import DOCUMENT, document
 
 ROOT = Path(__file__).parents[2]
@@ -138,8 +139,7 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
     assert configured(monkeypatch, f"--config={file}") == made
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "allowed"),
+@each_of(
     [
         ("--window", "0", "a whole number from 1 to 20000"),
         ("--window", "1_000", "a whole number"),
@@ -160,7 +160,7 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
         ("--quota-sources", "elasticquota,elasticquota", "off, or one or more of"),
         ("--lease", "muster", "the namespace and name of an object"),
         ("--log-level", "INFO", "debug or info or warning or error"),
-    ],
+    ]
 )
 def test_the_error_for_a_bad_value_names_its_flag(flag: str, value: str, allowed: str) -> None:
     assert f"{flag}: got {value!r}; allowed is {allowed}" in refused(f"{flag}={value}")

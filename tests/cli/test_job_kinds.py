@@ -17,6 +17,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
 from extender.cli.settings import from_file, resolve
 from tests.api.job_files import put
+from tests.rows import each_of
 
 HEAD = "apiVersion: config.kube-muster.io/v1alpha1\nkind: MusterConfiguration\n"
 TRAINING = """\
@@ -129,8 +130,7 @@ SETS = "a list of sets of pods, each with a template, perhaps count and role"
 FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
+@each_of(
     [
         (entry(suspended="x"), f"[0].suspended: unknown; allowed are {FIELDS}"),
         (entry(plural=None), "[0].plural: got nothing; allowed is lower-case letters, digits and '-'"),
@@ -172,19 +172,33 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
             "[0].failed.values: unknown; allowed are conditions",
         ),
         ("x", f"[0]: got 'x'; allowed is fields: {FIELDS}"),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str) -> None:
     _, faults = further_kinds([given], "jobKinds")
     assert len(faults) == 1
     assert f"jobKinds{message}" in faults[0]
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["", "spec", "spec.", "spec..a", "spec.a[*]", "spec.a[0].b", "spec.a[*].b[*].c", "spec[].a", "$.spec.a",
-     "status.a", "metadata.a", "spec/a", "spec.a b", "spec.{x}", "spec." + "a" * 500],
-)  # fmt: skip
+@each_of(
+    [
+        "",
+        "spec",
+        "spec.",
+        "spec..a",
+        "spec.a[*]",
+        "spec.a[0].b",
+        "spec.a[*].b[*].c",
+        "spec[].a",
+        "$.spec.a",
+        "status.a",
+        "metadata.a",
+        "spec/a",
+        "spec.a b",
+        "spec.{x}",
+        "spec." + "a" * 500,
+    ]
+)
 def test_paths_of_another_form_are_refused(path: str) -> None:
     _, faults = further_kinds([entry(podSets=[{"template": path}])], "jobKinds")
     assert faults == [f"jobKinds[0].podSets[0].template: got {shown(path)}; allowed is {PATHS}"]

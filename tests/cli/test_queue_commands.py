@@ -16,6 +16,7 @@ from extender.kube import endpoint
 from tests.cli.desk import Desk, ago
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Reply, Server
+from tests.rows import each_of
 
 QUEUE = "queue.scheduling.volcano.sh"
 GROUP = "podgroup.scheduling.volcano.sh"
@@ -335,13 +336,12 @@ def test_a_long_list_is_read_in_pages(foreign: tuple[Server, list[str]]) -> None
 # ---- ages
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
+@each_of(
     [
         *((0, "0s"), (119, "119s"), (120, "2m"), (150, "2m30s"), (600, "10m"), (10_799, "179m")),
         *((3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"), (8 * 3600 + 60, "8h"), (48 * 3600, "2d")),
         *((2 * 86400 + 3600, "2d1h"), (8 * 86400 + 3600, "8d"), (730 * 86400, "2y"), (9 * 365 * 86400, "9y")),
-    ],
+    ]
 )
 def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
     assert rounded(seconds) == shown

@@ -26,6 +26,7 @@ from extender.host.controllers import Controllers
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerFault
 from tests.controllers.bench import Bench
 from tests.domain.world import gang, key, nodes
+from tests.rows import each_of
 
 
 class Keeper(Controller[str]):
@@ -174,7 +175,7 @@ def all_controllers() -> list[type[Any]]:
     return [each for each in found if each.__module__.startswith("extender.")]
 
 
-@pytest.mark.parametrize("controller", all_controllers(), ids=lambda each: each.__name__)
+@each_of(all_controllers())
 def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> None:
     assert controller.look is Controller.look
     assert "reconcile" in vars(controller) or controller.__subclasses__()

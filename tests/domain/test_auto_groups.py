@@ -29,6 +29,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.phases import Phase
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue, stranger
 from tests.domain.world import World, key
+from tests.rows import each_of
 
 GROUP = "podgroup-uid-web"
 
@@ -112,8 +113,7 @@ WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-
 GONE = {"lives": False, "has_pods": False, "is_used": False}
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
+@each_of(
     [
         ({}, PodGroupStep.MAKE),
         ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
@@ -132,7 +132,7 @@ GONE = {"lives": False, "has_pods": False, "is_used": False}
         ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
         ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
         ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
-    ],
+    ]
 )
 def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
     assert next_step(auto_group(**facts)) is expected

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from extender.domain.model.resources import asked, offered
 from extender.domain.queues.deserved import Share
 from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded, share
+from tests.rows import each_of
 from tests.sharing import divide
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())
@@ -34,7 +35,7 @@ def amounts(expected: Mapping[str, Any]) -> dict[str, Any]:
     return {NAMES.get(name, name): amount for name, amount in expected.items()}
 
 
-@pytest.mark.parametrize("case", DATA["cases"], ids=[case["title"] for case in DATA["cases"]])
+@each_of(DATA["cases"])
 def test_cases_of_the_field(case: dict[str, Any]) -> None:
     shares = divide(offered(case["total"]), [claimant(each) for each in case["queues"]])
     assert shares.keys() == case["expect"]["deserved"].keys()

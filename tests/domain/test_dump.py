@@ -37,6 +37,7 @@ from tests.domain.test_stateful_sharing import Sharing
 from tests.domain.test_stateful_sleepers import Waiting
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
+from tests.rows import each_of
 
 VERSIONS = {"muster": "1.2.3", "python": "3.11"}
 KNOWN = {"window": 1000}
@@ -212,8 +213,7 @@ def edited(**parts: Any) -> bytes:
     return msgspec.json.encode({**msgspec.json.decode(WHOLE), **parts})
 
 
-@pytest.mark.parametrize(
-    ("raw", "why"),
+@each_of(
     [
         (b"", "it is no JSON, or was cut off"),
         (WHOLE[:-1], "it is no JSON, or was cut off"),
@@ -237,7 +237,7 @@ def edited(**parts: Any) -> bytes:
             "QueueDecision.weight: got '4', which is no int",
         ),
         (edited(decisions={"groups": [1]}), "Decisions.groups: got '[1]', which is no dict"),
-    ],
+    ]
 )
 def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
     with pytest.raises(InvalidDump) as refused:

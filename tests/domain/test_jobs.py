@@ -24,6 +24,7 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
 from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, unit_name
 from tests.domain.world import EPOCH, key
+from tests.rows import each_of
 
 
 def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
@@ -65,7 +66,7 @@ def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int,
     assert [name for name in created if not world.suspended(name)] == [first]
 
 
-@pytest.mark.parametrize("kind", WORKLOADS, ids="/".join)
+@each_of((kind,) for kind in WORKLOADS)
 def test_jobs_of_all_kinds_may_say_how_long_they_run(kind: tuple[str, str]) -> None:
     told = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))
     assert job_record(JobKind(*kind), told, WORKLOADS, Shapes(), (SCHEDULER,), True).run_time == 5400.0

@@ -17,6 +17,7 @@ from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.decisions import GroupDecision
 from tests.domain.builders import SCHEDULER, group, node, pod, queue
 from tests.domain.world import World, gang, key, nodes
+from tests.rows import each_of
 
 ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER)
 SOON = (Reason.WINDOW_FULL, Reason.NOT_READY)
@@ -42,7 +43,7 @@ def unschedulable(reason: Reason) -> Unscheduled:
 # ---- which pods say what
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_of(Reason)
 def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
     condition = VIEW.wanted(waiting(reason), record(gated=False))
     if reason in SOON:
@@ -51,19 +52,19 @@ def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
         assert condition == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_of(Reason)
 def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
     condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
     assert condition == (unschedulable(reason) if reason in ROOM else None)
 
 
-@pytest.mark.parametrize("reason", [each for each in Reason if each not in ROOM and each not in SOON])
+@each_of([each for each in Reason if each not in ROOM and each not in SOON])
 def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
     shown = unschedulable(Reason.NO_ROOM)
     assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
 
 
-@pytest.mark.parametrize(("reason", "view"), [*product(Reason, (True, False))])
+@each_of([*product(Reason, (True, False))])
 def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
     hidden = ConditionPolicy(ungated=view, shows_waiting_for_room=False)
     for gated in (True, False):
@@ -79,7 +80,7 @@ def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
     assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_of(Reason)
 def test_without_the_view_the_condition_of_a_pod_without_gates_is_the_schedulers(reason: Reason) -> None:
     assert ConditionPolicy().wanted(waiting(reason), record(gated=False)) is None
 

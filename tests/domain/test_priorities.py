@@ -7,6 +7,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from tests.domain.builders import group, pod
 from tests.domain.world import World, gang, key, nodes, single
+from tests.rows import each_of
 
 SYSTEM = PriorityClass(Meta(name="system-node-critical"), 2_000_001_000)
 HIGH = PriorityClass(Meta(name="high"), 100)
@@ -23,8 +24,7 @@ def priority(world: World, name: str = "g") -> int:
     return world.ledger.snapshot().groups[key(name)].priority
 
 
-@pytest.mark.parametrize(
-    ("named", "pods", "counts"),
+@each_of(
     [
         ("", [], 0),
         ("", [0, 7], 7),
@@ -40,7 +40,7 @@ def priority(world: World, name: str = "g") -> int:
         ("system-node-critical", [0], 0),
         ("system-node-critical", [100], 100),
         ("system-node-critical", [2_000_001_000], 2_000_001_000),
-    ],
+    ]
 )
 def test_a_class_counts_as_far_as_the_pods_have_it(named: str, pods: list[int], counts: int) -> None:
     members = [pod(f"g-{n}", "g", priority=each) for n, each in enumerate(pods)]

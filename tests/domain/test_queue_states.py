@@ -14,12 +14,12 @@ from extender.domain.snapshot.conditions import conditions_of
 from extender.domain.snapshot.decisions import QueueDecision
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
+from tests.rows import each_of
 
 OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "with_groups", "without"),
+@each_of(
     [
         ("", "", OPEN, OPEN),
         ("", OPEN, OPEN, OPEN),
@@ -37,7 +37,7 @@ OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
         (CLOSED, UNKNOWN, CLOSING, CLOSED),
         (CLOSING, OPEN, UNKNOWN, UNKNOWN),
         ("Ajar", OPEN, UNKNOWN, UNKNOWN),
-    ],
+    ]
 )
 def test_the_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
     wished = wish(queue_record(queue("q", spec_state=spec, status_state=status)))

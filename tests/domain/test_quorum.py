@@ -2,16 +2,14 @@
 
 from collections import Counter
 
-import pytest
-
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.wholeness import whole
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 
-@pytest.mark.parametrize(
-    ("min_member", "roles", "there", "is_whole"),
+@each_of(
     [
         (3, {}, {"": 3}, True),
         (3, {}, {"": 2}, False),
@@ -25,7 +23,7 @@ from tests.domain.world import World, gang
         (4, {"master": 1}, {"master": 1, "other": 3}, True),
         (2, {"master": 1, "worker": 2}, {"worker": 2}, True),
         (2, {"master": 1, "worker": 2}, {"worker": 1}, False),
-    ],
+    ]
 )
 def test_whole(min_member: int, roles: dict[str, int], there: dict[str, int], is_whole: bool) -> None:
     assert whole(min_member, roles, Counter(there), sum(there.values())) is is_whole

@@ -35,6 +35,7 @@ from tests.domain.builders import (
     stranger,
 )
 from tests.domain.world import World, gang, nodes, timestamp
+from tests.rows import each_of
 
 GPU = "x.io/gpu"
 LONG = RESERVE_AFTER + 1.0  # seconds after which room is kept for a group that waits
@@ -391,7 +392,7 @@ def test_filter_tells_the_reason_of_the_group() -> None:
     assert world.answer("g-0") is Reason.NEVER_FITS
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_of(Reason)
 def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
     assert refusal(reason).startswith(f"{REFUSAL_PREFIX}{reason}: ")
     assert not any(letter.isdigit() for letter in refusal(reason))

@@ -9,6 +9,7 @@ from extender.api import keys
 from extender.api.objects.pods import PodSpec
 from extender.api.units import BadQuantity
 from extender.domain.model.resources import asked, counts, offered, pod_requests, show
+from tests.rows import each_of
 
 
 def container(restart: str = "", **requests: str) -> dict[str, Any]:
@@ -94,7 +95,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@each_of([case[1:] for case in CASES])
 def test_pod_requests(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert pod_requests(msgspec.convert(spec, PodSpec)) == {"pods": 1, **expected}
 
@@ -104,8 +105,7 @@ def test_a_quantity_that_does_not_parse_is_refused() -> None:
         pod_requests(msgspec.convert({"containers": [container(cpu="1 core")]}, PodSpec))
 
 
-@pytest.mark.parametrize(
-    ("name", "counted"),
+@each_of(
     [
         ("cpu", True),
         ("memory", True),
@@ -119,7 +119,7 @@ def test_a_quantity_that_does_not_parse_is_refused() -> None:
         ("requests.cpu", False),
         (keys.PLACE_MARK, False),
         (keys.BIND_MARK, False),
-    ],
+    ]
 )
 def test_which_resources_count(name: str, counted: bool) -> None:
     assert counts(name) is counted

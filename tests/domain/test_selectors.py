@@ -10,12 +10,12 @@ from extender.domain.model.selectors import allows, selects, tolerated
 from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
+from tests.rows import each_of
 
 LABELS = {"disk": "ssd", "cores": "16", "empty": ""}
 
 
-@pytest.mark.parametrize(
-    ("operator", "key", "values", "met"),
+@each_of(
     [
         ("In", "disk", ["ssd", "hdd"], True),
         ("In", "disk", ["hdd"], False),
@@ -38,7 +38,7 @@ LABELS = {"disk": "ssd", "cores": "16", "empty": ""}
         ("Lt", "cores", ["many"], False),
         ("Lt", "cores", None, False),
         ("Unheard", "disk", ["ssd"], False),
-    ],
+    ]
 )
 def test_operators(operator: str, key: str, values: list[str] | None, met: bool) -> None:
     requirement = Requirement(key, operator, values)
@@ -69,8 +69,7 @@ def test_node_selector_terms() -> None:
 DEDICATED = Taint("dedicated", "NoSchedule", "ml")
 
 
-@pytest.mark.parametrize(
-    ("taint", "toleration", "in_"),
+@each_of(
     [
         (DEDICATED, None, False),
         (Taint("dedicated", "NoExecute", "ml"), None, False),
@@ -85,7 +84,7 @@ DEDICATED = Taint("dedicated", "NoSchedule", "ml")
         (DEDICATED, Toleration("", "Equal", "ml"), False),
         (DEDICATED, Toleration("other", "Exists"), False),
         (DEDICATED, Toleration("dedicated", "Unheard", "ml"), False),
-    ],
+    ]
 )
 def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
     assert tolerated(taint, (toleration,) if toleration else ()) is in_

@@ -6,6 +6,7 @@ from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot import decisions
 from extender.domain.snapshot.decisions import GroupDecision
+from tests.rows import each_of
 
 KEY = GroupKey("team/g")
 NO_ROOM = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 1 left")
@@ -53,7 +54,7 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
     assert transition.for_members
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_of(Reason)
 def test_every_reason_can_be_told(reason: Reason) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None

@@ -16,20 +16,21 @@ from tests.cli.desk import Desk
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
 from tests.pages.town import settle
+from tests.rows import each_of
 
 SAME_FLAGS = ("create_namespaces", "nodes", "node_cpu", "node_memory", "node_gpu")  # of run and simulate
 ALL = [command for page in PAGES for command in commands(page)]
 IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.TOWN for each in commands(page))]
 
 
-@pytest.mark.parametrize("command", ALL, ids=str)
+@each_of(ALL)
 def test_each_command_is_run_in_some_way(command: Command) -> None:
     entry = entry_of(command)
     assert entry, f"{command.text!r} is run by no test: tests/pages/register.py says how to change that"
     assert entry.way is not Way.ELSEWHERE or entry.why
 
 
-@pytest.mark.parametrize("entry", REGISTER, ids=lambda entry: entry.pattern)
+@each_of(REGISTER)
 def test_no_entry_is_left_over(entry: Entry) -> None:
     assert entry in [entry_of(each) for each in ALL]
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.pages.fences import PAGES
 from tests.pages.pictures import FOLDER, PICTURES
+from tests.rows import each_of
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -20,6 +21,6 @@ def test_no_other_pictures_are_kept() -> None:
     )
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@each_of(PICTURES)
 def test_a_page_shows_it(name: str) -> None:
     assert any(f"pictures/{name}.svg)" in page.read_text() for page in PAGES)

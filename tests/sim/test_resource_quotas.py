@@ -15,6 +15,7 @@ from extender.sim.apiserver.store import Store
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 from tests.sim.kubectl import Kubectl, needs_kubectl
 from tests.sim.requests import pod
 
@@ -34,8 +35,7 @@ def quota(name: str = "q", hard: Json | None = None, **spec: Any) -> Json:
 OBJECT = {"count/pods": 1, "pods": 1}
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
+@each_of(
     [
         (asking(), OBJECT),
         (asking({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
@@ -56,7 +56,7 @@ OBJECT = {"count/pods": 1, "pods": 1}
             asking({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
             {**OBJECT, "cpu": "3", "requests.cpu": "3"},
         ),
-    ],
+    ]
 )
 def test_what_a_pod_counts_for(given: Json, expected: Json) -> None:
     assert usage(typed(given, Pod)) == expected

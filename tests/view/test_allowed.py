@@ -3,6 +3,7 @@
 import pytest
 
 from extender.view.target import AskedResource, ViewTarget, is_allowed, read_resource
+from tests.rows import each_of
 
 _NS = "/api/v1/namespaces/a"
 _DRA = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims"
@@ -91,12 +92,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), ALLOWED)
+@each_of(ALLOWED)
 def test_a_scheduler_may(method: str, path: str) -> None:
     assert is_allowed(method, path)
 
 
-@pytest.mark.parametrize(("method", "path"), REFUSED)
+@each_of(REFUSED)
 def test_nobody_may(method: str, path: str) -> None:
     assert not is_allowed(method, path)
     assert not is_allowed(method, f"{path}/")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from extender.api.objects.volcano import VolcanoJob
 from extender.volcano.admission import job_warnings, judge_change, judge_new, with_defaults
+from tests.rows import each_of
 
 Json = dict[str, Any]
 FAILED = {"event": "PodFailed", "action": "RestartJob"}
@@ -30,8 +31,7 @@ def task(**more: Any) -> Json:
     return {"tasks": [{"name": "a", "replicas": 4, **more}]}
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
+@each_of(
     [
         ({}, []),
         ({"tasks": []}, ["JobNotValid spec.tasks"]),
@@ -105,7 +105,7 @@ def task(**more: Any) -> Json:
             {"volumes": [{"mountPath": "/a", "volumeClaim": {}}] * 2},
             ["JobNotValid spec.volumes[1].mountPath"],
         ),
-    ],
+    ]
 )
 def test_a_new_job(spec: Json, expected: list[str]) -> None:
     assert faults(job(**spec)) == expected
@@ -150,8 +150,7 @@ def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
     assert warning.startswith("spec.plugins: plugin mpi: the job has no task")
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
+@each_of(
     [
         ({}, []),
         ({"minAvailable": 1}, []),
@@ -165,7 +164,7 @@ def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
         ({"queue": "other", "maxRetry": 9}, ["JobImmutable spec.maxRetry", "JobImmutable spec.queue"]),
         ({"volumes": [{"mountPath": "/a", "volumeClaim": {}, "volumeClaimName": "made"}]}, []),
         ({"volumes": [{"mountPath": "/b", "volumeClaim": {}}]}, ["JobImmutable spec.volumes"]),
-    ],
+    ]
 )
 def test_what_may_change(change: Json, expected: list[str]) -> None:
     spec: Json = {"minAvailable": 2, "queue": "team", "volumes": [{"mountPath": "/a", "volumeClaim": {}}]}

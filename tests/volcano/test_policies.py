@@ -9,6 +9,7 @@ from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest, asked_for, made_up_for, request_of
 from extender.volcano.states import Action
+from tests.rows import each_of
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
 
 ABORT_ON_FAILURE = policy("AbortJob", "PodFailed")
@@ -23,8 +24,7 @@ def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", versio
 # ---- events
 
 
-@pytest.mark.parametrize(
-    ("event", "pods", "fits"),
+@each_of(
     [
         ("PodFailed", [pod(0, "Failed")], True),
         ("PodFailed", [pod(0, "Failed", deleting=True)], False),
@@ -41,7 +41,7 @@ def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", versio
         ("CommandIssued", [pod(0), pod(1)], False),
         ("JobUpdated", [pod(0), pod(1)], False),
         ("PodPending", [pod(0, "Pending")], False),  # only with a timeout
-    ],
+    ]
 )
 def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("TerminateJob", event)], *pods) == ("TerminateJob" if fits else "")

@@ -7,6 +7,7 @@ import pytest
 from extender.api.objects.volcano import JobStatus, TaskState
 from extender.volcano.admission import with_defaults
 from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, led_to, phase_of
+from tests.rows import each_of
 from tests.volcano.jobs import job, task
 
 _Row = tuple[Kill, str | None, bool]
@@ -51,7 +52,7 @@ EXPECTED: dict[str, dict[str, _Row]] = {
 ROWS = [(phase, action, row) for phase, rows in EXPECTED.items() for action, row in rows.items()]
 
 
-@pytest.mark.parametrize(("phase", "action", "row"), ROWS)
+@each_of(ROWS)
 def test_every_row(phase: str, action: str, row: tuple[Kill, str | None, bool]) -> None:
     kill, to, is_retry = row
     expected = JobTransition(kill, JobPhase(to) if to else None, is_retry)
@@ -67,8 +68,7 @@ def test_a_phase_that_is_unknown_is_pending(text: str, phase: str) -> None:
     assert phase_of(text) == phase
 
 
-@pytest.mark.parametrize(
-    ("phase", "spec", "counts", "expected"),
+@each_of(
     [
         ("Pending", {}, {"pending": 3}, "Pending"),
         ("Pending", {}, {"running": 1, "succeeded": 1, "pending": 1}, "Pending"),
@@ -101,7 +101,7 @@ def test_a_phase_that_is_unknown_is_pending(text: str, phase: str) -> None:
         ("Completed", {}, {"failed": 3}, "Completed"),
         ("Terminated", {}, {}, "Terminated"),
         ("Failed", {}, {"succeeded": 3}, "Failed"),
-    ],
+    ]
 )
 def test_where_three_pods_lead_it(
     phase: str, spec: dict[str, Any], counts: dict[str, Any], expected: str
