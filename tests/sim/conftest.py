@@ -14,6 +14,7 @@ from extender.sim.apiserver.kinds import BY_NAME, QUEUES, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Key, Store, key_of
+from extender.sim.controllers import workloads
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.embedded import Embedded
 from tests.e2e.harness.waiting import wait_for
@@ -40,7 +41,8 @@ def server(service: Service) -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def controllers(service: Service) -> Iterator[WorkloadControllers]:
+def controllers(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkloadControllers]:
+    monkeypatch.setattr(workloads, "_PACE", 0.002)
     running = WorkloadControllers(service)
     running.start()
     yield running

@@ -6,14 +6,15 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 GENEROUS = 60.0
-PAUSE = 0.05
+FIRST_PAUSE, PAUSE = 0.002, 0.05
 
 
 def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
     """The condition's first true value; after the timeout an error that names it and its last value."""
-    end = time.monotonic() + timeout
+    end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while not (value := condition()):
         if time.monotonic() > end:
             raise TimeoutError(f"{what or condition} not within {timeout:g} s, last value: {value!r}")
-        time.sleep(PAUSE)
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE)
     return value
