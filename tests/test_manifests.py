@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from extender.api.objects.queues import Estimate, QueueSpec, QueueStatus, Waitin
 from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import configured, serve
+from tests.cli.installation import documents
 from tests.rows import each_of
 from tools.chart_changes import FURTHER_JOBS
 
@@ -58,18 +57,6 @@ POLICIES = ["gates/admission-policy.yaml", "default-scheduler/admission-policy.y
 OUR_NAMES = {"muster", "volcano"}
 # Documents that are read by a program, not by an API server.
 PROGRAM_KINDS = {"Kustomization", "Component", "KubeSchedulerConfiguration"}
-
-
-def documents(path: Path) -> list[Json]:
-    """To be changed in place."""
-    found: list[Json] = json.loads(_as_json(path))
-    return found
-
-
-@cache
-def _as_json(path: Path) -> str:
-    """JSON is read in a fraction of the time, by each test anew."""
-    return json.dumps(list(yaml.load_all(path.read_text(), yaml.CSafeLoader)))
 
 
 def objects() -> Iterator[Json]:

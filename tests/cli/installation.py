@@ -79,13 +79,13 @@ class Installation:
     def gates(self) -> None:
         """The component of that name, before `run`."""
         self._apply(MANIFESTS / "gates" / "admission-policy.yaml")
-        [component] = _documents(MANIFESTS / "gates" / "kustomization.yaml")
+        [component] = documents(MANIFESTS / "gates" / "kustomization.yaml")
         [patch] = component["patches"]
         (workload,) = self.of("deployments")
         _merge(workload, yaml.load(patch["patch"], yaml.CSafeLoader))
 
     def _apply(self, path: Path) -> None:
-        for each in _documents(path):
+        for each in documents(path):
             self.put(each)
 
     def _configure_scheduler(self) -> None:
@@ -154,7 +154,7 @@ class Installation:
         ]
 
 
-def _documents(path: Path) -> list[Json]:
+def documents(path: Path) -> list[Json]:
     """To be changed in place."""
     found: list[Json] = json.loads(_as_json(path))
     return found

@@ -1,7 +1,7 @@
 """A world, an API server, and the writers between them; the test decides whether this replica leads."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from threading import Event
 from typing import Any
@@ -10,12 +10,33 @@ from extender.controllers.controller import ControllerContext
 from extender.controllers.events import EventRecorder
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube.calls import ApiClient
-from extender.kube.writers import Backoff, Writers
+from extender.kube.writers import Backoff, Ended, WriteJob, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 
 PATIENCE = 10.0
 PAUSE = 30.0  # before a write that failed for a passing reason comes again
+
+
+class AtOnce(Writers):
+    """Writers without threads."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def depth(self) -> int:
+        return 0
+
+    def submit(
+        self,
+        key: Hashable,
+        job: WriteJob,
+        ended: Ended = lambda fault: None,
+        attempts: int | None = None,
+        first: bool = False,
+    ) -> None:
+        job()
 
 
 class Bench(World):

@@ -8,10 +8,10 @@ from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
+from tests.domain.test_reservations import PATIENCE, end
 from tests.domain.world import LIMITS, World, comparable, gang, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
-PATIENCE = 600.0
 FOUR: dict[str, Any] = {"cpu": "4"}
 WAYS = {
     "capability": [queue("q", capability=FOUR)],
@@ -42,12 +42,6 @@ def reserved(way: str = "capability", run_time: str = "1h") -> World:
     world.pass_time(PATIENCE + 1.0)
     assert world.decision("big").reservation is not None
     return world
-
-
-def end(world: World, *groups: str) -> World:
-    for group in groups:
-        world.finish(f"{group}-0")
-    return world.settle()
 
 
 @pytest.mark.parametrize("way", WAYS)

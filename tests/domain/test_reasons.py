@@ -62,10 +62,11 @@ def judging_users(world: World) -> World:
     return world
 
 
-def refused_everywhere() -> World:
+def refused(seconds: float = 8.0) -> World:
+    """The scheduler used no node for a gang, this long ago."""
     world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
-    world.pass_time(8.0)
+    world.pass_time(seconds)
     return world
 
 
@@ -324,7 +325,7 @@ CASES = {
     "backing off": Case(
         Reason.BACKING_OFF,
         "0/1 nodes are available: 1 node(s) had no magic.",
-        lambda: _refused_once(),
+        lambda: refused(3.0),
     ),
     "the window is full": Case(
         Reason.WINDOW_FULL,
@@ -340,16 +341,9 @@ CASES = {
     "refused by the scheduler": Case(
         Reason.REFUSED_BY_SCHEDULER,
         "0/1 nodes are available: 1 node(s) had no magic.",
-        refused_everywhere,
+        refused,
     ),
 }
-
-
-def _refused_once() -> World:
-    world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
-    world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
-    world.pass_time(3.0)
-    return world
 
 
 def _kept_for_another() -> World:

@@ -10,13 +10,6 @@ MILD = {"withinQueue": "Never", "unmanaged": "Never"}
 CHANGE = "it starts once {}/early (1 pod) ends"
 
 
-def message(stage: Stage, group: str) -> str:
-    conditions = stage.pod_group(group).get("status", {}).get("conditions") or []
-    return next(
-        (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
-    )
-
-
 def events(stage: Stage, group: str) -> list[str]:
     return [
         each["message"]
@@ -45,13 +38,13 @@ def test_all_say_the_same(stage: Stage, muster: Muster, scheduler: KubeScheduler
     assert f"it starts {page['change']['text']}" == change
     shown = f"{page['message']}; {change}"
     assert page["message"].endswith("; position 1 in queue q")
-    wait_for(lambda: message(stage, "first") == shown, what=f"the condition says {shown!r}")
+    wait_for(lambda: stage.message("first") == shown, what=f"the condition says {shown!r}")
     wait_for(lambda: any(shown in event for event in events(stage, "first")), what="the event says so, too")
     wait_for(
-        lambda: "position 2 in queue q" in message(stage, "second"), what="the second one knows its place"
+        lambda: "position 2 in queue q" in stage.message("second"), what="the second one knows its place"
     )
     assert muster.decision(stage.namespace, "second")["position"] == 2
 
     stage.finish(early)
     stage.wait_phase(first)
-    wait_for(lambda: "position 1 in queue q" in message(stage, "second"), what="the second one is next")
+    wait_for(lambda: "position 1 in queue q" in stage.message("second"), what="the second one is next")

@@ -146,14 +146,7 @@ def test_limits_count_groups_and_pods_of_a_queue(stage: Stage, scheduler: KubeSc
     stage.wait_phase(second)
     third = one(stage, "third", "1")
     stage.wait_reason("third", "QueueCeiling")
-    wait_for(lambda: "groups: 2 run" in message(stage, "third"), what="the message counts groups")
+    wait_for(lambda: "groups: 2 run" in stage.message("third"), what="the message counts groups")
     assert stage.bound([*large, *third]) == {}
     stage.finish(first)
     stage.wait_phase(large)
-
-
-def message(stage: Stage, group: str) -> str:
-    conditions = stage.pod_group(group).get("status", {}).get("conditions") or []
-    return next(
-        (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
-    )

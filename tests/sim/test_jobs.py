@@ -1,6 +1,5 @@
 """Jobs on the embedded cluster: what the real job controller does with pods that end, and with suspension."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -63,11 +62,8 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs(service: Service) -> Iterator[Jobs]:
-    controllers = WorkloadControllers(service)
-    controllers.start()
-    yield Jobs(service, controllers)
-    controllers.stop()
+def jobs(service: Service, controllers: WorkloadControllers) -> Jobs:
+    return Jobs(service, controllers)
 
 
 def indexes(pods: list[Json]) -> list[int]:

@@ -1,6 +1,6 @@
 """Kind `podgroup.build`: the PodGroup for pods that name none, by the controller that makes it."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,32 +13,15 @@ from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership, auto_name, queue_named_by
-from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import Given
 from tests.controllers.api import Api
+from tests.controllers.bench import AtOnce
 from tests.domain.builders import queue
 
 _SCHEDULER = "volcano"
 _MILLI = 1000
-
-
-class _AtOnce(Writers):
-    """Writers without threads."""
-
-    def __init__(self) -> None:
-        pass
-
-    def submit(
-        self,
-        key: Hashable,
-        job: Callable[[], object],
-        ended: Callable[[Any], object] = lambda fault: None,
-        attempts: int | None = None,
-        first: bool = False,
-    ) -> None:
-        job()
 
 
 class _Groups(Api):
@@ -64,7 +47,7 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = AutoPodGroupsController(ControllerContext(ledger, api, _AtOnce(), leads=lambda: True))
+    grouper = AutoPodGroupsController(ControllerContext(ledger, api, AtOnce(), leads=lambda: True))
     specs = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(specs)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):

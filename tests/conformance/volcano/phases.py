@@ -1,6 +1,6 @@
 """The phases that Muster writes to PodGroups, told by the reporter itself to an API server of a few lines."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from extender.api.objects.base import Meta
@@ -12,30 +12,9 @@ from extender.controllers.objects import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.records import GroupKey
-from extender.kube.writers import Ended, WriteJob, Writers
 from tests.controllers.api import Api
+from tests.controllers.bench import AtOnce
 from tests.domain.world import World
-
-
-class _AtOnce(Writers):
-    """Writers without threads."""
-
-    def __init__(self) -> None:
-        pass
-
-    @property
-    def depth(self) -> int:
-        return 0
-
-    def submit(
-        self,
-        key: Hashable,
-        job: WriteJob,
-        ended: Ended = lambda fault: None,
-        attempts: int | None = None,
-        first: bool = False,
-    ) -> None:
-        job()
 
 
 class _Phases(Api):
@@ -56,7 +35,7 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     """Each group's phase after the decisions of `world` were written."""
     groups = list(groups)
     api = _Phases(groups)
-    context = ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
+    context = ControllerContext(world.ledger, api, AtOnce(), lambda: True, lambda: world.now)
     copies: ObjectStore[GroupKey, PodGroup] = ObjectStore()
     estimates = Estimates(context.ledger, context.leads)
     reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges(), estimates)

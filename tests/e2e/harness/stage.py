@@ -217,6 +217,11 @@ class Stage:
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])
         return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
+    def message(self, group: str) -> str:
+        """The message beside the reason; empty before there is one."""
+        conditions = self.pod_group(group).get("status", {}).get("conditions") or []
+        return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
+
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
         """Until the PodGroup says one of these reasons."""
 
