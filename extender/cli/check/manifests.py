@@ -1,6 +1,7 @@
 """What the manifests install: CRDs, the rights of Muster's account, policies, webhooks."""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 
 from extender.api.texts import listed
@@ -57,7 +58,7 @@ def rights(site: Installation) -> Iterator[Finding]:
     # A certificate that another component makes needs no Secret.
     by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
     without = "secrets" if by_others else ""
-    needed = [right for right in granted(read(RIGHTS)) if right.resource != without]
+    needed = [right for right in _shipped_rights() if right.resource != without]
     missing = [right for right in needed if not site.may(right)]
     if not missing:
         yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")
@@ -66,6 +67,11 @@ def rights(site: Installation) -> Iterator[Finding]:
         f"the account {site.account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
     )
     yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+
+
+@cache
+def _shipped_rights() -> tuple[Right, ...]:
+    return tuple(granted(read(RIGHTS)))
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
