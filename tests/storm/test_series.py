@@ -1,6 +1,7 @@
 """A campaign's file, its results, the recoveries and the table, all without a cluster."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_ten_thousand_faults_are_planned() -> None:
     series = Series.read(CAMPAIGNS[0].with_name("ten-thousand.toml"))
     real = [storm for storm in series.storms if storm.mix != VIRTUAL]
     plans = (plan(storm.seed, storm.seconds, series.mix(storm.mix)) for storm in real)
-    assert sum(step.wish is None for steps in plans for step in steps) > 10_000
+    faults = (step for steps in plans for step in steps if step.wish is None)
+    assert len(list(islice(faults, 10_001))) > 10_000
 
 
 def test_a_mix_says_what_breaks_and_how_often() -> None:
