@@ -1,10 +1,15 @@
 """A cluster of objects as Muster leaves them, and somebody with `muster` who looks at them."""
 
 import json
+import os
+import pty
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from click.testing import CliRunner, Result
 
@@ -91,6 +96,14 @@ def _status_of(queue: Json, groups: list[Json]) -> Json:
     return {**queue.get("status", {}), "state": state, **counts}
 
 
+def _read_to_the_end(terminal: int) -> bytes:
+    shown = b""
+    with suppress(OSError):  # how a terminal says that no process writes to it any more
+        while more := os.read(terminal, 65_536):
+            shown += more
+    return shown
+
+
 class Desk:
     def __init__(self, folder: Path) -> None:
         self.store = Guarded()
@@ -104,6 +117,23 @@ class Desk:
     def muster(self, *arguments: str, **environment: str) -> Result:
         given = [*arguments, "--kubeconfig", str(self.kubeconfig)]
         return CliRunner().invoke(main, given, env=environment, catch_exceptions=False)
+
+    def on_a_terminal(self, *arguments: str, **environment: str) -> str:
+        """What a command that ends well writes to a terminal of 50 columns."""
+        ours, theirs = pty.openpty()
+        settings = {"KUBECONFIG": str(self.kubeconfig), "TERM": "xterm", "COLUMNS": "50", **environment}
+        with ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(_read_to_the_end, ours)
+            with (
+                open(theirs, "w", encoding="utf-8") as out,
+                redirect_stdout(out),
+                redirect_stderr(out),
+                patch.dict(os.environ, settings),
+            ):
+                assert not main.main([*arguments], "muster", standalone_mode=False)
+            text = shown.result().decode()
+        os.close(ours)
+        return text.replace("\r\n", "\n")
 
     def output(self, *arguments: str) -> str:
         """What a command prints that ends well."""

@@ -1,10 +1,6 @@
 """`muster queue describe` and `muster podgroup describe`: everything about one object."""
 
-import os
-import pty
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -214,14 +210,7 @@ def test_without_rights_in_other_namespaces_it_says_so(town: Desk) -> None:
 
 
 def test_a_terminal_gets_bars(town: Desk) -> None:
-    program = (sys.executable, "-c", "from extender.cli import main; main()")
-    arguments = ("queue", "describe", "research", "--kubeconfig", str(town.kubeconfig))
-    master, terminal = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONUTF8": "1"}
-    subprocess.run([*program, *arguments], stdout=terminal, env=environment, check=True)
-    os.close(terminal)
-    shown = os.read(master, 100_000).decode()
-    os.close(master)
+    shown = town.on_a_terminal("queue", "describe", "research", COLUMNS="80", NO_COLOR="1")
     assert "  cpu  ████████████████░░░░░░░░  4 of 6, at most 16" in shown
 
 

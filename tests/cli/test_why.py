@@ -1,11 +1,7 @@
 """`muster why`: what it says of groups, pods and queues, with many rights and with few."""
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -822,27 +818,8 @@ def test_another_namespace(town: Desk) -> None:
 # ---- on a terminal
 
 
-def on_a_terminal(desk: Desk, *arguments: str, **environment: str) -> str:
-    """What `muster` writes to a terminal."""
-    ours, theirs = pty.openpty()
-    program = [sys.executable, "-c", "from extender.cli import main; main()", *arguments]
-    terminal = {"KUBECONFIG": str(desk.kubeconfig), "TERM": "xterm", "COLUMNS": "50"}
-    settings = os.environ | terminal | environment
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs, cwd=ROOT, env=settings) as running:
-        os.close(theirs)
-        shown = b""
-        while running.poll() is None or b"debug pages" not in shown:
-            try:
-                shown += os.read(ours, 65_536)
-            except OSError:
-                break
-    os.close(ours)
-    assert running.returncode == 0
-    return shown.decode().replace("\r\n", "\n")
-
-
 def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
-    shown = on_a_terminal(town, "why", "podgroup/sweep")
+    shown = town.on_a_terminal("why", "podgroup/sweep")
     assert "\x1b[33m\x1b[1mWaiting\x1b[0m for 30m: NoRoom\n" in shown
     plain = re.sub(r"\x1b\[\d+m", "", shown)
     assert max(map(len, plain.splitlines())) > 40
@@ -852,13 +829,13 @@ def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
 
 def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> None:
     desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A\x1b[8m\u202e\u2066", queue="q\x1b]0;title\x07")
-    shown = on_a_terminal(desk, "why", "podgroup/g")
+    shown = desk.on_a_terminal("why", "podgroup/g")
     assert "[2Jdebug pages1A" in shown
     assert "\x1b[2J" not in shown
     assert not {"\x07", "\x9b", "\u202e", "\u2066"} & set(shown)
     assert "\x1b]" not in shown
     assert "\x1b[8m" not in shown, "what follows would be hidden"
-    assert "]0;title" in on_a_terminal(desk, "podgroup", "describe", "g")
+    assert "]0;title" in desk.on_a_terminal("podgroup", "describe", "g")
 
 
 def test_a_name_of_a_tenant_forges_no_line_of_a_table(desk: Desk) -> None:
@@ -866,13 +843,13 @@ def test_a_name_of_a_tenant_forges_no_line_of_a_table(desk: Desk) -> None:
     desk.group("g", queue="q\nother   q   Running   1\u202e\u200b\x1b[32m")
     desk.group("h", queue="q")
     forged = r"q\nother   q   Running   1\u202e\u200b\x1b[32m"
-    head, *rows = on_a_terminal(desk, "podgroup", "list").splitlines()
+    head, *rows = desk.on_a_terminal("podgroup", "list").splitlines()
     assert [row[head.index("QUEUE") : head.index("PHASE")].rstrip() for row in rows] == [forged, "q"]
-    assert f"Queue:     {forged}\n" in on_a_terminal(desk, "podgroup", "describe", "g")
+    assert f"Queue:     {forged}\n" in desk.on_a_terminal("podgroup", "describe", "g")
 
 
 def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
-    assert "\x1b" not in on_a_terminal(town, "why", "podgroup/sweep", NO_COLOR="1")
+    assert "\x1b" not in town.on_a_terminal("why", "podgroup/sweep", NO_COLOR="1")
 
 
 # ---- the table of remedies
