@@ -46,7 +46,7 @@ def address(process: "subprocess.Popen[str]") -> str:
     return found[1] + found[2]
 
 
-def test_an_address_lets_one_browser_in(served: "subprocess.Popen[str]") -> None:
+def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.Popen[str]") -> None:
     first, url, mine = browser(), address(served), None
     base = url.partition("/login")[0]
     with pytest.raises(HTTPError, match="401") as refused:
@@ -63,10 +63,6 @@ def test_an_address_lets_one_browser_in(served: "subprocess.Popen[str]") -> None
         seen = msgspec.json.decode(mine.open(f"{base}/api/v1/overview", timeout=30).read())
         assert (seen["apiVersion"], seen["by"]) == (VERSION, "objects")
         assert [it["name"] for it in seen["groups"]] == ["waits"]
-
-
-def test_ctrl_c_ends_it(served: "subprocess.Popen[str]") -> None:
-    address(served)
     served.send_signal(signal.SIGINT)
     assert served.wait(60) == 0
     assert served.stderr is not None
