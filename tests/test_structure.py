@@ -12,12 +12,10 @@ import pytest
 
 from tests.test_docs import ROOT, code, rows
 from tools.shape import (
-    DEEPEST,
-    MOST_ARROWS,
-    MOST_FILES,
     Arrow,
     Module,
     arrows,
+    figures,
     folder_arrows,
     modules,
     only_siblings,
@@ -51,11 +49,6 @@ def test_folders_of_the_domain_form_no_circle(pairs: set[Arrow]) -> None:
     assert order_of(folder_arrows(pairs))
 
 
-def test_there_are_few_arrows_between_folders_of_the_domain(pairs: set[Arrow]) -> None:
-    found = sorted(folder_arrows(pairs))
-    assert len(found) <= MOST_ARROWS, found
-
-
 def test_packages_of_the_domain_are_those_of_the_architecture(pairs: set[Arrow]) -> None:
     """And each imports what its row says."""
     table = {
@@ -81,10 +74,11 @@ def test_imports_in_functions_and_of_modules_by_name_are_arrows(tmp_path: Path) 
     assert only_siblings(found, known) == ["extender.domain.queues.tree"]
 
 
-def test_a_decision_about_one_gang_stays_in_few_files() -> None:
+def test_the_shape_meets_its_goals(known: dict[str, Module]) -> None:
     reach = reach_of_decide()
-    assert 1 < reach.files <= MOST_FILES
-    assert 1 < reach.depth <= DEEPEST
+    assert min(reach.files, reach.depth) > 1, "nothing was watched"
+    missed = [each for each in figures(known, reach) if not each.is_met]
+    assert not missed
 
 
 def types_in(tree: ast.AST) -> Iterator[str]:

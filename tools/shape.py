@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CODE = "extender"
 DOMAIN = f"{CODE}.domain"
+TOOLS = tuple(f"{CODE}.{name}" for name in ("cli", "sim", "terminal"))  # all else is the server
 SMALL, LONG = 40, 40  # lines of a module and of a function
 MOST_ARROWS = 20  # between folders of the domain
 MOST_FILES, DEEPEST = 25, 11  # of decide() for a gang of three
@@ -174,34 +175,49 @@ def reach_of_decide() -> Reach:
 @dataclass(frozen=True)
 class Figure:
     what: str
-    now: str
-    goal: str
+    now: float
+    most: float
+    least: float = 0.0
+    form: str = ",.0f"
+
+    @property
+    def is_met(self) -> bool:
+        return self.least <= self.now <= self.most
+
+    @property
+    def goal(self) -> str:
+        most = format(self.most, self.form)
+        return f"{self.least:{self.form}}-{most}" if self.least else f"<= {most}"
 
 
 def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
+    """Yield each figure with its goal. The goals for modules and lines are what was left when copies were
+    merged: a feature that needs more first makes something unnecessary."""
     plain = [module for module in known.values() if not module.is_package]
     domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
     pairs = arrows(known)
     lines = [module.lines for module in plain]
     functions = sorted(length for module in known.values() for length in module.functions)
     total = sum(module.lines for module in known.values())
-    yield Figure("modules, without __init__", f"{len(plain):,}", "<= 280")
-    yield Figure("  median lines", f"{statistics.median(lines):g}", "130-220")
-    yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), "<= 8 %")
-    yield Figure("domain: modules", f"{sum(not known[name].is_package for name in domain)}", "<= 95")
-    yield Figure("  folders", f"{len({name.split('.')[2] for name in domain})}", "<= 9")
-    yield Figure("  arrows between folders", f"{len(folder_arrows(pairs))}", f"<= {MOST_ARROWS}")
-    yield Figure("functions: p90 lines", f"{functions[len(functions) * 9 // 10]}", "14-30")
-    yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), "<= 3 %")
-    yield Figure("modules with one importer, a sibling", f"{len(only_siblings(pairs, known))}", "<= 40")
-    yield Figure("decide(), one gang of 3, cold: files", f"{reach.files}", f"<= {MOST_FILES}")
-    yield Figure("  depth", f"{reach.depth}", f"<= {DEEPEST}")
-    yield Figure("import lines", f"{sum(m.import_lines for m in known.values()) / total:.1%}", "<= 7 %")
-    yield Figure(f"lines of {CODE}/", f"{total:,}", "<= 50,000")
+    tools = sum(module.lines for name, module in known.items() if name.startswith(TOOLS))
+    yield Figure("modules, without __init__", len(plain), 335)
+    yield Figure("  median lines", statistics.median(lines), 220, 130)
+    yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
+    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 110)
+    yield Figure("  folders", len({name.split(".")[2] for name in domain}), 9)
+    yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
+    yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
+    yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
+    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 52)
+    yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
+    yield Figure("  depth", reach.depth, DEEPEST)
+    yield Figure("import lines", sum(m.import_lines for m in known.values()) / total, 0.073, form=".1%")
+    yield Figure("lines of the server", total - tools, 52_500)
+    yield Figure("  of the tools", tools, 19_500)
 
 
-def _share(lengths: Sequence[int], counts: Callable[[int], bool]) -> str:
-    return f"{sum(map(counts, lengths)) / len(lengths):.1%}"
+def _share(lengths: Sequence[int], counts: Callable[[int], bool]) -> float:
+    return sum(map(counts, lengths)) / len(lengths)
 
 
 def main() -> None:
@@ -210,7 +226,8 @@ def main() -> None:
     chosen = parser.parse_args()
     known = modules()
     for figure in figures(known, reach_of_decide()):
-        sys.stdout.write(f"{figure.what:<38}{figure.now:>8}   {figure.goal}\n")
+        now, missed = format(figure.now, figure.form), "" if figure.is_met else "   missed"
+        sys.stdout.write(f"{figure.what:<38}{now:>8}   {figure.goal}{missed}\n")
     if chosen.arrows:
         sys.stdout.writelines(f"{one} -> {other}\n" for one, other in sorted(folder_arrows(arrows(known))))
 
