@@ -70,3 +70,13 @@ def test_nothing_is_left_of_them_once_they_are_gone() -> None:
     world.delete(*on_a(world)).settle()
     assert not world.ledger._stuck.uids
     assert others_come(world).verdict("g") is Verdict.RUNNING
+
+
+@pytest.mark.parametrize("step", [-3600.0, 86400.0], ids=["an-hour-back", "a-day-forward"])
+def test_steps_of_the_clock_do_not_change_when_they_count_no_more(step: float) -> None:
+    world = others_come(stuck())
+    world.wall_steps += step
+    world.pass_time(GRACE)
+    assert world.settle().reason("g") is Reason.QUEUE_CEILING
+    world.pass_time(6)
+    assert world.plan("g") == {"r0": "spare", "r1": "spare"}

@@ -89,7 +89,7 @@ class Ledger:
             lock=self._lock,
         )
         jobs = jobs or JobRules()
-        self._stuck = StuckPods(self.registry, wall_clock)
+        self._stuck = StuckPods(self.registry, clock, wall_clock)
         self._views = GroupViews(self.registry, self.claims, wall_clock, self._stuck.uids)
         self.pods = Pods(parts, ownership, self._stuck)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
@@ -203,7 +203,7 @@ class Ledger:
         yield from self._expected.later.expiries()
         yield from self._lost.expiries()
         if (stuck_at := self._stuck.next_at) is not None:
-            yield stuck_at - self._wall_clock() + self._clock()
+            yield stuck_at
         for claim in self.claims.at(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
 

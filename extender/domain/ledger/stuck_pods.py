@@ -7,8 +7,9 @@ Callers hold the ledger's lock."""
 
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from heapq import heapify, heappop, heappush
+from math import inf
+from typing import NamedTuple
 
 from extender.api.units import as_datetime
 from extender.domain.ledger.registry import Registry
@@ -20,13 +21,23 @@ _FEW = 64  # pods, at which it is looked who is gone
 _SLACK = 5.0  # seconds that clocks may differ
 
 
-class StuckPods:
-    """`uids`: those of pods that are stuck. Time is wall-clock time, in seconds."""
+class _Leaving(NamedTuple):
+    """A pod that is being deleted."""
 
-    def __init__(self, registry: Registry, wall_clock: Callable[[], float]) -> None:
+    pod: PodRecord
+    over_at: float  # when its grace is over, on the ledger's clock
+
+
+class StuckPods:
+    """`uids`: those of pods that are stuck. The wall clock is read once for each deletion, to tell when its
+    grace is over on the ledger's clock: steps of the wall clock shift nothing that is known."""
+
+    def __init__(
+        self, registry: Registry, clock: Callable[[], float], wall_clock: Callable[[], float]
+    ) -> None:
         self.uids: set[Uid] = set()
-        self._registry, self._wall_clock = registry, wall_clock
-        self._leaving: defaultdict[str, dict[Uid, PodRecord]] = defaultdict(dict)  # by node
+        self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
+        self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
         self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
         self._deleted: set[str] = set()  # those of them that are deleted
         # A heap, and the same as a set: when the grace of pods is over, and their nodes.
@@ -41,9 +52,11 @@ class StuckPods:
     def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
         """Note a change of a pod of ours; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_room:
-            self._leaving[now.node][now.uid] = now
+            before_that = self._leaving[now.node].get(now.uid)
+            if before_that is None or before_that.pod.gone_by != now.gone_by:
+                self._leaving[now.node][now.uid] = _Leaving(now, self._over_at(now))
             if now.node in self._away:
-                self._expect(now)
+                self._expect(self._leaving[now.node][now.uid])
         elif before is not None and before.node in self._leaving:
             self._leaving[before.node].pop(before.uid, None)
             if not self._leaving[before.node]:
@@ -66,31 +79,38 @@ class StuckPods:
         if is_away is (node in self._away):
             return
         (self._away.add if is_away else self._away.discard)(node)
-        for uid, pod in self._leaving.get(node, {}).items():
+        for uid, leaving in self._leaving.get(node, {}).items():
             if is_away:
-                self._expect(pod)
+                self._expect(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
-                self._registry.touch(pod.group)
+                self._registry.touch(leaving.pod.group)
 
     def settle(self) -> None:
         """Count those no more whose grace is over."""
-        now = self._wall_clock()
+        now = self._clock()
         while self._due and self._due[0][0] <= now:
             _, uid, node = due = heappop(self._due)
             self._awaited.discard(due)
-            pod = self._leaving.get(node, {}).get(uid)
-            if pod is not None and node in self._away and uid not in self.uids:
+            leaving = self._leaving.get(node, {}).get(uid)
+            if leaving is not None and node in self._away and uid not in self.uids:
                 self.uids.add(uid)
-                self._registry.touch(pod.group)
+                self._registry.touch(leaving.pod.group)
 
-    def _expect(self, pod: PodRecord) -> None:
-        with suppress(ValueError, OverflowError):  # whatever the timestamp says
-            due = as_datetime(pod.gone_by).timestamp() + _SLACK, pod.uid, pod.node
-            if due not in self._awaited:
-                self._awaited.add(due)
-                heappush(self._due, due)
-                self._forget_those_gone()
+    def _over_at(self, pod: PodRecord) -> float:
+        """Return when the grace of a pod is over."""
+        try:
+            left = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
+        except (ValueError, OverflowError):  # whatever the timestamp says
+            return inf
+        return self._clock() + left + _SLACK
+
+    def _expect(self, leaving: _Leaving) -> None:
+        due = leaving.over_at, leaving.pod.uid, leaving.pod.node
+        if leaving.over_at < inf and due not in self._awaited:
+            self._awaited.add(due)
+            heappush(self._due, due)
+            self._forget_those_gone()
 
     def _forget_those_gone(self) -> None:
         """Forget the grace of pods that ended before it was over: users choose how long it is."""
