@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.phases import Phase
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.job_world import JobWorld, job, unit_name
@@ -112,3 +112,12 @@ def test_a_job_that_keeps_places_by_itself_takes_over() -> None:
     world.submit(world.jobs["train"]).settle()
     world.pass_time(31)
     assert not [claim for claim in world.ledger.claims if claim.pod.kept_for]
+
+
+def test_a_larger_pod_does_not_take_over_the_place() -> None:
+    """Else it would pass the ceiling of its queue."""
+    world = World(queue("q", capability={"cpu": "2"}), node("n", cpu="8"), gang("g", 2, queue="q")).settle()
+    world.scheduler_takes("g-0", "g-1").run("g-0", "g-1").settle()
+    world.delete("g-0").settle()
+    world.add(pod("g-2", "g", cpu="6")).settle()
+    assert (world.plan("g"), world.reason("g")) == ({}, Reason.QUEUE_CEILING)

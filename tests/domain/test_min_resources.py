@@ -1,10 +1,14 @@
 """Room for minResources beyond the needed members is kept until later pods use it."""
 
+from itertools import count
+
+import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Quantities
+from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import group, node, pod, queue
+from tests.domain.builders import apart, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key
 
 
@@ -99,3 +103,71 @@ def test_it_leaves_the_places_in_the_window_to_others() -> None:
     world = World(node("n", cpu="64"), application("app", together="30"), limits=replace(LIMITS, window=32))
     start(world, "app-driver").add(gang("next", 30, cpu="1")).settle()
     assert world.verdict("next") is Verdict.STARTING
+
+
+def driver(*objects: object, together: str = "4") -> World:
+    """The driver of an application runs on node a."""
+    return start(
+        World(node("a", cpu="8"), *objects, application("app", together=together)).settle(), "app-driver"
+    )
+
+
+@pytest.mark.parametrize(
+    ("around", "executor"),
+    [
+        ([], pod("e", "app", foreign_gate="example.com/theirs")),
+        ([node("b", labels={"b": "b"}), pod("full", on="b", cpu="4")], pod("e", "app", selector={"b": "b"})),
+        ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),
+        ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),
+    ],
+    ids=["gate", "label", "port", "affinity"],
+)
+def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object], executor: object) -> None:
+    world = driver(*around)
+    kept = world.claim_count()
+    world.add(executor).settle()
+    assert (world.plan("app").get("e"), world.claim_count()) == (None, kept)
+
+
+def test_a_later_pod_takes_over_no_more_than_is_kept() -> None:
+    """Else it would pass the ceiling of its queue."""
+    world = driver(queue("default", capability={"cpu": "4"})).add(pod("e", "app", cpu="6")).settle()
+    assert "e" not in world.plan("app")
+    assert world.reason("app") is Reason.QUEUE_CEILING
+
+
+def test_later_pods_that_find_no_place_cost_no_more_the_more_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, idle = count(1), NodeCapacity.idle
+    monkeypatch.setattr(NodeCapacity, "idle", lambda it, name: idle(it, name) if next(calls) else {})
+
+    def looks(pods: int) -> int:
+        world, before = driver(), next(calls)
+        world.add(*(pod(f"e{n}", "app", cpu="2", selector={"b": f"{n % 40}"}) for n in range(pods)))
+        world.ledger.snapshot()
+        return next(calls) - before
+
+    assert looks(200) <= looks(40)
+
+
+def lost_after(name: str) -> World:
+    """A gang that used all that it asks for has lost a member for so long that its place is free again."""
+    world = World(node("n", cpu="2"), group(name, 2, min_resources={"cpu": "2"}))
+    start(world.add(pod("g-0", name), pod("g-1", name)), "g-0", "g-1")
+    world.add(gang("other", 1)).delete("g-0").settle()
+    assert world.verdict("other") is Verdict.WAITING
+    world.pass_time(31)
+    return world.settle()
+
+
+def test_what_members_have_used_is_not_kept_again_once_they_are_lost() -> None:
+    assert lost_after("g").verdict("other") is Verdict.STARTING
+
+
+def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_gone() -> None:
+    """It was deleted without its pods after a member was lost: the PodGroup has no owner any more."""
+    name = "podgroup-ef13978f-b70b-4c7d-965f-d44111b29611"
+    world = World(node("n", cpu="2"), group(name, 2, stood_whole=True, min_resources={"cpu": "2"}))
+    world.add(pod("g-0", name, on="n"), gang("other", 1)).settle()
+    assert world.verdict("other") is Verdict.STARTING

@@ -212,16 +212,20 @@ class ExpectedMembers:
 
 
 def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-    """Let the last of the pods that have come take over the claim of an expected one, which is forgotten;
-    without any, the claim ends."""
+    """Let the last of the pods that have come take over the claim of an expected one, which is forgotten.
+    The claim ends without any, or if that asks for more: ceilings have admitted the claim, and no more."""
     claim = parts.claims.get(expected.uid)
     if claim is not None:
         parts.moves.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
     parts.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and parts.claims.fits(newcomers[-1], claim.node):
+    if claim is not None and newcomers and _takes_over(parts, newcomers[-1], expected, claim.node):
         parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     parts.changes.mark()
+
+
+def _takes_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+    return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:

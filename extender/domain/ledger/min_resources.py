@@ -8,19 +8,23 @@ the claims on one node.
 
 Callers hold the ledger's lock."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from msgspec.structs import replace
 
-from extender.domain.ledger.claims import ClaimEvent
+from extender.domain.ledger.claims import Claim, ClaimEvent
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.state import Parts
-from extender.domain.model.records import MIN_RESOURCES, GroupKey, PodRecord, Uid
+from extender.domain.model.ownership import is_named_by_uid
+from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.model.shapes import Shapes, asked_by
+from extender.domain.model.shapes import Shape, Shapes, asked_by
 
 _MOST = 256  # expected members of one group
+_MOST_MISFITS = 16  # shapes of pods that cannot take over claims, until no further ones are tried
+_PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions have moved it
 
 
 class MinResources:
@@ -32,15 +36,21 @@ class MinResources:
         self._most = most
         self._expected: Counter[str] = Counter()  # by namespace
         self._keeping: set[GroupKey] = set()  # groups with expected members
+        self._used: dict[GroupKey, Resources] = {}  # by group: what it asked for when its members used all
+        self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
     def settle(self) -> None:
         """Bring what is kept for touched groups in line with their PodGroups and pods."""
+        now = self._parts.clock()
+        self._again = {uid: at for uid, at in self._again.items() if at > now}
         for key in list(self._parts.registry.touched):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
-            asks = record is not None and bool(record.min_resources) and not record.stands_for
+            asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
             if group is not None and (asks or key in self._keeping):
                 self._settle(group, record.min_resources if record is not None and asks else {})
+            if group is None or not asks:
+                self._used.pop(key, None)
 
     def _settle(self, group: Group, asked: Resources) -> None:
         self._hand_over(group)
@@ -49,6 +59,7 @@ class MinResources:
         used = asked_by([pod.shape for pod in there])
         offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
         asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
+        asked = {} if self._is_used(group.key, there, asked) else asked
         left = {name: n - used.get(name, 0) for name, n in asked.items()}
         for pod in list(_kept(group)):
             if any(n > 0 for n in left.values()):
@@ -60,6 +71,16 @@ class MinResources:
         if lives and any(n > 0 for n in left.values()) and group.job is None:
             self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
 
+    def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
+        """Return whether members on nodes have used all of it since the start: those that are lost since
+        have their places for a while only."""
+        held = asked_by([pod.shape for pod in there if pod.placed])
+        if not held:
+            self._used.pop(key, None)
+        elif all(n <= held.get(name, 0) for name, n in asked.items()):
+            self._used[key] = asked
+        return self._used.get(key) == asked
+
     def _members(self, group: Group) -> list[PodRecord]:
         """Return those that have room, or that the start needs."""
         members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
@@ -68,28 +89,44 @@ class MinResources:
         return members[: max(have, group.needs.min_member)]
 
     def _hand_over(self, group: Group) -> None:
-        """Let pods that have come take over the claims on a node with room enough for them."""
-        claims = self._parts.claims
-        for pod in [pod for pod in group.pods.values() if pod.waiting and not pod.to_be]:
-            kept = [claim for each in _kept(group) if (claim := claims.get(each.uid)) is not None]
-            if claims.get(pod.uid) is not None or not kept:
+        """Let pods that have come take over claims of as much, each once in a while: decisions may differ."""
+        kept = [claim for each in _kept(group) if (claim := self._parts.claims.get(each.uid)) is not None]
+        misfits = set[Shape]()
+        for pod in list(group.pods.values()) if kept else ():
+            if not pod.waiting or pod.to_be or pod.foreign_gates or pod.shape in misfits:
                 continue
-            for node in sorted({claim.node for claim in kept}):
-                on_node = [claim.pod for claim in kept if claim.node == node]
-                if not self._has_room(pod, node, on_node):
-                    continue
-                while on_node and not claims.fits(pod, node):
-                    self._dismiss(group, on_node.pop())
-                if claims.fits(pod, node):
-                    self._parts.moves.put(pod, ClaimEvent.PLAN, node)
+            if self._parts.claims.get(pod.uid) is not None or pod.uid in self._again:
+                continue
+            if (node := self._node_for(pod, kept)) is None:
+                misfits.add(pod.shape)
+                if len(misfits) == _MOST_MISFITS:
                     break
+                continue
+            self._again[pod.uid] = self._parts.clock() + _PAUSE
+            kept = self._take_over(pod, node, kept)
 
-    def _has_room(self, pod: PodRecord, node: str, without: list[PodRecord]) -> bool:
-        """Return whether a pod would find room on a node once these are gone."""
-        room = Counter(self._parts.claims.capacity.idle(node))
-        for other in without:
-            room.update(other.shape.requests)
-        return all(n <= room[name] for name, n in pod.shape.requests.items())
+    def _node_for(self, pod: PodRecord, kept: Iterable[Claim]) -> str | None:
+        """Return a node with room enough for a pod once claims of as much are gone."""
+        capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
+        for claim in kept:
+            on_nodes[claim.node].update(claim.pod.shape.requests)
+        if not pod.shape.asks_at_most(sum(on_nodes.values(), Counter())):
+            return None
+        for node, room in sorted(on_nodes.items(), key=itemgetter(0)):
+            room.update(capacity.idle(node))
+            if pod.shape.asks_at_most(room) and capacity.suits(pod, node):
+                return node
+        return None
+
+    def _take_over(self, pod: PodRecord, node: str, kept: Iterable[Claim]) -> list[Claim]:
+        """Put a pod in the place of claims of as much, those on its node first; return the others."""
+        left, freed = deque(sorted(kept, key=lambda claim: claim.node != node)), Counter[str]()
+        while left and not (pod.shape.asks_at_most(freed) and self._parts.claims.fits(pod, node)):
+            freed.update(left[0].pod.shape.requests)
+            self._dismiss(self._parts.registry.group(pod.group), left.popleft().pod)
+        if self._parts.claims.fits(pod, node):
+            self._parts.moves.put(pod, ClaimEvent.PLAN, node)
+        return list(left)
 
     def _expect(self, group: Group, like: PodRecord, left: Resources) -> None:
         """Expect members that ask for `left` together, each for about as much as `like`."""
@@ -130,6 +167,11 @@ class MinResources:
             del self._expected[group.namespace]
         self._parts.registry.touch(group.key)
         self._parts.changes.mark()
+
+
+def _made_by_muster(record: GroupRecord) -> bool:
+    """Return whether Muster made a PodGroup, also for an owner that is gone while its pods are left."""
+    return bool(record.stands_for) or is_named_by_uid(record.name)
 
 
 def _kept(group: Group) -> Iterator[PodRecord]:

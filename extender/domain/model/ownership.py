@@ -54,6 +54,7 @@ def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
 # ---- Pods of one job that have different controllers: labels say whose they are.
 
 _UID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_MADE = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
@@ -92,6 +93,11 @@ def group_name_of(uid: str) -> str:
 def uid_of_group(name: str) -> str:
     """Whose UID is in the name of such a group."""
     return name.removeprefix(_PREFIX)
+
+
+def is_named_by_uid(name: str) -> bool:
+    """Return whether a group has the name of one that Muster makes for an owner with a UID."""
+    return _MADE.fullmatch(name) is not None
 
 
 def unit_name(job: OwnerReference) -> str:

@@ -129,6 +129,10 @@ class Shape:
         """The same shape, not bound to a part of the nodes."""
         return self._anywhere or self
 
+    def asks_at_most(self, amounts: Resources) -> bool:
+        """Return whether a pod asks for no more than `amounts` of anything."""
+        return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
+
     def within(self, part: NodePart) -> "Shape":
         """The same shape on a part of the nodes only; the same object for equal parts."""
         known = self.anywhere._within
