@@ -34,6 +34,9 @@ def test_the_start_of_a_gang_ends_and_others_have_their_turn(members: tuple[str,
     bound = [name for name in ("g-0", "g-1") if name not in members]
     assert list(world.decision("g").undo) == [f"uid-{name}" for name in bound]
     assert world.delete(*bound).settle().verdict("next") is Verdict.STARTING
+    if bound:  # the words are not lost with the members that were undone
+        detail = f"1 of 2 members exist; its last start failed: {WORDS}"
+        assert (world.reason("g"), world.detail("g")) == (Reason.NOT_ENOUGH_MEMBERS, detail)
 
 
 @pytest.mark.parametrize("of", [gang("g", 2), pod("g")], ids=["gang", "pod"])

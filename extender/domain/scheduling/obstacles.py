@@ -165,6 +165,8 @@ def _not_ready(round_: Round, strategies: Strategies, group: GroupView) -> Group
         return None if is_in_line else back_off(round_, group)
     if group.is_on_nodes and (decision := undone(round_, group)) is not None:
         return decision
+    if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
+        absent = f"{absent}; its last start failed: {group.start.failure}"
     return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
 
