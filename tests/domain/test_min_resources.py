@@ -151,18 +151,14 @@ def test_later_pods_that_find_no_place_cost_no_more_the_more_they_are(
     assert looks(200) <= looks(40)
 
 
-def lost_after(name: str) -> World:
-    """A gang that used all that it asks for has lost a member for so long that its place is free again."""
-    world = World(node("n", cpu="2"), group(name, 2, min_resources={"cpu": "2"}))
-    start(world.add(pod("g-0", name), pod("g-1", name)), "g-0", "g-1")
+def test_what_members_have_used_is_not_kept_again_once_they_are_lost() -> None:
+    """The place of a lost one is kept for a while only."""
+    world = World(node("n", cpu="2"), group("g", 2, min_resources={"cpu": "2"}))
+    start(world.add(pod("g-0", "g"), pod("g-1", "g")), "g-0", "g-1")
     world.add(gang("other", 1)).delete("g-0").settle()
     assert world.verdict("other") is Verdict.WAITING
     world.pass_time(31)
-    return world.settle()
-
-
-def test_what_members_have_used_is_not_kept_again_once_they_are_lost() -> None:
-    assert lost_after("g").verdict("other") is Verdict.STARTING
+    assert world.settle().verdict("other") is Verdict.STARTING
 
 
 def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_gone() -> None:
@@ -171,3 +167,11 @@ def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_go
     world = World(node("n", cpu="2"), group(name, 2, stood_whole=True, min_resources={"cpu": "2"}))
     world.add(pod("g-0", name, on="n"), gang("other", 1)).settle()
     assert world.verdict("other") is Verdict.STARTING
+
+
+def test_it_does_not_depend_on_which_members_are_planned() -> None:
+    """Beside the small member, more is kept than beside the large one, and more than the ceiling admits."""
+    world = World(queue("default", capability={"cpu": "4"}), node("n", cpu="8"), pod("busy", on="n"))
+    world.add(group("g", 1, min_resources={"cpu": "4"}))
+    world.add(pod("g-0", "g", cpu="3", selector={"no": "where"}), pod("g-1", "g")).settle()
+    assert world.reason("g") is Reason.QUEUE_CEILING

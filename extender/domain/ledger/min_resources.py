@@ -9,7 +9,7 @@ the claims on one node.
 Callers hold the ledger's lock."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from msgspec.structs import replace
@@ -56,7 +56,7 @@ class MinResources:
         self._hand_over(group)
         there = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in there)
-        used = asked_by([pod.shape for pod in there])
+        used = self._used_by(there, group.needs.min_member)
         offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
         asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
         asked = {} if self._is_used(group.key, there, asked) else asked
@@ -82,11 +82,25 @@ class MinResources:
         return self._used.get(key) == asked
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return those that have room, or that the start needs."""
+        """Return those that have room or, before any is on its way to a node, all that wait; else those that
+        the start needs."""
         members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.place))
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
-        return members[: max(have, group.needs.min_member)]
+        return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
+
+    def _used_by(self, there: Sequence[PodRecord], needed: int) -> Resources:
+        """Return what members use. Before any is on its way to a node, that is the least that `needed` ones
+        ask for: the plan depends on what is kept beside it, so the reverse must not be true."""
+        if self._is_under_way(there):
+            return asked_by([pod.shape for pod in there])
+        names = {name for pod in there for name in pod.shape.requests}
+        amounts = {name: sorted(pod.shape.requests.get(name, 0) for pod in there) for name in names}
+        return {name: sum(each[:needed]) for name, each in amounts.items()}
+
+    def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
+        claims = (self._parts.claims.get(pod.uid) for pod in members)
+        return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
 
     def _hand_over(self, group: Group) -> None:
         """Let pods that have come take over claims of as much, each once in a while: decisions may differ."""
