@@ -87,6 +87,7 @@ class Everything(DecidedTwice):
         age=st.sampled_from([0.0, 5.0, 100.0, 4000.0]),
         priority=st.sampled_from([0, 0, 5]),
         run_time=st.sampled_from(["", "60s", "600s"]),
+        asked=few_cpus,
         which=st.integers(0, 2),
     )
     def gang_comes(
@@ -99,17 +100,30 @@ class Everything(DecidedTwice):
         age: float,
         priority: int,
         run_time: str,
+        asked: dict[str, str] | None,
         which: int,
     ) -> None:
         name, where = f"g{self.count}", self.queues[which % len(self.queues)]
         self.count += 1
         then: dict[str, Any] = {"created": timestamp(self.world.now - age)}
         roles = {"d": 1, "w": workers} if has_driver else None
-        self.world.add(group(name, workers + has_driver, where, roles=roles, run_time=run_time, **then))
+        needs: dict[str, Any] = {"roles": roles, "run_time": run_time, "min_resources": asked}
+        self.world.add(group(name, workers + has_driver, where, **needs, **then))
         members = {f"{name}-d0": driver} if has_driver else {}
         members |= {f"{name}-w{n}": worker for n in range(workers + spare)}
         for member, kind in members.items():
             self.world.add(pod(member, name, role=member[-2], priority=priority, **then, **kind))
+
+    @rule(
+        kind=kinds(), role=st.sampled_from("dw"), gate=st.sampled_from(["", "", "g"]), which=st.integers(0, 9)
+    )
+    def a_later_member_comes(self, kind: dict[str, Any], role: str, gate: str, which: int) -> None:
+        if self.count:
+            self.world.add(
+                pod(
+                    f"l{len(self.world.pods)}", f"g{which % self.count}", role=role, foreign_gate=gate, **kind
+                )
+            )
 
     @rule(kind=kinds(), which=st.integers(0, 3))
     def stranger_comes(self, kind: dict[str, Any], which: int) -> None:
