@@ -21,7 +21,7 @@ from extender.domain.snapshot.decisions import of_state
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
+from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, pod, queue, stranger
 from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, unit_name
 from tests.domain.world import EPOCH, key
 from tests.rows import each_of
@@ -544,3 +544,13 @@ def managed(world: JobWorld, key: GroupKey) -> ManagedJob:
     found = world.ledger.managed_job(key)
     assert found is not None
     return found
+
+
+def test_pods_larger_than_those_of_its_template_do_not_take_over_its_room() -> None:
+    """Else they would pass the ceiling of its queue. Whoever may create pods may name its group."""
+    world = JobWorld(queue("q", capability={"cpu": "2"}), node("n0", cpu="8"))
+    world.stopped = True
+    world.submit(job("j", 2, queue="q")).work()
+    assert len(world.decision(unit_name("j")).plan) == 2
+    world.add(*(pod(f"large-{n}", unit_name("j"), cpu="3") for n in range(2))).settle()
+    assert (world.plan(unit_name("j")), world.reason(unit_name("j"))) == ({}, Reason.NEVER_FITS)
