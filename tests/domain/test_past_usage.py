@@ -33,6 +33,11 @@ def test_what_is_a_half_life_ago_counts_half() -> None:
     assert begun.after(100 * HOUR, HOUR, {}).parts == {}
 
 
+def test_what_a_clock_that_was_ahead_wrote_counts_little_more_than_it_says() -> None:
+    tomorrow = QueueUsage(timestamp_at(24 * HOUR), 0.5, [], [])
+    assert PastUsage(0.0).restored("q", tomorrow, HOUR).parts[Q] <= 1.0
+
+
 @given(st.lists(st.tuples(st.floats(0.0, HOUR), st.floats(0.0, 1.0)), min_size=1, max_size=9))
 def test_an_average_lies_between_what_was_held_however_often_it_is_taken(
     steps: list[tuple[float, float]],

@@ -75,7 +75,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
             since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
-        kept = 0.5 ** max(since, -10.0)  # negative: another replica, which led, wrote it later
+        kept = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
         parts = {UsedBy(queue): written.share * kept}
         parts |= {UsedBy(queue, user=each.name): each.share * kept for each in written.users or ()}
         parts |= {UsedBy(queue, namespace=each.name): each.share * kept for each in written.namespaces or ()}
