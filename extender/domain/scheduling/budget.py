@@ -28,6 +28,7 @@ from extender.domain.snapshot.wholeness import missing
 
 _NO_LIMIT = 10**9
 _UNLIMITED = RunningLimits()
+_NOTHING: Mapping[str, int] = Counter()
 
 
 class QueueRules(NamedTuple):
@@ -265,6 +266,12 @@ class Scope(NamedTuple):
         return f"{''.join(of)}queue {self.queue}"
 
 
+def _scopes(group: GroupView) -> tuple[Scope, Scope, Scope]:
+    """Return the queue of a group, and its user and its namespace in it."""
+    user, namespace = group.spec.submitter, group.key.partition("/")[0]
+    return Scope(group.queue), Scope(group.queue, user), Scope(group.queue, "", namespace)
+
+
 class Excess(NamedTuple):
     """A limit that a group would break."""
 
@@ -291,7 +298,8 @@ class RunningCounts:
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
                 on_nodes = len(group.placed) - group.succeeded + group.leaving
-                self._add(group, on_nodes + len(group.pinned))
+                if pods := on_nodes + len(group.pinned):
+                    self._add(group, pods)
 
     def take(self, group: GroupView, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
@@ -334,7 +342,7 @@ class RunningCounts:
         """Of whom limits apply to: what `pods` more members of a group would count for, and what is left."""
         more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
-            there, reserved = self._sums.get(scope, Counter()), self._reserved.get(scope, Counter())
+            there, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
             limits = {"groups": limit.groups, "pods": limit.pods}
             left = {
                 kind: most - there[kind] - reserved[kind] for kind, most in limits.items() if most is not None
@@ -357,13 +365,13 @@ class RunningCounts:
 
     def scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
         """What a group counts towards: its queue, and what else is limited in it."""
-        limits = self._limits.get(group.queue, RunningLimits())
-        namespace = group.key.partition("/")[0]
-        yield Scope(group.queue), limits.queue
-        if group.spec.submitter and limits.user != Limit():
-            yield Scope(group.queue, group.spec.submitter), limits.user
-        if limits.namespace != Limit():
-            yield Scope(group.queue, "", namespace), limits.namespace
+        limits = self._limits.get(group.queue, _UNLIMITED)
+        queue, user, namespace = group.once(_scopes)
+        yield queue, limits.queue
+        if group.spec.submitter and limits.user != _UNLIMITED.user:
+            yield user, limits.user
+        if limits.namespace != _UNLIMITED.namespace:
+            yield namespace, limits.namespace
 
     def _add(self, group: GroupView, pods: int) -> None:
         before = self._pods.get(group.key, 0)
