@@ -125,7 +125,7 @@ class Sharing(DecidedTwice):
         """The scheduler takes its members as far as it may; their kubelets may start them."""
         world, name = self.world, key.partition("/")[2]
         members = {each.metadata.uid: each.metadata.name for each in world.pods.values()}
-        for uid in world.decisions.groups[key].plan:
+        for uid in filter(members.get, world.decisions.groups[key].plan):  # some only keep places
             nodes = world.ungate(members[uid]).answer(members[uid])
             if isinstance(nodes, list):
                 world.hold(members[uid], nodes[0])
