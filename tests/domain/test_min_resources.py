@@ -1,6 +1,7 @@
 """Room for minResources beyond the needed members is kept until later pods use it."""
 
 from itertools import count
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ def test_no_more_drivers_start_than_have_room_for_their_executors() -> None:
     assert world.verdicts("app0", "app1", "app2") == [Verdict.STARTING, Verdict.STARTING, Verdict.WAITING]
     start(world, "app0-driver", "app1-driver").add(gang("other", 1))
     assert world.settle().reason("other") is Reason.NO_ROOM
-    world.add(pod("app0-executor", "app0")).settle()
+    world.add(pod("app0-executor", "app0", more={"memory": "1Gi"})).settle()
     assert world.plan("app0") == {"app0-executor": "n"}
     assert world.reason("other") is Reason.NO_ROOM
     start(world, "app0-executor").finish("app0-executor", "app0-driver").settle()
@@ -129,9 +130,14 @@ def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object],
     assert (world.plan("app").get("e"), world.claim_count()) == (None, kept)
 
 
-def test_a_later_pod_takes_over_no_more_than_is_kept() -> None:
-    """Else it would pass the ceiling of its queue."""
-    world = driver(queue("default", capability={"cpu": "4"})).add(pod("e", "app", cpu="6")).settle()
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize("asked", [{"cpu": "6"}, {"cpu": "1", "more": {GPU: "2"}}], ids=["more", "other"])
+def test_a_later_pod_passes_no_ceiling_by_what_is_kept(asked: dict[str, Any]) -> None:
+    """Be it of what minResources names or of what it does not."""
+    world = driver(queue("default", capability={"cpu": "4", GPU: "1"}))
+    world.add(node("a", cpu="8", more={GPU: "8"}), pod("e", "app", **asked)).settle()
     assert "e" not in world.plan("app")
     assert world.reason("app") is Reason.QUEUE_CEILING
 

@@ -120,11 +120,12 @@ class MinResources:
             kept = self._take_over(pod, node, kept)
 
     def _node_for(self, pod: PodRecord, kept: Iterable[Claim]) -> str | None:
-        """Return a node with room enough for a pod once claims of as much are gone."""
+        """Return a node with room enough for a pod once claims are gone on as much of what these are on."""
         capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in kept:
             on_nodes[claim.node].update(claim.pod.shape.requests)
-        if not pod.shape.asks_at_most(sum(on_nodes.values(), Counter())):
+        together = sum(on_nodes.values(), Counter[str]())
+        if any(n > together.get(name, n) for name, n in pod.shape.requests.items()):
             return None
         for node, room in sorted(on_nodes.items(), key=itemgetter(0)):
             room.update(capacity.idle(node))
@@ -132,10 +133,13 @@ class MinResources:
                 return node
         return None
 
-    def _take_over(self, pod: PodRecord, node: str, kept: Iterable[Claim]) -> list[Claim]:
-        """Put a pod in the place of claims of as much, those on its node first; return the others."""
+    def _take_over(self, pod: PodRecord, node: str, kept: Sequence[Claim]) -> list[Claim]:
+        """Put a pod in the place of claims of as much, those on its node first; return the others. Decisions
+        see to the ceilings of what it asks for besides."""
         left, freed = deque(sorted(kept, key=lambda claim: claim.node != node)), Counter[str]()
-        while left and not (pod.shape.asks_at_most(freed) and self._parts.claims.fits(pod, node)):
+        names = {name for claim in kept for name in claim.pod.shape.requests}
+        asked = {name: n for name, n in pod.shape.requests.items() if name in names}
+        while left and not (freed >= Counter(asked) and self._parts.claims.fits(pod, node)):
             freed.update(left[0].pod.shape.requests)
             self._dismiss(self._parts.registry.group(pod.group), left.popleft().pod)
         if self._parts.claims.fits(pod, node):

@@ -73,6 +73,8 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
             if places := group.once(_room_kept):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
+            if group.spec.min_resources and group.stands:
+                plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
             budget.window.take(group, len(group.pinned))
@@ -117,6 +119,19 @@ def _within_share(
         return plan, unplanned
     budget.planner.give_back(group.waiting, places)
     return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *lent)
+
+
+def _within_ceilings(
+    budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
+    """Return the plan without members that are above a ceiling. They have taken over room that was kept for
+    minResources, and may ask for more than that names."""
+    joining = [pod for pod in group.waiting if pod.uid in plan and not pod.kept_for]
+    places = {pod.uid: plan[pod.uid] for pod in joining}
+    if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
+        return plan, unplanned
+    budget.planner.give_back(group.waiting, places)
+    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *joining)
 
 
 def _holding(group: GroupView) -> Holding:
