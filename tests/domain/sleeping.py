@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from extender.api import keys
 from extender.api.objects.queues import QueueFlavor
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang, timestamp
 
 WAITING = 24
+USERS = ("ann", "bob", "cyd", "")  # the last one is not known
 QUEUES = ("pa", "pb", "q")
 RUNNING = tuple(f"r{n}" for n in range(3))
 NODES = tuple(f"n{n}" for n in range(3))
@@ -25,7 +27,9 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
     world.add(stranger("s", on="n1", cpu="1.7"))
     for number in range(WAITING):
         born = timestamp(1000 - ages - number)
-        world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], cpu="1", created=born))
+        notes = {keys.SUBMITTER: USERS[number % 4]}
+        more: dict[str, Any] = {"cpu": "1", "created": born, "notes": notes}
+        world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], **more))
     for _ in range(20):  # as many reservations are made as there may be, one in a second
         world.settle().advance(1.0)
     return world.settle()

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.queues import QueueLimits
+from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.spec import RESERVE_AFTER
@@ -303,6 +303,20 @@ def without_head() -> World:
     return world.settle().settle()
 
 
+def of_users() -> World:
+    """Groups of two users who may run one each find no node; a smaller one would."""
+    limits = QueueLimits(per_user=RunningLimit(groups=1))
+    world = World(node("n", cpu="1"), queue("q", limits=limits))
+    for name, user in (("a", "ann"), ("b", "bob")):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000), notes={keys.SUBMITTER: user}))
+    return world.settle().settle()
+
+
+def bob_runs(world: World) -> None:
+    record = group("runs", 1, queue="q", annotations={keys.SUBMITTER: "bob"})
+    world.add(record, pod("runs-0", "runs", cpu="500m", on="n", phase="Running"))
+
+
 def by_usage() -> World:
     """Two users wait in a fair queue, and the first of them holds all of it."""
     world = World(node("n", cpu="4"), queue("q", strategy="fair"))
@@ -339,6 +353,7 @@ CASES: dict[str, Case] = {
     ),
     "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
     "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "users": Case(of_users, bob_runs),
     "heads": Case(without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))),
     "turns": Case(one_after_the_other, first_goes),
     "victims": Case(

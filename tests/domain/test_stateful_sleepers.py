@@ -13,7 +13,7 @@ from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import apart, group, node, on_flavor, pod, preemption, queue, shared, stranger
 from tests.domain.decided_twice import DecidedTwice
-from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, SHARED, WAITING, crowd, full_cluster
+from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, SHARED, USERS, WAITING, crowd, full_cluster
 from tests.domain.world import gang, key, timestamp
 from tests.property_examples import examples
 
@@ -35,7 +35,14 @@ class Waiting(DecidedTwice):
                         "deserved": st.sampled_from([{"cpu": "1"}, {"cpu": "4"}]),
                         "capability": st.sampled_from([{"cpu": "2"}, {"cpu": "5"}]),
                         "ageing": st.sampled_from([0, 8]),
-                        "limits": st.sampled_from([None, QueueLimits(groups=1)]),
+                        "limits": st.sampled_from(
+                            [
+                                QueueLimits(groups=1),
+                                QueueLimits(per_user=RunningLimit(groups=1)),
+                                QueueLimits(per_user=RunningLimit(pods=2)),
+                                QueueLimits(groups=2, per_namespace=RunningLimit(pods=2)),
+                            ]
+                        ),
                         "reclaimable": st.booleans(),
                         "preemption": st.sampled_from(
                             [
@@ -61,10 +68,14 @@ class Waiting(DecidedTwice):
         where=st.sampled_from(QUEUES),
         priority=st.sampled_from([0, 0, 0, 5]),
         hours=st.sampled_from([0, 0, 3]),
+        user=st.sampled_from(USERS),
     )
-    def one_comes(self, members: int, spare: int, cpu: str, where: str, priority: int, hours: int) -> None:
+    def one_comes(
+        self, members: int, spare: int, cpu: str, where: str, priority: int, hours: int, user: str
+    ) -> None:
         self.count += 1
         more: dict[str, Any] = {"priority": priority, "created": timestamp(1000.0 - 3600.0 * hours)}
+        more["notes"] = {keys.SUBMITTER: user}
         self.world.add(gang(f"w{WAITING + self.count}", members + spare, members, where, cpu=cpu, **more))
 
     @rule(

@@ -300,6 +300,7 @@ class RunningCounts:
                 on_nodes = len(group.placed) - group.succeeded + group.leaving
                 if pods := on_nodes + len(group.pinned):
                     self._add(group, pods)
+        self.begun = self.personal
 
     def take(self, group: GroupView, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
@@ -357,11 +358,30 @@ class RunningCounts:
         rooms = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
         return max(min(rooms, default=_NO_LIMIT), 0)
 
+    @property
+    def personal(self) -> Mapping[Scope, tuple[int, ...]]:
+        """What runs, and is reserved, of each user and namespace that a limit applies to."""
+        found: dict[Scope, tuple[int, ...]] = {}
+        for scope in {**self._sums, **self._reserved}:
+            if scope.user or scope.namespace:
+                parts = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
+                numbers = tuple(part[kind] for part in parts for kind in ("groups", "pods"))
+                if any(numbers):
+                    found[scope] = numbers
+        return found
+
     def whose(self, group: GroupView) -> tuple[Hashable, ...]:
-        """Equal for groups of a queue to which the same limits apply."""
+        """Equal for groups of a queue that miss the same and get the same answer from its limits: a user or a
+        namespace only matters at a limit that binds."""
         if group.queue not in self._limits:
             return ()
-        return (self._pods.get(group.key, 0) > 0, *(scope for scope, _ in self.scopes(group)))
+        limits = self.left(group, len(missing(group).members))
+        binding = (scope for scope, asked, left in limits if any(n > left[kind] for kind, n in asked.items()))
+        return (self._pods.get(group.key, 0) > 0, *binding)
+
+    def concerns(self, group: GroupView, scopes: Set[Scope]) -> bool:
+        """Return whether any of these limits applies to a group."""
+        return any(scope in scopes for scope, _ in self.scopes(group))
 
     def scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
         """What a group counts towards: its queue, and what else is limited in it."""

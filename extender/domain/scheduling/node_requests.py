@@ -5,7 +5,7 @@ above it, in the order of the queue: replacements, groups in line, groups too la
 and elastic members. A group that needs several members asks for all of these or for none.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby, islice
 from operator import attrgetter
@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import NODES_HELP, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.resources import Resources
 from extender.domain.model.shared_maps import differing
 from extender.domain.queues.share_tree import TOP
-from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.budget import Budget, Scope
 from extender.domain.scheduling.headroom import levels
 from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
 from extender.domain.scheduling.order import TurnOrder
@@ -144,6 +145,7 @@ class _Cycle:
         self._judged = judged
         self._budget: Budget = judged.round_.budget
         self._queues = judged.round_.snapshot.queues
+        self._short = set[Scope]()  # limits of queues, users and namespaces that do not suffice for all
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
         """Return by queue the groups that ask, and which of their members; None: all that wait. Queues whose
@@ -180,11 +182,28 @@ class _Cycle:
             lacks = any(
                 n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()
             )
-            if lacks or queue in self._budget.rules.limits or self._budget.flavors.of(queue):
+            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.of(queue):
                 short.update(shares.tree.path(queue)[-2:-1])
             shares.take(queue, more)
         journal.roll_back(mark)
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
+
+    def _is_limited(self, queue: str, line: Iterable[GroupView]) -> bool:
+        """Return whether limits on what runs may keep a group of a queue from asking. Note the users and
+        namespaces with less left than all of their groups ask for."""
+        limits, left = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
+        asked = defaultdict[Scope, Counter[str]](Counter)
+        if limits is None:
+            return False
+        for group in line:
+            for scope, more, remaining in self._budget.running.left(group, len(group.waiting)):
+                asked[scope].update(more)
+                left[scope] = remaining
+        short = {
+            scope for scope, more in asked.items() if any(n > left[scope][kind] for kind, n in more.items())
+        }
+        self._short |= short
+        return bool(short)
 
     def _runs(self, line: Iterable[GroupView]) -> Iterator[Run]:
         for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._kind):
@@ -201,7 +220,8 @@ class _Cycle:
     def _kind(self, group: GroupView) -> tuple[object, ...]:
         """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
-        return alone, group.once(_signature), self._budget.running.whose(group)
+        short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
+        return alone, group.once(_signature), short
 
     def _needed(self, group: GroupView) -> Missing:
         """The members that start together; none of a group that stands."""
@@ -241,7 +261,8 @@ class _Cycle:
         """Return how many times the headroom suffices for some members."""
         parts = (
             left[name] // amount
-            for _, needed, left in levels(self._budget, group, wanted)
+            for level, needed, left in levels(self._budget, group, wanted)
+            if not isinstance(level, Scope) or level in self._short
             for name, amount in needed.items()
             if amount
         )

@@ -123,6 +123,14 @@ class Sleepers:
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.sleeps(key))
 
+    def those_limited(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
+        """The sleepers to which limits of some users and namespaces apply."""
+        budget, groups = self.budget, self.snapshot.groups
+        if budget is None or not scopes:
+            return iter(())
+        inside = self.those_in({scope.queue for scope in scopes})
+        return (key for key in inside if budget.running.concerns(groups[key], scopes))
+
     def wake_after(self, judged: Judged) -> bool:
         """Whether anybody wakes by what was decided, so that the round has to be repeated."""
         if self._wake(AFTER, self, self.then, judged):
@@ -303,6 +311,13 @@ def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[Grou
             yield from then.buckets.groups[kind]
 
 
+def users(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+    """What runs of its user or namespace is not as it was."""
+    now, known = judged.round_.budget.running, sleepers.budget
+    before = {} if known is None else known.running.personal
+    return sleepers.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})
+
+
 def heads(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
     """A group keeps those behind it waiting, and none did in its queue before."""
     known = sleepers.notes.judged.heads if sleepers.notes is not None else {}
@@ -348,4 +363,4 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
 
 BEFORE = (cluster, objects, moments, usage)
 WITHIN = (room, reservations, shares, running, lines)
-AFTER = (decisions, heads, turns, victims)
+AFTER = (decisions, users, heads, turns, victims)
