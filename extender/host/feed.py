@@ -221,7 +221,7 @@ class Feed:
         kinds = owner_kinds()
         for resource, kind in kinds.items():
             if resource not in always:
-                self._optional(resource, AnyObject, sinks.authored(kind), "watch")
+                self._optional(resource, AnyObject, sinks.authored(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for each in self.optional.missing:
             watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)
