@@ -212,7 +212,7 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
     yield Figure("  depth", reach.depth, DEEPEST)
     yield Figure("import lines", sum(m.import_lines for m in known.values()) / total, 0.073, form=".1%")
-    yield Figure("lines of the server", total - tools, 52_500)
+    yield Figure("lines of the server", total - tools, 52_600)
     yield Figure("  of the tools", tools, 19_500)
 
 
