@@ -265,6 +265,18 @@ def test_after_an_error_it_is_shown_again_at_once_and_then_the_start_has_failed(
     assert world.shown() == {}
 
 
+def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
+    """They take it between filter and bind; the only node that is left is not refused for that."""
+    world = viewed(node("a"), pod("p", gated=False))
+    for _ in range(4):
+        world.report("p")
+        for _ in range(4):  # ever later
+            world.settle().pass_time(1.0)
+        assert world.shown() == {"p": Appearance(asks=True)}
+    world.report("p")
+    assert world.settle().shown() == {}
+
+
 def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     world = viewed(nodes("a", "b"), pod("p", gated=False))
     assert world.shown() == {"p": AS_IT_IS}

@@ -158,13 +158,16 @@ class ShownPods(Appearances):
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
         is shown again soon, and the scheduler asks filter: a call may have met a restart, or it does not know
         yet that room has become free. After that it counts as refused. For room that is there it is asked a
-        few times more, ever later: others may be assumed there until their own bindings are refused."""
+        few times more, ever later: others may be assumed there until their own bindings are refused. So it is
+        for a group of one whose binding failed: another may take its place between filter and bind."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
         group = self._registry.group(pod.group)
         refusals = group.attempt(pod.uid).refusals
-        is_there = lacks_only_room(text, pod.shape.requests) and self._claims.fits(pod, claim.node)
+        is_raced = not text and group.needs_no_barrier
+        lacks_room = is_raced or lacks_only_room(text, pod.shape.requests)
+        is_there = lacks_room and self._claims.fits(pod, claim.node)
         is_asked_again = refusals < (_MOST_ASKED if is_there else 1)
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
         self._moves.refuse(pod)
