@@ -174,15 +174,24 @@ def reach_of_decide() -> Reach:
 
 @dataclass(frozen=True)
 class Figure:
+    """One figure with its goal, `least` to `most`. `held`: the highest value that passes while the goal is
+    missed."""
+
     what: str
     now: float
     most: float
     least: float = 0.0
+    held: float = 0.0
     form: str = ",.0f"
 
     @property
     def is_met(self) -> bool:
         return self.least <= self.now <= self.most
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the goal is met, or missed by no more than before."""
+        return self.least <= self.now <= max(self.most, self.held)
 
     @property
     def goal(self) -> str:
@@ -191,8 +200,8 @@ class Figure:
 
 
 def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
-    """Yield each figure with its goal. The goals for modules and lines are what was left when copies were
-    merged: a feature that needs more first makes something unnecessary."""
+    """Yield each figure with its goal. A held value is lowered when code is deleted, never raised: a feature
+    that needs more lines first makes others unnecessary."""
     plain = [module for module in known.values() if not module.is_package]
     domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
     pairs = arrows(known)
@@ -200,20 +209,21 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     functions = sorted(length for module in known.values() for length in module.functions)
     total = sum(module.lines for module in known.values())
     tools = sum(module.lines for name, module in known.items() if name.startswith(TOOLS))
-    yield Figure("modules, without __init__", len(plain), 335)
+    yield Figure("modules, without __init__", len(plain), 300, held=332)
     yield Figure("  median lines", statistics.median(lines), 220, 130)
     yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
-    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 110)
+    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 95, held=108)
     yield Figure("  folders", len({name.split(".")[2] for name in domain}), 9)
     yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
     yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
-    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 52)
+    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 40, held=50)
     yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
     yield Figure("  depth", reach.depth, DEEPEST)
-    yield Figure("import lines", sum(m.import_lines for m in known.values()) / total, 0.073, form=".1%")
-    yield Figure("lines of the server", total - tools, 52_600)
-    yield Figure("  of the tools", tools, 19_500)
+    imports = sum(module.import_lines for module in known.values())
+    yield Figure("import lines", imports / total, 0.07, held=0.072, form=".1%")
+    yield Figure("lines of the server", total - tools, 47_000, held=52_600)
+    yield Figure("  of the tools", tools, 15_000, held=19_500)
 
 
 def _share(lengths: Sequence[int], counts: Callable[[int], bool]) -> float:
@@ -226,7 +236,9 @@ def main() -> None:
     chosen = parser.parse_args()
     known = modules()
     for figure in figures(known, reach_of_decide()):
-        now, missed = format(figure.now, figure.form), "" if figure.is_met else "   missed"
+        now = format(figure.now, figure.form)
+        held = f", held at {figure.held:{figure.form}}" if figure.held else ""
+        missed = "" if figure.is_met else f"   missed{held}"
         sys.stdout.write(f"{figure.what:<38}{now:>8}   {figure.goal}{missed}\n")
     if chosen.arrows:
         sys.stdout.writelines(f"{one} -> {other}\n" for one, other in sorted(folder_arrows(arrows(known))))

@@ -28,7 +28,7 @@ class Installation:
         self.minor = 0  # of Kubernetes 1.x
 
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """All objects of a kind that the manifests made; none where the cluster does not know the kind."""
+        """Return all objects of a kind that the manifests made; none if the cluster does not serve it."""
         return self.all_of(resource, Json, OURS, namespace)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -38,7 +38,8 @@ class Installation:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
-        """Of all namespaces unless one is named; none where the cluster does not know the kind."""
+        """Return the objects of a kind, of all namespaces unless one is named; none if the cluster does not
+        serve it."""
         try:
             return self.place.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
@@ -57,7 +58,7 @@ class Installation:
         return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
 
     def versions_of(self, resource: Resource) -> list[str]:
-        """The versions, as apiVersion says them, in which the cluster serves a kind."""
+        """Return the versions, as apiVersion says them, in which the cluster serves a kind."""
         try:
             group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
         except NotFound:
@@ -67,12 +68,12 @@ class Installation:
         return [each for each in versions if resource.plural in {kind["name"] for kind in lists[each]}]
 
     def raw(self, path: str) -> str:
-        """What a path answers, as text."""
+        """Return the answer of a path, as text."""
         return self.place.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
     def workloads(self) -> list["Serving"]:
-        """A Deployment, or a DaemonSet next to the cluster's own scheduler. Lists do not say the kind."""
+        """Deployments, and DaemonSets next to the cluster's own scheduler. Lists do not say the kind."""
         found = [
             Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
@@ -96,7 +97,7 @@ class Installation:
 
 
 class Serving(NamedTuple):
-    """What runs `muster serve`: a pod, or a workload by its template. `spec`: that of the pod."""
+    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: of the pod."""
 
     obj: Json
     spec: Json
@@ -107,16 +108,16 @@ class Serving(NamedTuple):
 
     @property
     def container(self) -> Json:
-        """The one that runs `muster serve`; empty where there is none."""
+        """The container that runs `muster serve`; empty where there is none."""
         every = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
         return next((container for container in every if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
-        """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
+        """Return a setting of `muster serve` as the container has it: by flag, by variable, or by default."""
         return self.settings(field)[0]
 
     def settings(self, field: str) -> list[str]:
-        """All values of one that may be given several times."""
+        """Return all values of a setting that may be given several times."""
         known = next(setting for setting in SETTINGS if setting.field == field)
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
         given = [value for name, _, value in flags if name == known.flag]
@@ -126,11 +127,11 @@ class Serving(NamedTuple):
         return given or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
-        """The name of the Secret that Muster has in this folder; empty where there is none."""
+        """Return the name of the Secret that Muster has in this folder; empty where there is none."""
         return at(self.volume_at(self.container, folder), "secret", "secretName") or ""
 
     def volume_at(self, container: Json, folder: str) -> Json:
-        """The volume that a container has in this folder; empty where there is none."""
+        """Return the volume that a container has in this folder; empty where there is none."""
         mounts = container.get("volumeMounts", ())
         volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
         return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
@@ -141,7 +142,7 @@ def name_of(obj: Json) -> str:
 
 
 def at(obj: Any, *steps: str) -> Any:
-    """The value at a path of an object, None where there is none."""
+    """Return the value at a path of an object, None where there is none."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj

@@ -458,8 +458,7 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = noted_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    user = user or ("" if by_program else _maker(request))
-    return author_note(kind, user) if user else {}
+    return author_note(kind, user or ("" if by_program else _maker(request)))
 
 
 def _maker(request: ReviewRequest) -> str:

@@ -53,6 +53,7 @@ def world(*owners: Owner) -> World:
         ([web()], ""),
         ([web(), made("d", "Deployment", above="web")], ""),  # a loop
         ([web(), deployment("Deployment/ann", namespace="x")], ""),
+        ([web(f"ReplicaSet/{'a' * 1025}", above="")], ""),
         ([], ""),
     ],
 )

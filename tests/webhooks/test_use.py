@@ -236,6 +236,7 @@ def test_what_controllers_and_operators_make_for_an_owner_has_the_author_of_that
         (OPERATOR, None),
         (CONTROLLER, None),
         ({"username": "system:kube-controller-manager"}, None),
+        ({"username": "a" * 1025}, None),
     ],
 )
 def test_the_first_user_who_changes_an_object_without_an_author_counts(

@@ -1,4 +1,4 @@
-"""What a check finds, and what the replicas of an installation say of themselves."""
+"""Findings of a check, and the answers of the replicas of an installation on their health port."""
 
 import re
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class OutOfReach(Exception):
 
 
 def ask(site: Installation, pod: Serving, page: str) -> str:
-    """What the pod answers, also where that is a failure of its own. Raises OutOfReach, Forbidden."""
+    """Return the pod's answer, also one that reports failures of its own. Raises OutOfReach, Forbidden."""
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")
     if host in ("127.0.0.1", "localhost", "[::1]"):

@@ -33,13 +33,15 @@ _MOST_GROUPS = 16  # that are named on one node
 
 
 class ObservedQueue(Queue, frozen=True):
+    """Queue as the API server has it, read by what Muster wrote into its status."""
+
     @property
     def name(self) -> str:
         return self.metadata.name
 
     @property
     def state(self) -> str:
-        """What the status says, else what will be."""
+        """The state in the status; before there is one, the state that the specification asks for."""
         return self.status.state or self.spec.state or "Open"
 
     @property
@@ -64,11 +66,13 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Its groups by how they fare. A count that is not written yet is shown as 0."""
+        """Numbers of its groups, by phase. A count that is not written yet is shown as 0."""
         return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
 
 
 class ObservedGroup(PodGroup, frozen=True):
+    """PodGroup as the API server has it, read by what Muster wrote into its status."""
+
     @property
     def name(self) -> str:
         return self.metadata.name
@@ -83,12 +87,12 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def maker(self) -> OwnerReference | None:
-        """What it stands for, if Muster made it for pods that name no group."""
+        """The owner that the group stands for, if Muster made it for pods that name no group."""
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
     def called(self) -> OwnerReference:
-        """The kind and name by which people know it: its own, or those of what it stands for."""
+        """The kind and name by which people know the group: its own, or those of its owner."""
         return self.maker or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
@@ -103,7 +107,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why it waits, or why further members of it do; empty where none does."""
+        """The reason why the group or further members of it wait; empty where none does."""
         found = self.scheduled
         return found.reason if found and found.reason not in NOT_WAITING else ""
 
@@ -114,7 +118,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def waiting(self) -> WaitingStatus:
-        """How it waits; an empty one where it does not, or where no more is known."""
+        """The details of its waiting; empty where the group does not wait, or where none are known."""
         return self.status.waiting or WaitingStatus()
 
     @property
@@ -168,7 +172,7 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
 
 
 def _read(quantities: Quantities | None) -> dict[str, float]:
-    """Without those that make no sense."""
+    """Return the amounts; those that make no sense are left out."""
     found: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
         with suppress(BadQuantity):
@@ -180,7 +184,7 @@ def _read(quantities: Quantities | None) -> dict[str, float]:
 
 
 class RequestSums:
-    """What pods ask for, read once for each: that of 50,000 takes two seconds."""
+    """Sums of the requests of pods. Each pod is read once: reading 50,000 takes two seconds."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
@@ -196,7 +200,7 @@ class RequestSums:
         self._known = {uid: known for uid, known in self._known.items() if uid in there}
 
     def _one(self, pod: Pod) -> Mapping[str, int]:
-        """Nothing where its amounts make no sense."""
+        """Return the requests of a pod; none where its amounts make no sense."""
         uid = pod.metadata.uid
         if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
             amounts: Mapping[str, int] = {}

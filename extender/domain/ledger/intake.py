@@ -118,7 +118,8 @@ class Intake:
                 self._changes.mark()
 
     def set_author(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """The author of an owner, by its note or its controller. The keys of groups that awaited it."""
+        """Keep the author of an owner, by its note or its controller. Return the keys of groups that awaited
+        it."""
         with self._lock:
             if groups := self._registry.authors.put(kind, meta):
                 self._note_turned(groups)
@@ -133,7 +134,7 @@ class Intake:
         self._registry.owners.is_read = is_read
 
     def expect_authors(self, are_read: Callable[[str], bool]) -> None:
-        """Of which kinds the authors of all objects are known."""
+        """Set which kinds are watched, so that groups wait for the authors of owners of these kinds."""
         self._registry.authors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
@@ -296,7 +297,7 @@ class Intake:
                 self._note_turned(self._registry.groups)
 
     def trust_authors(self, kept: bool) -> None:
-        """Whether notes of who made an object count: only if the API server refuses the names of others."""
+        """Set whether notes of authors count: only if the API server refuses the names of others."""
         with self._lock:
             if self._registry.authors_count is not kept:
                 self._registry.authors_count = kept

@@ -61,16 +61,19 @@ def noted_use(meta: Meta, kind: str) -> str:
     return queue if noted == kind else ""
 
 
+LONGEST_USER = 1024  # characters of a user name; each pod in memory has its author
+
+
 def author_note(kind: str, user: str) -> dict[str, str]:
-    """Return the annotation for the author of a job or pod, which admission writes. It names the kind: a
-    copy on an object of another kind does not count."""
-    return {AUTHOR: f"{kind}/{user}"}
+    """Return the annotation for the author of a job or pod, which admission writes; none where the name of
+    the user is empty or too long. It names the kind: a copy on an object of another kind does not count."""
+    return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
 
 
 def noted_author(meta: Meta, kind: str) -> str:
-    """Return the user who made an object of this kind; empty if that is not recorded."""
+    """Return the user who made an object of this kind; empty if that is not recorded, or too long."""
     noted, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
-    return user if noted == kind else ""
+    return user if noted == kind and len(user) <= LONGEST_USER else ""
 
 
 def explicit_queue(named: str) -> str:

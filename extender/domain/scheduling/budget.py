@@ -360,7 +360,7 @@ class RunningCounts:
 
     @property
     def personal(self) -> Mapping[Scope, tuple[int, ...]]:
-        """What runs, and is reserved, of each user and namespace that a limit applies to."""
+        """The running and reserved counts of each user and namespace that a limit applies to."""
         found: dict[Scope, tuple[int, ...]] = {}
         for scope in {**self._sums, **self._reserved}:
             if scope.user or scope.namespace:

@@ -312,7 +312,7 @@ def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[Grou
 
 
 def users(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
-    """What runs of its user or namespace is not as it was."""
+    """Return the groups of users and namespaces whose running counts have changed."""
     now, known = judged.round_.budget.running, sleepers.budget
     before = {} if known is None else known.running.personal
     return sleepers.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})

@@ -93,7 +93,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> int:
-        """How many members are on nodes, or were when they ended."""
+        """Number of members that are on nodes, or were when they ended."""
         return sum(bool(pod.spec.node_name) for pod in self.pods)
 
     @property
