@@ -25,7 +25,7 @@ from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
-from extender.domain.queues import spec
+from extender.domain.queues import records
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube.resources import LOCAL_QUEUES
 from extender.telemetry import metrics
@@ -381,18 +381,18 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
     ("page", "sentence", "default", "said"),
     [
         ("concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
-        ("concepts", "**When:** after two minutes, or `spec.preemption.after`", spec.TAKE_AFTER, 120.0),
-        ("concepts", "After 15 minutes, or `spec.preemption.atMost`", spec.TAKE_AT_MOST, 900.0),
+        ("concepts", "**When:** after two minutes, or `spec.preemption.after`", records.TAKE_AFTER, 120.0),
+        ("concepts", "After 15 minutes, or `spec.preemption.atMost`", records.TAKE_AT_MOST, 900.0),
         ("concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
         ("concepts", "for the same other group at most once an hour", Limits().reclaim_memory, 3600.0),
-        ("queues", "for `spec.reserveAfter` (default 2h)", spec.RESERVE_AFTER, 7200.0),
+        ("queues", "for `spec.reserveAfter` (default 2h)", records.RESERVE_AFTER, 7200.0),
         (
             "queues",
             "All reservations together keep a tenth of the cluster",
             Configuration().reservations,
             0.1,
         ),
-        ("jobs", "`spec.startTimeout` (default 5 minutes)", spec.START_TIMEOUT, 300.0),
+        ("jobs", "`spec.startTimeout` (default 5 minutes)", records.START_TIMEOUT, 300.0),
     ],
 )
 def test_numbers_of_sharing_are_those_of_the_code(

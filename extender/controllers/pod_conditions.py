@@ -16,8 +16,7 @@ from extender.controllers.objects import timestamp
 from extender.controllers.provisioning import ProvisioningQueues, ProvisioningTurns
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
-from extender.domain.snapshot.conditions import ConditionPolicy, spoken_reason
-from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, GroupDecision, spoken_reason
 from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written

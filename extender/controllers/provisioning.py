@@ -22,8 +22,7 @@ from extender.controllers.objects import GROUP_KINDS, POD_GROUP_KIND, ObjectStor
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.records import GroupKey, GroupRecord, PodRecord
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.conditions import ConditionPolicy
-from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.decisions import ConditionPolicy, Decisions
 from extender.kube.reflector import Removed
 from extender.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
 from extender.kube.writers import TokenBucket

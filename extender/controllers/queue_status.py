@@ -32,8 +32,14 @@ from extender.domain.model.shared_maps import differing
 from extender.domain.queues.local_queues import Activity
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.scheduling.results import ADMITTED, WAITING
-from extender.domain.snapshot.conditions import GUARANTEE_UNMET, OPEN, VALID, conditions_of
-from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.domain.snapshot.decisions import (
+    GUARANTEE_UNMET,
+    OPEN,
+    VALID,
+    Decisions,
+    QueueDecision,
+    conditions_of,
+)
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Refused
 from extender.kube.writers import WriteJob

@@ -19,9 +19,8 @@ from flask import Blueprint, Request, redirect, render_template, request, url_fo
 from werkzeug.exceptions import TooManyRequests, Unauthorized
 from werkzeug.wrappers import Response
 
-from extender.dashboard.remembered import Remembered
 from extender.dashboard.source import Viewer
-from extender.dashboard.viewers import Grants, JudgedViewer
+from extender.dashboard.viewers import Grants, JudgedViewer, Remembered
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection

@@ -39,7 +39,7 @@ from extender.controllers.volcano_jobs import VolcanoJobsController
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.auto_podgroups import PlainPods
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 

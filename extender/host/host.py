@@ -22,7 +22,7 @@ from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.auto_podgroups import PlainPods
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls

@@ -23,7 +23,7 @@ from aiohttp.http import HttpProcessingError, HttpResponseParser
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import written
 from extender.telemetry import metrics
-from extender.view.headers import for_client
+from extender.view.target import for_client
 
 DIAL = 5.0  # seconds
 TURN = 30.0  # seconds to wait for a connection

@@ -1,7 +1,8 @@
-"""What a request to the view asks for, whether a kube-scheduler may ask it, and refusals as Status objects.
+"""Target of a request to the scheduler proxy: what it asks for, whether a kube-scheduler may ask it, which
+headers are passed on, and refusals as Status objects.
 
-The view adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the roles
-system:kube-scheduler and system:volume-scheduler, less what binds, deletes or enters pods.
+The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
+roles system:kube-scheduler and system:volume-scheduler, less those that bind, delete or enter pods.
 
 Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
 server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
@@ -17,6 +18,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import msgspec
 from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.ports.connection import written
 
@@ -204,3 +206,49 @@ def shed(again: bool) -> web.Response:
     if not again:
         del answer.headers[hdrs.RETRY_AFTER]
     return answer
+
+
+# These are not passed on; all others go through as they came, repeated ones too.
+_OF_ONE_HOP = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
+# and would only cost time on loopback.
+_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_CLAIMS = ("impersonate-", "x-remote-")
+
+
+def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+    """The headers of a request, with the credentials that Muster has."""
+    dropped = _OF_THE_CLIENT | _named_by(sent)
+    passed = CIMultiDict[str]()
+    for name, value in sent.items():
+        if (lower := name.lower()) not in dropped and not lower.startswith(_CLAIMS):
+            passed.add(name, value)
+    if authorization:
+        passed[hdrs.AUTHORIZATION] = authorization
+    return passed
+
+
+def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """The headers of an answer."""
+    dropped = _OF_ONE_HOP | _named_by(answered)
+    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
+    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
+    return passed
+
+
+def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """What the header Connection declares to be of one hop."""
+    named = headers.getall(hdrs.CONNECTION, ())
+    return frozenset(name.strip().lower() for line in named for name in line.split(","))

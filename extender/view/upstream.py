@@ -26,9 +26,8 @@ from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.ports.newcomer import ShortRequest
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.headers import for_client, for_upstream
 from extender.view.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, LinePool, Reply, Unsent
-from extender.view.target import RequestClass, ViewTarget
+from extender.view.target import RequestClass, ViewTarget, for_client, for_upstream
 
 log = logger(__name__)
 

@@ -21,8 +21,7 @@ from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
 from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
-from extender.domain.queues.records import QueueRecord, queue_record
-from extender.domain.queues.spec import allows_namespace
+from extender.domain.queues.records import QueueRecord, allows_namespace, queue_record
 from extender.domain.queues.tree import Queues, QueueTree, QueueView
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError, NotFound

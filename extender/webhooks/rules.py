@@ -39,7 +39,6 @@ from extender.domain.admission.access import (
     subject,
 )
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.admission.ignored_fields import ignored_fields
 from extender.domain.admission.queues import (
     deserved_too_much,
     flavor_warnings,
@@ -70,7 +69,7 @@ from extender.domain.admission.submission import (
     queue_named_in,
     unread_annotations,
 )
-from extender.domain.admission.workloads import workload_warnings
+from extender.domain.admission.warnings import ignored_fields, workload_warnings
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import controller_of, group_name, unit_name
 from extender.domain.model.queue_of_group import (

@@ -12,7 +12,7 @@ from extender.api.workloads.gangs import Defaults, MadePods, asked_by, size_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of, run_time_of
 from extender.domain.model.selectors import as_number
-from extender.domain.queues.spec import duration_of
+from extender.domain.queues.records import duration_of
 from extender.domain.snapshot.snapshot import moment_of
 from extender.volcano.cron import Schedule
 

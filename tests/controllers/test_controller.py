@@ -20,8 +20,7 @@ from extender.controllers.quota_queues import QuotaObjects
 from extender.controllers.scheduling_gates import Releaser
 from extender.domain.model.records import Uid
 from extender.domain.snapshot import decisions as transitions
-from extender.domain.snapshot.conditions import ConditionPolicy
-from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, GroupDecision
 from extender.host.controllers import Controllers
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerFault
 from tests.controllers.bench import Bench

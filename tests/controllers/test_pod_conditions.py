@@ -17,7 +17,7 @@ from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.pod_conditions import LASTING, PodConditionsController
 from extender.controllers.provisioning import ProvisioningQueues
 from extender.domain.model.reasons import Reason, refusal
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench

@@ -18,7 +18,7 @@ from extender.controllers.provisioning import (
     ProvisioningQueues,
     ProvisioningRequests,
 )
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.reflector import Removed
 from tests.controllers.bench import PAUSE, Bench

@@ -7,9 +7,8 @@ import sys
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.api.objects.queues import Provisioning
 from extender.controllers.provisioning import NodesWanted, wanted_request
-from extender.domain.model.pod_records import pod_record
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import group_record
+from extender.domain.model.wire_records import group_record, pod_record
 from tests.domain.builders import HOSTNAME, group, pod
 
 CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})

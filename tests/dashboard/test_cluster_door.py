@@ -12,9 +12,8 @@ from werkzeug.test import Client, TestResponse
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.cluster_door import COOKIE, LARGEST_TOKEN, ClusterDoor, Sessions, Tokens
-from extender.dashboard.remembered import Remembered
 from extender.dashboard.source import Unsure
-from extender.dashboard.viewers import Grants
+from extender.dashboard.viewers import Grants, Remembered
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection

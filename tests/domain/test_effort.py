@@ -17,7 +17,7 @@ from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Term
-from extender.domain.placement import term_sets
+from extender.domain.placement import affinity as placed
 from extender.domain.placement.affinity import Effort, TooDear
 from extender.domain.scheduling import plans
 from extender.domain.scheduling import round as rounds
@@ -208,7 +208,7 @@ def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * term_sets._MATCHING <= plans._MOST_AT_ONCE + rounds._MOST_OF_A_NAMESPACE
+    assert matches.call_count * placed._MATCHING <= plans._MOST_AT_ONCE + rounds._MOST_OF_A_NAMESPACE
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
@@ -222,7 +222,7 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
         later = here.add(stranger("event", on="n0", cpu="10m")).ledger.snapshot()
         spent.append(decide(later).memory.judged.round_.effort_spent)  # type: ignore[attr-defined]
     assert matches.call_count == 0
-    assert spent[0] == spent[1] > 64 * term_sets._MATCHING
+    assert spent[0] == spent[1] > 64 * placed._MATCHING
 
 
 @pytest.mark.parametrize(("mentioned", "comparisons"), [("app", 10), ("index", 701)])

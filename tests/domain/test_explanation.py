@@ -14,7 +14,7 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.spec import RESERVE_AFTER
+from extender.domain.queues.records import RESERVE_AFTER
 from tests.domain.builders import (
     NAMESPACE,
     budget,

@@ -4,11 +4,10 @@ import pytest
 
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.groups import Group
-from extender.domain.model.pod_records import pod_record
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import group_record
+from extender.domain.model.wire_records import group_record, pod_record
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import BorrowWithinCohort, QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.spec import TAKE_AT_MOST
+from extender.domain.queues.records import TAKE_AT_MOST
 from extender.domain.snapshot.decisions import message_of
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, pod, preemption, queue

@@ -6,7 +6,7 @@ import pytest
 
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.sleeping import crowd
 from tests.domain.world import World, comparable, gang, timestamp

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.domain.model.pod_records import foreign_record
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import foreign_record
 from extender.domain.snapshot.snapshot import OtherPods
 from tests.domain.builders import node, stranger
 from tests.domain.world import World

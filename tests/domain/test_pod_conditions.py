@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from extender.api.objects.base import Condition
 from extender.api.objects.pods import Pod
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.pod_records import pod_record
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import PodRecord, Unscheduled
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.conditions import ConditionPolicy
-from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.model.wire_records import pod_record
+from extender.domain.snapshot.decisions import ConditionPolicy, GroupDecision
 from tests.domain.builders import SCHEDULER, group, node, pod, queue
 from tests.domain.world import World, gang, key, nodes
 from tests.rows import each_of

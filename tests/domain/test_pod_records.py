@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Condition, OwnerReference
 from extender.api.objects.pods import Pod
-from extender.domain.model import pod_records
+from extender.domain.model import wire_records
 from extender.domain.model.ownership import group_name_of
-from extender.domain.model.pod_records import PodRecords, pod_record
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import PodRecords, pod_record
 from tests.domain.builders import pod
 
 UIDS = ("uid-a", "uid-b", "uid-c")
@@ -127,7 +127,7 @@ def test_what_pods_of_a_namespace_have_been_given_counts_for_later_ones() -> Non
 
 def test_few_templates_are_kept_and_no_long_ones() -> None:
     read = PodRecords(Shapes())
-    most = pod_records._MOST_KEPT
+    most = wire_records._MOST_KEPT
     kept = [read.of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
     assert {record.own_group for record in kept} == {f"team/g-{number}" for number in range(most + 9)}
     assert len(read._templates) == most

@@ -10,8 +10,7 @@ from extender.api.objects.queues import Queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.states import Mark, QueueAction, closed_above, mark_of, read_state, state_of, wish
-from extender.domain.snapshot.conditions import conditions_of
-from extender.domain.snapshot.decisions import QueueDecision
+from extender.domain.snapshot.decisions import QueueDecision, conditions_of
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
 from tests.rows import each_of

@@ -20,7 +20,7 @@ from extender.api.objects.pods import (
 )
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
-from extender.domain.queues.spec import RESERVE_AFTER
+from extender.domain.queues.records import RESERVE_AFTER
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import (
     HOSTNAME,

@@ -9,7 +9,7 @@ from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.records import queue_record
-from extender.domain.snapshot.conditions import FLAVOR_NOT_FOUND, conditions_of
+from extender.domain.snapshot.decisions import FLAVOR_NOT_FOUND, conditions_of
 from tests.domain.builders import node, on_flavor, queue, shared
 from tests.domain.test_flavors import held, nodes_of
 from tests.domain.world import World, gang

@@ -11,7 +11,7 @@ from extender.api import keys
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.spec import RESERVE_AFTER
+from extender.domain.queues.records import RESERVE_AFTER
 from extender.domain.scheduling import decide as decide_module
 from extender.domain.scheduling import sleepers
 from extender.domain.scheduling.decide import decide

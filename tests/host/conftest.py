@@ -10,7 +10,7 @@ import pytest
 from extender.api.objects.cluster import QuotaKind
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.host.controllers import Controllers
 from extender.host.feed import Feed
 from extender.kube.calls import ApiClient

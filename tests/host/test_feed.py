@@ -10,7 +10,7 @@ from extender.api.keys import AUTHOR
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.domain.ledger.authors import Owner
+from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView

@@ -15,7 +15,7 @@ from extender.cli.why.explanation import Explanation, held_by, in_the_way, queue
 from extender.cli.why.offers import offered, opening, resuming
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict, remedy
-from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
+from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.terminal.text import many
 
 _ENOUGH = 0.9995  # shares are written with three digits

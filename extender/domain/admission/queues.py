@@ -14,8 +14,7 @@ from extender.api.units import BadQuantity, Quantity, at_most, misnamed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.flavors import resolved
-from extender.domain.queues.records import QueueRecord, queue_record
-from extender.domain.queues.spec import MOST_OVERSELL
+from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
 # ---- a queue compared with the queues around it, but not with root, which is the whole cluster. A resource

@@ -26,7 +26,7 @@ from extender.domain.model.queue_of_group import explicit_queue, local_queue_lab
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
-from extender.domain.queues.spec import duration_of
+from extender.domain.queues.records import duration_of
 from extender.domain.queues.tree import Ceiling, QueueTree, QueueView
 
 _MAKE_DAEMON_PODS = (

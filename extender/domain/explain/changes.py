@@ -27,9 +27,8 @@ from extender.domain.model.records import Uid
 from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.spec import Limit
-from extender.domain.scheduling.no_room import amounts_text
+from extender.domain.queues.records import Limit, QueueRecord
+from extender.domain.scheduling.obstacles import amounts_text
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 

@@ -16,9 +16,8 @@ from extender.api.objects.queues import (
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json, KindName
-from extender.domain.ledger.pods import Pods
+from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
-from extender.domain.ledger.stuck_pods import StuckPods
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner

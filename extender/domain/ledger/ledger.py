@@ -14,20 +14,18 @@ from msgspec.structs import replace
 
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
-from extender.domain.ledger.expected_members import ExpectedMembers
+from extender.domain.ledger.expected_members import ExpectedMembers, LostMembers
 from extender.domain.ledger.group_views import GroupViews
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
-from extender.domain.ledger.lost_members import LostMembers
 from extender.domain.ledger.min_resources import MinResources
 from extender.domain.ledger.nodes import NodeCapacity
-from extender.domain.ledger.pods import Pods
+from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
-from extender.domain.ledger.stuck_pods import StuckPods
 from extender.domain.model.evictions import FROM_OTHERS, Move, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
@@ -36,8 +34,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.past_usage import PastUsage, UsageMeter
-from extender.domain.queues.records import LosingTo, Reclaimed
-from extender.domain.queues.spec import START_TIMEOUT
+from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Start, holding_of, kind_of

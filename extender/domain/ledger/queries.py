@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from extender.api.objects.base import Meta
-from extender.domain.ledger.authors import Owner
 from extender.domain.ledger.group_views import GroupViews
+from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label

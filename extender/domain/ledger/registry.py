@@ -9,15 +9,13 @@ from extender.api import keys
 from extender.api.objects.cluster import PriorityClass
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.shape import VOLCANO_JOB, KindName
-from extender.domain.ledger.authors import Authors, Owner
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import Jobs, Runtimes
+from extender.domain.ledger.jobs import Authors, Jobs, Owner, Runtimes
 from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.flavors import Flavor, SharedFlavor
-from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.spec import Limit, allows_namespace
+from extender.domain.queues.records import Limit, QueueRecord, allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 

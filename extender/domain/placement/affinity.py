@@ -1,7 +1,10 @@
-"""Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes."""
+"""Pods that may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+A pod's terms are looked at as one set, and pods with equal sets as one: counting a pod costs the same however
+many terms concern it, and is undone without a trace."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from math import inf
@@ -10,10 +13,262 @@ from typing import TypeVar
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Shape, Term, clashing
-from extender.domain.placement.term_sets import PodsByTerms, TermSets, on_rows
+from extender.domain.model.selectors import Labels
+from extender.domain.model.shapes import KEPT_AS_READ, Labelled, Shape, Term, TermIndex, clashing
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
+
+_NOWHERE: Mapping[str, int] = {}
+_FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
+# What costs as much as so many looks: comparing a term with a pod's labels, and relating one to another set.
+_MATCHING, _RELATING = 5, 3
+_READING = 24  # comparing, where more terms are in use than selectors are kept as read
+
+
+Spend = Callable[[float], None]  # notes looks at a node for a term; raises TooDear beyond what is allowed
+
+
+def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
+    """Note what things cost of which most pods have few: those do not count. `looks`: for each."""
+    if number > _FEW:
+        spend(number * looks)
+
+
+def on_rows(nodes: NodeTable, by_name: int = 1) -> float:
+    """A look at all nodes together, and at some of them by name."""
+    return by_name + len(nodes.nodes) / _FEW
+
+
+class TermSet:
+    """Compared by identity. `common`: the sets of the other sort that have terms of this one, and the
+    topology keys of these."""
+
+    __slots__ = ("common", "terms")
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.terms = dict.fromkeys(terms)
+        self.common: dict[TermSet, set[str]] = {}
+
+
+NO_TERMS = TermSet(())
+
+
+class _Sort:
+    def __init__(self) -> None:
+        self.sets: dict[tuple[Term, ...], TermSet] = {}
+        self.having: defaultdict[Term, list[TermSet]] = defaultdict(list)
+
+
+class TermSets:
+    """Two sorts of sets, those that pods have and those that select pods, and what they have in common. Kept
+    for a round: neither depends on who stands where."""
+
+    def __init__(self, index: TermIndex, spend: Spend) -> None:
+        self._spend = spend
+        self._index = index
+        self._had, self._selecting = _Sort(), _Sort()
+        self._kept_away: dict[Shape, TermSet] = {}
+        self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
+        self._alike: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
+
+    def of(self, terms: tuple[Term, ...]) -> TermSet:
+        """Terms that pods have. Raises TooDear."""
+        return self._known(self._had, self._selecting, terms)
+
+    def kept_away(self, shape: Shape) -> TermSet:
+        """The anti-affinity terms of a shape. Raises TooDear."""
+        if shape not in self._kept_away:
+            self._kept_away[shape] = self.of(shape.constraints.anti_affinity)
+        return self._kept_away[shape]
+
+    def selecting(self, pod: PodRecord) -> TermSet:
+        """The terms in use that select a pod. Raises TooDear."""
+        key = pod.namespace, id(pod.labels)
+        if key not in self._on:  # the labels are kept, so that no others get their identity
+            alike = pod.namespace, self._index.mentioned(pod.labels)
+            if alike not in self._alike:
+                candidates = self._index.candidates(pod.namespace, pod.labels)
+                looks = _MATCHING if len(self._index) <= KEPT_AS_READ else _READING
+                beyond_few(self._spend, sum(map(len, candidates)), looks)
+                terms = tuple(self._index.selecting(pod.namespace, pod.labels))
+                self._alike[alike] = self._known(self._selecting, self._had, terms)
+            self._on[key] = pod.labels, self._alike[alike]
+        return self._on[key][1]
+
+    def _known(self, sort: _Sort, others: _Sort, terms: tuple[Term, ...]) -> TermSet:
+        if not terms:
+            return NO_TERMS
+        if terms not in sort.sets:
+            new = TermSet(terms)
+            alike = [(term, having) for term in new.terms if (having := others.having.get(term))]
+            pairs = sum(len(having) for _, having in alike)
+            beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
+            for term, having in alike:
+                for other in having:
+                    new.common.setdefault(other, set()).add(term.topology_key)
+                    other.common.setdefault(new, set()).add(term.topology_key)
+            for term in new.terms:
+                sort.having[term].append(new)
+            sort.sets[terms] = new
+        return sort.sets[terms]
+
+
+class _Counted:
+    """Pods that were counted since the snapshot, by node. `added`: the nodes in order, since one was last
+    taken away, for the `undone`-th time."""
+
+    __slots__ = ("added", "by_node", "undone")
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, int] = {}  # without zeros
+        self.added: list[str] = []
+        self.undone = 0
+
+    def count(self, node: str, times: int) -> int:
+        """Returns by how many more nodes pods were taken away that had been there at first."""
+        before = self.by_node.pop(node, 0)
+        if after := before + times:
+            self.by_node[node] = after
+        if times > 0:
+            self.added.append(node)
+        else:
+            self.added, self.undone = [], self.undone + 1
+        return (after < 0) - (before < 0)
+
+    def copy(self) -> "_Counted":
+        copied = _Counted()
+        copied.by_node = dict(self.by_node)
+        return copied
+
+
+class _Seen:
+    """What is known for a set: `any` and `mask` at a version, and what of each other set is in the mask."""
+
+    __slots__ = ("any", "any_at", "mask", "mask_at", "of")
+
+    def __init__(self) -> None:
+        self.any, self.any_at, self.mask_at = False, -1, -1
+        self.mask: Mask | None = None
+        self.of: dict[TermSet, tuple[int, int]] = {}
+
+
+class PodsByTerms:
+    """Pods of one sort of sets: `known` by term and node, which is shared and never changed, and those that
+    were counted since. Sets of the other sort are asked for."""
+
+    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
+        self._known, self._nodes, self._spend = known, nodes, spend
+        self._since: dict[TermSet, _Counted] = {}
+        self._version = self._gone = 0
+        self._seen: dict[TermSet, _Seen] = {}
+        self._is_known: dict[TermSet, bool] = {}  # whether any is
+        self._at_first: dict[TermSet, Mask] = {}  # the domains of those that are known
+
+    def clone(self) -> "PodsByTerms":
+        clone = PodsByTerms(self._known, self._nodes, self._spend)
+        clone._since = {terms: counted.copy() for terms, counted in self._since.items() if counted.by_node}
+        clone._gone = self._gone
+        clone._is_known, clone._at_first = self._is_known, self._at_first
+        return clone
+
+    def count(self, terms: TermSet, node: str, times: int) -> None:
+        if terms.terms:
+            self._gone += self._since.setdefault(terms, _Counted()).count(node, times)
+            self._version += 1
+
+    def any(self, terms: TermSet) -> bool:
+        """Whether there is any on nodes that has one of these terms. Raises TooDear."""
+        seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
+        if seen.any_at != self._version:
+            if terms not in self._is_known:
+                beyond_few(self._spend, len(terms.terms))
+                self._is_known[terms] = any(map(self._known.get, terms.terms))
+            beyond_few(self._spend, len(terms.common))
+            if self._is_any_gone(terms):
+                seen.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
+            else:
+                seen.any = self._is_known[terms] or any(of.by_node for _, of in self._counted(terms))
+            seen.any_at = self._version
+        return seen.any
+
+    def domains(self, terms: TermSet) -> Mask:
+        """All rows in the same domain, of any of these terms, as one of the pods with it. Not to be changed.
+        Raises TooDear."""
+        seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
+        if seen.mask is None or seen.mask_at != self._version:
+            beyond_few(self._spend, len(terms.common))
+            is_kept = seen.mask is not None and all(
+                counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
+            )
+            seen.mask = self._more(terms, seen) if is_kept else self._anew(terms)
+            seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
+            seen.mask_at = self._version
+        return seen.mask
+
+    # ---- inside
+
+    def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _Counted]]:
+        since = self._since
+        return ((other, since[other]) for other in terms.common if other in since)
+
+    def _more(self, terms: TermSet, seen: _Seen) -> Mask:
+        """With those that were added since it was looked at."""
+        more: defaultdict[str, list[str]] = defaultdict(list)
+        for other, counted in self._counted(terms):
+            if added := counted.added[seen.of.get(other, (0, 0))[1] :]:
+                for key in terms.common[other]:
+                    more[key] += added
+        assert seen.mask is not None
+        return self._around(more, seen.mask) if more else seen.mask
+
+    def _anew(self, terms: TermSet) -> Mask:
+        if self._is_any_gone(terms):
+            left: defaultdict[str, set[str]] = defaultdict(set)
+            for term in terms.terms:
+                left[term.topology_key].update(+Counter(self._by_node(term, terms)))
+            return self._around(left, np.zeros(len(self._nodes.nodes), np.bool_))
+        if terms not in self._at_first:
+            known: defaultdict[str, set[str]] = defaultdict(set)
+            for term in terms.terms:
+                if by_node := self._known.get(term):
+                    self._spend(len(by_node))
+                    known[term.topology_key].update(by_node)
+            self._spend(len(terms.terms))
+            self._at_first[terms] = self._around(known, np.zeros(len(self._nodes.nodes), np.bool_))
+        since: defaultdict[str, set[str]] = defaultdict(set)
+        for other, counted in self._counted(terms):
+            for key in terms.common[other]:
+                since[key].update(counted.by_node)
+        return self._around(since, self._at_first[terms])
+
+    def _is_any_gone(self, terms: TermSet) -> bool:
+        """Whether a pod that is known was taken away."""
+        return self._gone > 0 and any(
+            min(of.by_node.values(), default=0) < 0 for _, of in self._counted(terms)
+        )
+
+    def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
+        by_node = Counter(self._known.get(term, _NOWHERE))
+        self._spend(len(by_node) + len(terms.common))
+        for other, counted in self._counted(terms):
+            if term in other.terms:
+                for node, number in counted.by_node.items():
+                    by_node[node] += number
+        return by_node
+
+    def _around(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
+        """And the domains of nodes."""
+        mask = mask.copy()
+        for key, names in nodes_by_key.items():
+            rows = [row for row in map(self._nodes.row.get, names) if row is not None]
+            self._spend(on_rows(self._nodes, len(rows)))
+            codes = self._nodes.domains(key)
+            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
+            inside[codes[rows]] = True
+            inside[-1] = False
+            mask |= inside[codes]
+        return mask
+
 
 # What costs as much as so many looks at a node: finding nodes for pods of one kind, and those near others.
 _PLACING, _NEAR = 500, 80

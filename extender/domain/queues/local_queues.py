@@ -8,7 +8,7 @@ import msgspec
 from extender.api.keys import STOP_NONE
 from extender.api.objects.queues import LocalQueue
 from extender.domain.model.queue_of_group import LocalQueueLabel
-from extender.domain.queues.spec import not_selected, stop_policy_fault
+from extender.domain.queues.records import not_selected, stop_policy_fault
 from extender.domain.queues.states import QueueState
 from extender.domain.queues.tree import QueueView
 

@@ -1,19 +1,194 @@
-"""What the ledger remembers of a queue: a small frozen record, made from the wire object."""
+"""Records of queues, from wire objects: limits, preemption, namespaces, and what is wrong with a field."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector
-from extender.api.objects.queues import Queue, QueueTaken
-from extender.api.units import BadQuantity
+from extender.api.objects.queues import (
+    BorrowWithinCohort,
+    Queue,
+    QueueLimits,
+    QueuePreemption,
+    QueueSpec,
+    QueueTaken,
+)
+from extender.api.units import BadQuantity, Quantity, as_seconds, at_most
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, asked, offered
-from extender.domain.queues import spec as fields
+from extender.domain.model.selectors import Labels, selects
 from extender.domain.queues.flavors import Flavor, flavors_of
+
+
+class Limit(msgspec.Struct, frozen=True, gc=False):
+    """How much may run at the same time; None: no limit."""
+
+    groups: int | None = None
+    pods: int | None = None
+
+
+TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # seconds
+MOST_PATIENCE = 1000
+
+
+class RunningLimits(msgspec.Struct, frozen=True, gc=False):
+    queue: Limit = Limit()  # of all groups of the queue
+    user: Limit = Limit()  # of the groups of each user
+    namespace: Limit = Limit()  # of the groups of each namespace
+
+
+class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
+    within_queue: bool = False  # its groups may take room from running ones of lower priority
+    borrows_up_to: float = -inf  # the highest priority of groups of others whose room its groups may borrow
+    unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
+    min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
+    after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
+    at_most: float = TAKE_AT_MOST  # seconds after which that is done whatever work is lost
+    patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
+    honour: frozenset[str] | None = None  # what keeps room beyond its share; None: as the queue above says
+    max_grace: float | None = None  # seconds that pods get to end that make room; None: as above
+    consolidation: bool = False  # its groups move, and have others moved, where free room lies in pieces
+
+
+# ---- Which namespaces a queue takes groups from.
+
+_OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
+_FIELD = "spec.namespaceSelector"
+
+
+def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
+    """A queue without a selector takes groups from all namespaces."""
+    return selector is None or selects(selector, labels)
+
+
+def not_selected(queue: str, namespace: str) -> str:
+    """What is said where `allows_namespace` is false."""
+    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
+
+
+def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
+    """Raises BadQuantity."""
+    for requirement in (selector.match_expressions or ()) if selector is not None else ():
+        operator, key = requirement.operator, requirement.key[:80]
+        if (takes := _OPERATORS.get(operator)) is None:
+            allowed = ", ".join(_OPERATORS)
+            raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
+        if not key:
+            raise BadQuantity(f"{_FIELD}: an expression without a key")
+        if (takes == "values") is not bool(requirement.values):
+            raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {takes}")
+    return selector
+
+
+# ---- Other fields of the spec.
+
+MOST_OVERSELL = 100
+D = TypeVar("D", float, None)
+RESERVE_AFTER = 7200.0  # seconds; sooner lengthens mean waits (make bench ARGS=reservations)
+START_TIMEOUT = 300.0  # seconds
+_STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
+
+
+def running_limits(limits: QueueLimits | None) -> RunningLimits:
+    limits = limits or QueueLimits()
+    kinds = (limits, limits.per_user, limits.per_namespace)
+    return RunningLimits(*(Limit(kind.groups, kind.pods) if kind else Limit() for kind in kinds))
+
+
+def policy_fault(spec: QueueSpec) -> str:
+    """The first field that makes no sense, for people; empty if all do."""
+    if fault := stop_policy_fault(spec.stop_policy):
+        return fault
+    numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
+    limits = spec.limits or QueueLimits()
+    parts = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
+    for part, limit in parts.items():
+        if limit is not None:
+            numbers[f"spec.limits{part}.groups"] = limit.groups
+            numbers[f"spec.limits{part}.pods"] = limit.pods
+    negative = ((name, number) for name, number in numbers.items() if number is not None and number < 0)
+    return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
+
+
+def stop_policy_fault(written: str) -> str:
+    """What is wrong with a spec.stopPolicy, for people; empty if nothing is."""
+    if written in _STOP_POLICIES:
+        return ""
+    return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
+
+
+def oversell_of(written: Quantity | None) -> float | None:
+    """To three decimals. Raises BadQuantity."""
+    oversell = None if written is None else at_most(written, 1000) / 1000
+    if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {written}; allowed is 1 to {MOST_OVERSELL}")
+    return oversell
+
+
+def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
+    """A limit of 0 is one, too. Raises BadQuantity."""
+    amounts = None if quantities is None else offered(quantities)
+    for name, amount in (amounts or {}).items():
+        if amount < 0:
+            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
+    return amounts
+
+
+def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
+    """Raises BadQuantity."""
+    rules = written or QueuePreemption()
+    borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
+    most = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
+    return PreemptionRules(
+        borrows_up_to=most if borrowing.policy == keys.LOWER_PRIORITY else -inf,
+        within_queue=rules.within_queue == keys.LOWER_PRIORITY,
+        unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+        after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
+        at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
+        patience=_patience(rules.patience),
+        honour=_honour(rules.honour),
+        max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
+        consolidation=rules.consolidation,
+    )
+
+
+def _honour(written: list[str] | None) -> frozenset[str] | None:
+    """Raises BadQuantity."""
+    known = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
+    if unknown := [each for each in written or () if each not in known]:
+        text = f"spec.preemption.honour: {unknown[0][:40]!r} is not one of {', '.join(known)}"
+        raise BadQuantity(text)
+    return None if written is None else frozenset(written)
+
+
+def _patience(written: Quantity | None) -> float:
+    """To three decimals. Raises BadQuantity."""
+    patience = 1.0 if written is None else at_most(written, 1000) / 1000
+    if not 0.0 <= patience <= MOST_PATIENCE:
+        raise BadQuantity(f"spec.preemption.patience is {written}; allowed is 0 to {MOST_PATIENCE}")
+    return patience
+
+
+def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
+    """Raises BadQuantity."""
+    try:
+        return as_seconds(text) if text else default
+    except ValueError as fault:
+        raise BadQuantity(f"{field}: {text!r:.50} is no duration, such as 90s or 10m") from fault
+
+
+def duration_of(text: str, default: D) -> float | D:
+    """What cannot be read counts as not given; the API server refuses it."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return default
 
 
 class LosingTo(NamedTuple):
@@ -54,14 +229,14 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
     oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
-    limits: fields.RunningLimits = fields.RunningLimits()
+    limits: RunningLimits = RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = fields.RESERVE_AFTER  # seconds a group waits before room is reserved for it
-    start_timeout: float = fields.START_TIMEOUT  # seconds that a job may take until all its pods run
+    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
-    preemption: fields.PreemptionRules = fields.PreemptionRules()
+    preemption: PreemptionRules = PreemptionRules()
     min_member: str = ""  # how many pods of its jobs start together, by its annotation
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
@@ -81,16 +256,16 @@ def queue_record(queue: Queue) -> QueueRecord:
     try:
         return replace(
             record,
-            oversell=fields.oversell_of(spec.oversell),
+            oversell=oversell_of(spec.oversell),
             capability=offered(spec.capability) if spec.capability else None,
             deserved=offered(spec.deserved) if spec.deserved else None,
             guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
-            borrowing_limit=fields.limit_of("borrowingLimit", spec.borrowing_limit),
-            lending_limit=fields.limit_of("lendingLimit", spec.lending_limit),
+            borrowing_limit=limit_of("borrowingLimit", spec.borrowing_limit),
+            lending_limit=limit_of("lendingLimit", spec.lending_limit),
             default_request=asked(spec.default_request),
-            preemption=fields.preemption_of(spec.preemption),
+            preemption=preemption_of(spec.preemption),
             flavors=flavors_of(spec.flavors or ()),
-            namespace_selector=fields.read_selector(spec.namespace_selector),
+            namespace_selector=read_selector(spec.namespace_selector),
         )
     except BadQuantity as fault:
         return replace(record, fault=f"queue {record.name}: {fault}")
@@ -98,7 +273,7 @@ def queue_record(queue: Queue) -> QueueRecord:
 
 def _without_quantities(queue: Queue) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
-    annotations, fault = meta.annotations or {}, fields.policy_fault(spec)
+    annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
@@ -115,11 +290,11 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         priority_threshold=spec.priority_threshold,
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
-        limits=fields.running_limits(spec.limits),
+        limits=running_limits(spec.limits),
         restricted=spec.restricted,
-        reserve_after=fields.duration_of(spec.reserve_after, fields.RESERVE_AFTER),
-        start_timeout=fields.duration_of(spec.start_timeout, fields.START_TIMEOUT),
-        max_run_time=fields.duration_of(spec.max_run_time, None),
+        reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
+        start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
+        max_run_time=duration_of(spec.max_run_time, None),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         deleting=bool(meta.deletion_timestamp),

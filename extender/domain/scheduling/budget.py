@@ -16,9 +16,8 @@ from extender.domain.model.resources import Resources, add
 from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
-from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
 from extender.domain.queues.share_tree import TOP, ShareTree
-from extender.domain.queues.spec import Limit, RunningLimits
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.flavors import Flavors
 from extender.domain.scheduling.shares import QueueShares

@@ -7,7 +7,7 @@ wakes them (sleepers.py), and the others are judged by the same rules as if all 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
+from extender.domain.scheduling import gangs, members, reclaim, victims
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Judged, notes_of
 from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, undone, waits
@@ -47,7 +47,7 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
     in_line = ready(round_, strategies, groups[State.WAITING])
 
     # 2. Whatever is on its way keeps what was planned for it.
-    starts = starting.keep_starts(round_, groups[State.STARTING]) if groups[State.STARTING] else []
+    starts = members.keep_starts(round_, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(round_, replacing) if replacing else []
     stands = sorted(groups[State.STANDING], key=lambda group: group.order)
@@ -60,8 +60,8 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
 
     # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
     if starts:
-        starting.complete(round_, starts)
-    replaced = starting.reserve(round_, replacements) if replacements else []
+        members.complete(round_, starts)
+    replaced = members.reserve(round_, replacements) if replacements else []
 
     # 4. On reserved nodes, room is kept for the groups that have waited too long.
     reservations.begin(waiting)
@@ -80,11 +80,11 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
 
     # 7. Replacements start, as many as there are places in the window.
     if replaced:
-        starting.replace(round_, replaced)
+        members.replace(round_, replaced)
 
     # 8. Elastic members one by one, within their queue's share and then above it.
     if standing:
-        elastic.grow(round_, standing, lending, reservations)
+        members.grow(round_, standing, lending, reservations)
 
     # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
     reservations.make()

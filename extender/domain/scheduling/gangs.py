@@ -19,8 +19,7 @@ from extender.domain.scheduling.backfill import KeptRoom
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.flavors import Alike, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.no_room import explain, never_fits
-from extender.domain.scheduling.obstacles import back_off, exceeds_queue, waits
+from extender.domain.scheduling.obstacles import back_off, exceeds_queue, explain, never_fits, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import KEPT_FROM_OTHERS, Reservations
 from extender.domain.scheduling.round import Guard, Round

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from extender.domain.model.resources import Resources, total
 from extender.domain.placement.departures import RunTimes
 from extender.domain.placement.units import Loss, Run, Taking, Unit
-from extender.domain.queues.spec import PreemptionRules
+from extender.domain.queues.records import PreemptionRules
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since

@@ -17,8 +17,7 @@ from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
-from extender.domain.queues.records import LosingTo, Reclaimed
-from extender.domain.queues.spec import TAKE_AT_MOST
+from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision

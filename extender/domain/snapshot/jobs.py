@@ -27,7 +27,6 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.pod_records import pod_record
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -38,6 +37,7 @@ from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import pod_record
 from extender.domain.queues.local_queues import QueueWays
 
 

@@ -19,7 +19,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.domain.admission.faults import Code
 from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
 from extender.domain.admission.submission import unread_annotations
-from extender.domain.admission.workloads import workload_warnings
+from extender.domain.admission.warnings import workload_warnings
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record

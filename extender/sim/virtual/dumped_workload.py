@@ -51,8 +51,7 @@ from extender.domain.model.resources import CPU, PODS, Resources
 from extender.domain.model.shapes import Constraints, Term
 from extender.domain.model.wire_records import whole_condition
 from extender.domain.queues.flavors import Flavor
-from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.spec import PreemptionRules
+from extender.domain.queues.records import PreemptionRules, QueueRecord
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import Snapshot

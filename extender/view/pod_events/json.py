@@ -12,8 +12,8 @@ from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.view import codec
-from extender.domain.view.codec import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.domain.view import pod_stream
+from extender.domain.view.pod_stream import ListedPod, PodEvent, PodPage, UnwritablePod
 from extender.kube.decoding import ListMeta, WatchEvent
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
@@ -73,7 +73,7 @@ _elements = msgspec.json.Decoder(list[Raw] | None).decode
 
 _ASKED = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
-_MARK = Raw(_encode({"name": codec.MARK_NAME, "resources": _AMOUNTS}))
+_MARK = Raw(_encode({"name": pod_stream.MARK_NAME, "resources": _AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
 _GROUP = b'"schedulingGroup"'
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
@@ -85,7 +85,7 @@ class JsonPods:
     content_type = "application/json"
     stream_type = "application/json"
 
-    def events(self) -> codec.PodEvents:
+    def events(self) -> pod_stream.PodEvents:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -103,17 +103,17 @@ class JsonPods:
             found = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
             meta = _read_list_meta(found.metadata)
         except UNREADABLE as fault:
-            raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise pod_stream.BrokenPods(f"this is no list of pods: {fault}") from fault
         if found.kind != "PodList":
-            raise codec.BrokenPods("this is a list of another kind")
+            raise pod_stream.BrokenPods("this is a list of another kind")
         pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
-        version = codec.version_number(meta.resource_version)
+        version = pod_stream.version_number(meta.resource_version)
         return PodPage(version, meta.continue_, bytes(found.metadata), pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
 
-    def list_writer(self, metadata: bytes) -> codec.PodListWriter:
+    def list_writer(self, metadata: bytes) -> pod_stream.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -183,7 +183,7 @@ class Lines:
 
 def _check_length(line: bytes | bytearray) -> None:
     if len(line) > LONGEST_FRAME:
-        raise codec.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+        raise pod_stream.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
 
 
 def _event(line: bytes) -> PodEvent:
@@ -196,7 +196,7 @@ def _event(line: bytes) -> PodEvent:
         try:
             event = _read_event(line)
         except UNREADABLE as fault:
-            raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
+            raise pod_stream.BrokenPods(f"this is no event of a watch: {fault}") from fault
         type_, pod = event.type, bytes(event.object)
     facts, version, ends_initial = None, 0, False
     if type_ == "BOOKMARK":
@@ -213,9 +213,9 @@ def _facts(pod: bytes) -> PodFacts | None:
     except UNREADABLE:
         return None
     meta, spec = read.metadata, read.spec
-    version = codec.version_number(meta.resource_version)
+    version = pod_stream.version_number(meta.resource_version)
     where = spec.scheduler_name, spec.node_name
-    return codec.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
+    return pod_stream.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
@@ -225,4 +225,6 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     except UNREADABLE:
         return 0, False
     annotations = meta.annotations or {}
-    return codec.version_number(meta.resource_version), annotations.get(codec.INITIAL_EVENTS_END) == "true"
+    return pod_stream.version_number(meta.resource_version), annotations.get(
+        pod_stream.INITIAL_EVENTS_END
+    ) == "true"

@@ -19,8 +19,8 @@ from extender.api.protobuf import (
     opened,
 )
 from extender.domain.model.appearance import Appearance, PodFacts
-from extender.domain.view import codec
-from extender.domain.view.codec import ListedPod, PodEvent, PodPage
+from extender.domain.view import pod_stream
+from extender.domain.view.pod_stream import ListedPod, PodEvent, PodPage
 
 # The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
@@ -67,7 +67,7 @@ class ProtobufPods:
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
-    def events(self) -> codec.PodEvents:
+    def events(self) -> pod_stream.PodEvents:
         return PodFrames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -84,11 +84,11 @@ class ProtobufPods:
             kind, raw = opened(body)
             found = _LIST.FromString(raw)
             metadata = _LIST_META.FromString(found.metadata)
-            version, token = codec.version_number(metadata.version), metadata.token
+            version, token = pod_stream.version_number(metadata.version), metadata.token
         except DecodeError as fault:
-            raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise pod_stream.BrokenPods(f"this is no list of pods: {fault}") from fault
         if kind != "PodList":
-            raise codec.BrokenPods("this is a list of another kind")
+            raise pod_stream.BrokenPods("this is a list of another kind")
         try:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
@@ -99,7 +99,7 @@ class ProtobufPods:
     def list_metadata(self, version: int) -> bytes:
         return bytes(_LIST_META(version=str(version)).SerializeToString())
 
-    def list_writer(self, metadata: bytes) -> codec.PodListWriter:
+    def list_writer(self, metadata: bytes) -> pod_stream.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -127,7 +127,7 @@ _ASKED, *_OTHERS = (
     {"resource": name, "quantity": {"text": text}}
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
-_ASKING = {"name": codec.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
+_ASKING = {"name": pod_stream.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
 # Of a Pod: its spec with one init container, which is appended to those that it has.
 _MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
 _GROUP = b"\xda\x02"  # how the field begins
@@ -176,7 +176,7 @@ class PodFrames:
         try:
             return [_event(frame) for frame in self._frames.feed(data)]
         except LongFrame as fault:
-            raise codec.BrokenPods(str(fault)) from fault
+            raise pod_stream.BrokenPods(str(fault)) from fault
 
 
 def _event(frame: bytes) -> PodEvent:
@@ -184,9 +184,9 @@ def _event(frame: bytes) -> PodEvent:
         event = _EVENT.FromString(frame[LENGTH:])
         type_, pod = event.type, event.object.raw
     except DecodeError as fault:
-        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
+        raise pod_stream.BrokenPods(f"this is no event of a watch: {fault}") from fault
     if not type_:
-        raise codec.BrokenPods("an event of a watch has no type")
+        raise pod_stream.BrokenPods("an event of a watch has no type")
     kind = ""
     with suppress(DecodeError):
         kind, pod = opened(pod)
@@ -208,8 +208,8 @@ def _facts(data: bytes) -> PodFacts | None:
 
 def _facts_of(pod: Any) -> PodFacts | None:
     meta, spec = pod.metadata, pod.spec
-    version, named = codec.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
-    return codec.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
+    version, named = pod_stream.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
+    return pod_stream.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
@@ -217,6 +217,6 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     try:
         meta = _BOOKMARK.FromString(obj).metadata
         notes = {note.key: note.value for note in meta.annotations}
-        return codec.version_number(meta.version), notes.get(codec.INITIAL_EVENTS_END) == "true"
+        return pod_stream.version_number(meta.version), notes.get(pod_stream.INITIAL_EVENTS_END) == "true"
     except DecodeError:
         return 0, False

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.codec import PassOn, PodEvent, Show, TakeAway
+from extender.domain.view.pod_stream import PassOn, PodEvent, Show, TakeAway
 
 OURS = "muster"
 

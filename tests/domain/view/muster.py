@@ -4,8 +4,15 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.view.codec import ListedPod, PodEvent, Writes
-from extender.domain.view.pod_stream import PodList, PodStream, WaitingPod, WaitingPods
+from extender.domain.view.pod_stream import (
+    ListedPod,
+    PodEvent,
+    PodList,
+    PodStream,
+    WaitingPod,
+    WaitingPods,
+    Writes,
+)
 from tests.domain.view.api import OURS, Api, Frame, bookmark, pod_event, shown, written
 from tests.domain.view.ledger import Ledger
 

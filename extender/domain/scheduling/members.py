@@ -1,25 +1,32 @@
-"""Groups whose start is under way, and groups that stood whole and lost members: they end whole, or undone.
+"""Members of groups that are past admission: of starts under way, of gangs that lost some, and elastic ones.
 
-A start keeps its plan while it holds, and gets a new one where it broke. A group that never stood whole is
+A start keeps its plan while it holds, and gets a new one where it broke. A group that never fully ran is
 completed first; if that fails within its deadline, its bound members are undone by eviction and it backs off.
 
-A ceiling binds members that had no node before, whether their group has stood whole or not. A member whose
+A ceiling binds members that had no node before, whether their group has fully run or not. A member whose
 node is another one by now adds nothing to what its queue was granted.
 
-Of a group that stood whole nothing is undone: replacements start one by one. They have the first claim on
-room, but come after the gangs for places in the window: one that the scheduler refuses again and again would
-shut all of them out. Replacements that are refused back off. Members that a group needs since its minMember
-was raised are none: they come as elastic ones do, once the lost are replaced."""
+A group that fully ran is never undone: replacements start one by one. They have the first claim on free
+capacity, but come after the gangs for places among pods in flight: one that the scheduler refuses again and
+again would shut all of them out. Replacements that are refused back off. Members that a group needs since its
+minMember was raised are no replacements: they come as elastic ones do, once the lost are replaced.
+
+Elastic members, those beyond minMember, start one by one while there is free capacity, after all gangs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
+from operator import itemgetter
+
+import msgspec
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import asked_by, requests_of
-from extender.domain.scheduling.flavors import flavors_in_use
+from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.queues.flavors import Flavor
+from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
+from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import (
     TOO_LATE,
     back_off,
@@ -27,16 +34,19 @@ from extender.domain.scheduling.obstacles import (
     fail,
     no_group,
     not_replaced,
+    obstacle,
     refusal_of,
     retry_of,
     waits,
     why_no_plan,
 )
+from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as_join, keep_all
+from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import created, lost, missing, start_begun
+from extender.domain.snapshot.wholeness import created, lost, missing, start_begun, whole_at
 
 # ---- starts
 
@@ -194,3 +204,115 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
                 stood_whole=True,
             )
             round_.settle(decision)
+
+
+class _Batch(msgspec.Struct):
+    """Members of one group that are alike and still miss."""
+
+    kept: KeptPlan
+    shape: Shape
+    pods: list[PodRecord]
+    in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
+
+
+def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending, reservations: Reservations) -> None:
+    """Start members of groups that stand, and decide on all of these."""
+    hungry: list[KeptPlan] = []
+    for kept in standing:
+        if kept.unplanned:
+            with Guard(round_, kept.group, kept.plan):
+                # Members that the state of the group or its queue keeps out get that reason.
+                if (fault := obstacle(round_, kept.group)) is not None:
+                    kept.reason, kept.detail = fault.reason, fault.detail
+                elif retry_of(round_, kept).waits:
+                    kept.reason, kept.detail = Reason.BACKING_OFF, kept.group.start.failure
+                else:
+                    hungry.append(kept)
+    if hungry:
+        lending.suspend()
+        _grow_all(round_, hungry, reservations, is_lent=False)
+        lending.begin()
+        _grow_all(round_, hungry, reservations, is_lent=True)
+    for kept in standing:
+        if not round_.is_broken(kept.group):
+            with Guard(round_, kept.group, kept.plan):
+                round_.settle(_decision(round_, kept, lending))
+
+
+def _grow_all(round_: Round, groups: Iterable[KeptPlan], reservations: Reservations, is_lent: bool) -> None:
+    """Start members of `groups`; within their queues' shares unless room is lent."""
+    batches: list[_Batch] = []
+    for kept in groups:
+        if not round_.is_broken(kept.group):
+            with Guard(round_, kept.group, kept.plan):
+                alike: dict[Shape, list[PodRecord]] = {}
+                for pod in sorted(kept.left(), key=lambda pod: pod.order):
+                    alike.setdefault(pod.shape, []).append(pod)
+                in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
+                batches += [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
+    lines = in_lines(batches, lambda batch: batch.kept.group)
+    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines, lambda batch: batch.kept.group)
+    for _, line in turns:
+        batch, may_come_again = line[0], False
+        most = turns.members_until_next(batch.shape.requests)
+        group = batch.kept.group
+        with Guard(round_, group, batch.kept.plan), reservations.own_room(group):
+            may_come_again = _grow(round_, batch, most, is_lent)
+        if not may_come_again:
+            line.popleft()
+            while line and round_.is_broken(line[0].kept.group):
+                line.popleft()
+
+
+def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool:
+    """Start members of a batch, at `most` so many in one turn; whether it may come again."""
+    kept, pods, budget = batch.kept, batch.pods, round_.budget
+    group, shares, requests = kept.group, budget.shares, batch.shape.requests
+    allowances = [  # how many more of them may start, and what stops the next one
+        (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
+        (budget.running.headroom(group), Reason.QUEUE_CEILING),
+        (budget.window.places(group), Reason.WINDOW_FULL),
+    ]
+    if not is_lent:
+        allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
+    allowed, reason = min(allowances, key=itemgetter(0))
+    tried = pods[: allowed if most is None else min(allowed, most)]
+    joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, is_lent)
+    more = budget.place(group, joining, partly=True) or {}
+    kept.add(more)
+    batch.pods = [pod for pod in pods if pod.uid not in more]
+    if not batch.pods:
+        return False
+    kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    if kept.reason is Reason.WINDOW_FULL:
+        kept.detail = budget.window.lack(group, len(batch.pods))
+    if why_not_all and len(more) == len(joining):
+        kept.reason, kept.detail = Reason.QUEUE_CEILING, why_not_all
+    return len(more) == len(tried) < allowed
+
+
+def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:
+    group, retry, left = kept.group, retry_of(round_, kept), kept.left()
+    if kept.reason is Reason.NO_ROOM:
+        one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
+        in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+        for role, pods in by_role(group, one_of_each).items():
+            joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
+            if any(map(lending.keeps_room_from, joining)):
+                kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
+    verdict = Verdict.RUNNING
+    if not group.placed:  # a group that needs no members starts with the first one
+        verdict = Verdict.STARTING if kept.plan or group.pinned else Verdict.WAITING
+    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        verdict,
+        kept.reason if left else None,
+        kept.detail if left else "",
+        plan=kept.plan,
+        failed=retry.failed,
+        retry_at=retry.at,
+        moved=kept.moved,
+        stood_whole=group.stood_whole if moment is None else round_.is_due(moment),
+    )
