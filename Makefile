@@ -107,6 +107,9 @@ coverage: $(READY)  ## how much of domain, ports, verbs and view their tests rea
 shape: $(READY)  ## figures of the shape of the code, beside their goals; a test keeps missed ones from growing (ARGS=--arrows lists the arrows of the domain)
 	@$(BIN)/python -m tools.shape $(ARGS)
 
+words: $(READY)  ## figures of the language of code and pages, next to their goals (ARGS="--list identifiers" lists places)
+	@$(BIN)/python -m tools.words $(ARGS)
+
 conformance: $(READY)  ## cases known from other schedulers, as data (CASES=PATH for those of another file or folder)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
@@ -131,4 +134,4 @@ wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx inst
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test pythons lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape chart hashes image release wheel clean
+.PHONY: help run test pythons lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape words chart hashes image release wheel clean

@@ -53,6 +53,14 @@ class Module:
         return ast.parse(self.path.read_text())
 
     @property
+    def code_lines(self) -> int:
+        """Return the number of lines that belong to no docstring."""
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        bodies = [node.body[0] for node in ast.walk(self.tree) if isinstance(node, documented) and node.body]
+        texts = [first for first in bodies if isinstance(first, ast.Expr) and _is_text(first.value)]
+        return self.lines - sum(_last(text) - text.lineno + 1 for text in texts)
+
+    @property
     def import_lines(self) -> int:
         return sum(
             _last(node) - node.lineno + 1
@@ -77,6 +85,10 @@ class Module:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 yield node.module
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _last(node: ast.stmt) -> int:
@@ -205,25 +217,26 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     plain = [module for module in known.values() if not module.is_package]
     domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
     pairs = arrows(known)
-    lines = [module.lines for module in plain]
+    lines = [module.code_lines for module in plain]
     functions = sorted(length for module in known.values() for length in module.functions)
     total = sum(module.lines for module in known.values())
-    tools = sum(module.lines for name, module in known.items() if name.startswith(TOOLS))
-    yield Figure("modules, without __init__", len(plain), 300, held=332)
-    yield Figure("  median lines", statistics.median(lines), 220, 130)
+    code = {name: module.code_lines for name, module in known.items()}
+    tools = sum(lines for name, lines in code.items() if name.startswith(TOOLS))
+    yield Figure("modules, without __init__", len(plain), 300, held=315)
+    yield Figure("  median lines, no docstrings", statistics.median(lines), 220, 130)
     yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
-    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 95, held=108)
+    yield Figure("domain: modules", sum(not known[name].is_package for name in domain), 95, held=96)
     yield Figure("  folders", len({name.split(".")[2] for name in domain}), 9)
     yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
     yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
-    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 40, held=50)
+    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 40, held=45)
     yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
     yield Figure("  depth", reach.depth, DEEPEST)
     imports = sum(module.import_lines for module in known.values())
-    yield Figure("import lines", imports / total, 0.07, held=0.072, form=".1%")
-    yield Figure("lines of the server", total - tools, 47_000, held=52_600)
-    yield Figure("  of the tools", tools, 15_000, held=19_500)
+    yield Figure("import lines", imports / total, 0.07, held=0.071, form=".1%")
+    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 42_800, held=47_600)
+    yield Figure("  of the tools", tools, 14_000, held=18_100)
 
 
 def _share(lengths: Sequence[int], counts: Callable[[int], bool]) -> float:

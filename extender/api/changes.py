@@ -23,5 +23,5 @@ OF_QUEUE: Mapping[str, Patch] = {
 
 
 def of_priority(priority_class: str) -> Patch:
-    """Of a group that stands for itself: one that stands for a job follows its job."""
+    """Return the patch of a group's priority class; a group that stands for a job follows its job."""
     return {"spec": {"priorityClassName": priority_class}}

@@ -1,4 +1,4 @@
-"""What an administrator can set, in one table.
+"""Configuration of an administrator, in one table.
 
 Flags of `muster serve`, environment variables, keys of the file and docs/configuration.md are all made from
 the fields of `Configuration` and their meanings. Nothing is read here; extender/cli/settings.py does that.
@@ -185,7 +185,7 @@ JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
-    """`configuration` as the file that would set it."""
+    """Return `configuration` as the file that would set it."""
     values: dict[str, Any] = {row.key: row.written(getattr(configuration, row.field)) for row in SETTINGS}
     if configuration.job_kinds:
         values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]

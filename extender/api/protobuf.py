@@ -27,7 +27,10 @@ Fields = Mapping[str, tuple[int, str]]
 
 
 def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
-    """The class of each message in `tables`, by name. As in Go, texts replace and the rest is merged."""
+    """Return the class of each message in `tables`, by name.
+
+    As in Go, texts replace and the rest is merged.
+    """
     # With this edition a text has to be one, and what is set is written, even if it is empty.
     file = FileDescriptorProto(
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023
@@ -104,8 +107,11 @@ class Frames:
 
 
 def opened(obj: bytes) -> tuple[str, bytes]:
-    """Return the kind of an object and its bytes; no kind where the prefix of Kubernetes' objects is missing.
-    Raises DecodeError."""
+    """Return the kind of an object and its bytes; no kind without the prefix of Kubernetes' objects.
+
+    Raises:
+        DecodeError: The bytes cannot be decoded.
+    """
     if not obj.startswith(KUBERNETES_PREFIX):
         return "", obj
     unknown = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])

@@ -31,9 +31,12 @@ class MalformedRequest(ValueError):
 
 
 class NodeNames(Sequence[str]):
-    """The node names that the scheduler offers. Most lookups ask for a single name, which the raw bytes
-    answer, because Go writes node names without escapes. All names are decoded on the first other access,
-    which raises MalformedRequest if they are none."""
+    """Node names that the scheduler offers.
+
+    Most look-ups are for a single name, which the raw bytes answer, because Go writes node names without
+    escapes. All names are decoded on the first other access, which raises MalformedRequest if they are
+    invalid.
+    """
 
     def __init__(self, raw: msgspec.Raw) -> None:
         self._raw = bytes(raw)

@@ -9,7 +9,7 @@ from extender.api.units import as_duration, as_seconds
 
 
 class Address(NamedTuple):
-    """Where to listen. An empty host means every address of the machine, port 0 any free port."""
+    """Address to listen on. An empty host means every address of the machine, port 0 any free port."""
 
     host: str
     port: int
@@ -34,7 +34,10 @@ class ObjectName(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How to read a value from text and write it. `read` raises ValueError if the text is not allowed."""
+    """Kind of a setting's value: how it is read from text and written.
+
+    `read` raises ValueError if the text is not allowed.
+    """
 
     allowed: str
     read: Callable[[str], Any]
@@ -46,7 +49,7 @@ _NAME = rf"{_LABEL}(?:\.{_LABEL})*"
 
 
 def kept(test: Callable[[str], bool]) -> Callable[[str], str]:
-    """Reads a text as it is, if it passes; the test may raise ValueError, too."""
+    """Return a reader of texts that pass a test, which may raise ValueError, too."""
 
     def read(text: str) -> str:
         if not test(text):
@@ -91,7 +94,7 @@ def _loopback_or_off(text: str) -> Address | None:
 
 
 def _host(text: str) -> str:
-    """An IPv6 address as certificates have it; one with a zone is no name in a certificate."""
+    """Return an IPv6 address as certificates have it; one with a zone is no name in a certificate."""
     return str(ipaddress.IPv6Address(text)) if ":" in text and "%" not in text else _matching(_NAME)(text)
 
 

@@ -1,8 +1,8 @@
-"""What people and programs are shown of a cluster: one set of views, whoever shows them. They are filled from
-objects of the API alone, or from a running Muster, and are the same JSON in both cases.
+"""Summaries of a cluster for people and programs: one set of records for all commands and pages.
 
-Amounts are numbers in the unit of their resource: cores, bytes, pieces. Moments are RFC 3339, and empty
-where they are not known.
+They are made from API objects alone, or from a running Muster, and are the same JSON in both cases. Amounts
+are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty where they
+are unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class Summary(Wire, frozen=True, omit_defaults=False):
 
 
 class ShareSummary(Summary, frozen=True):
-    """What a queue, with those below it, has of one resource, on the nodes of a flavor or on all."""
+    """Share of a queue, and those below it, in one resource, on the nodes of a flavor or on all."""
 
     resource: str
     flavor: str = ""  # empty: on all nodes
@@ -43,7 +43,7 @@ def share_summaries(
     ceiling: Amounts = _NONE,
     given: Amounts = _NONE,
 ) -> Iterator[ShareSummary]:
-    """By resource. `given`: what its spec says that a queue deserves."""
+    """Yield the share in each resource. `given`: what the queue deserves by its spec."""
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
         held, own, kept = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
         yield ShareSummary(
@@ -74,7 +74,7 @@ class QueueSummary(Summary, frozen=True):
 
 
 class EstimateSummary(Summary, frozen=True):
-    """When a group is expected to start. Without `p50` it is not known, and `unknown_because` says why."""
+    """Estimate of a group's start. Without `p50` it is unknown, and `unknown_because` says why."""
 
     p50: str = ""
     p90: str = ""
@@ -83,14 +83,14 @@ class EstimateSummary(Summary, frozen=True):
 
     @classmethod
     def of(cls, told: Estimate | None) -> "EstimateSummary | None":
-        """None where nothing is worked out."""
+        """Return the estimate; None where none was made."""
         if told is None:
             return None
         return cls(told.at_p50 or "", told.at_p90 or "", told.method, told.unknown_because)
 
 
 class HolderSummary(Summary, frozen=True):
-    """What stands in the way of something: a group, a queue, or a pod of others."""
+    """Holder in the way of something: a group, a queue, or a pod of others."""
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -109,7 +109,7 @@ class HolderSummary(Summary, frozen=True):
 
 
 class WaitSummary(Summary, frozen=True):
-    """How a group waits, or further members of it do."""
+    """Wait of a group, or of its further members."""
 
     reason: str  # a code of the closed list
     sentence: str  # what that means
@@ -178,7 +178,7 @@ class MemberSummary(Summary, frozen=True):
 
 
 class ShortfallSummary(Summary, frozen=True):
-    """Of one resource: what a group asks for, and what the nodes that suit it have free now."""
+    """Shortfall of one resource: a group's request, and the free amount on the nodes that suit it."""
 
     resource: str
     asked: float
@@ -214,7 +214,7 @@ class GroupDetails(Summary, frozen=True):
 
 
 class NodeSummary(Summary, frozen=True):
-    """What stands on a node, is claimed and is reserved of each resource."""
+    """Amounts in use on a node, in assumed pods and in reservations, by resource."""
 
     name: str
     allocatable: Amounts = {}

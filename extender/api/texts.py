@@ -1,5 +1,7 @@
-"""Which names objects may have; names for a sentence; and tables of texts: a line `name: text` for each,
-continued in indented lines."""
+"""Texts: valid names of objects, names in sentences, and tables of texts.
+
+A table has a line `name: text` for each text, continued in indented lines.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +14,10 @@ _LONGEST_NAME = 253
 
 
 def may_be_name(text: str) -> bool:
-    """Whether an object can be called so. Of what cannot, nothing is asked and no page is linked: in a path,
-    `q/status` and `..` lead to another object."""
+    """Return whether an object can have this name.
+
+    Other names are not looked up or linked: in a path, `q/status` and `..` lead to another object.
+    """
     return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
@@ -28,5 +32,5 @@ def and_more(left_out: int, what: str = "") -> list[str]:
 
 
 def texts(table: str) -> dict[str, str]:
-    """The texts by their names, in order, each without its line breaks."""
+    """Return the texts by their names, in order, each without its line breaks."""
     return {name: " ".join(text.split()) for name, text in _ENTRY.findall(table)}

@@ -64,7 +64,7 @@ def _parse(quantity: Quantity) -> Fraction:
 
 
 def _meant(text: str) -> str:
-    """Of units as disks and shops have them."""
+    """Return the quantity that was meant by a unit as disks and shops have them."""
     match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
     if match is None:
         return ""
@@ -81,7 +81,7 @@ _RESOURCES = {
 
 
 def misnamed(resource: str) -> str:
-    """What no node has, and what was meant, as a sentence; empty for other names."""
+    """Return the name that was meant by a wrong resource name, as a sentence; empty for other names."""
     meant = _RESOURCES.get(resource.lower())
     return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
 
@@ -97,7 +97,11 @@ _GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 
 
 def as_seconds(text: str) -> float:
-    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
+    """Return the seconds of a duration as Go writes it: 500ms, 2s, 1m30s.
+
+    Raises:
+        ValueError: The text is no duration.
+    """
     if len(text) > LONGEST or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
         raise ValueError(text[:LONGEST])
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
@@ -125,8 +129,13 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 
 
 def as_moment(text: str, now: float) -> float:
-    """The moment, in seconds since 1970, that people name: so long ago (7d, 12h, 1d12h, 90m), a date or a
-    timestamp, of UTC unless it says otherwise. Raises ValueError."""
+    """Return the time, in seconds since 1970, that people name.
+
+    They name a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
+
+    Raises:
+        ValueError: The text is none of these.
+    """
     days, _, rest = text.rpartition("d")
     if re.fullmatch(r"[0-9]{1,5}|", days) and (days or rest) and re.fullmatch(r"[0-9.hms]*", rest):
         return now - int(days or 0) * 86400.0 - (as_seconds(rest) if rest else 0.0)
@@ -141,7 +150,7 @@ MOMENTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as
 
 
 def rounded(seconds: int) -> str:
-    """A duration as kubectl prints it: two units while the first is small, then one."""
+    """Return a duration as kubectl prints it: two units while the first is small, then one."""
     for below, unit, letter, second, second_letter in _STEPS:
         if seconds < below:
             rest = seconds % unit // second if second else 0
@@ -162,13 +171,17 @@ def is_count(text: object) -> bool:
 
 
 def age(timestamp: str, now: datetime | None = None) -> str:
-    """How long ago a timestamp of the API was. Raises ValueError if it is not a timestamp."""
+    """Return how long ago a timestamp of the API was.
+
+    Raises:
+        ValueError: It is not a timestamp.
+    """
     passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
     return rounded(max(0, int(passed.total_seconds())))
 
 
 def timestamp_at(seconds: float) -> str:
-    """The timestamp of a moment in seconds since 1970; empty for one beyond all calendars."""
+    """Return the timestamp of seconds since 1970; empty for one beyond all calendars."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
@@ -176,7 +189,7 @@ def timestamp_at(seconds: float) -> str:
 
 
 def moment(timestamp: str | None) -> float:
-    """A timestamp of the API in seconds since 1970; 0 for none, and for a text that is none."""
+    """Return a timestamp of the API in seconds since 1970; 0 for an empty or invalid text."""
     try:
         return as_datetime(timestamp).timestamp() if timestamp else 0.0
     except (OverflowError, ValueError, TypeError):
@@ -184,7 +197,11 @@ def moment(timestamp: str | None) -> float:
 
 
 def between(start: str, end: str) -> str:
-    """How long it was from one timestamp of the API to another. Raises ValueError if one is none."""
+    """Return the time from one timestamp of the API to another.
+
+    Raises:
+        ValueError: One is not a timestamp.
+    """
     return age(start, as_datetime(end))
 
 

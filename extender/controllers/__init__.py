@@ -1,2 +1,1 @@
-"""Controllers: the cycle that makes Decisions, and what acts on them: gates, statuses, evictions,
-leadership."""
+"""Controllers: the scheduling cycle that makes Decisions, and their followers: gates, statuses, evictions."""

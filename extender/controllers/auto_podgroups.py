@@ -50,7 +50,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._asked.clear()
 
     def see_pod(self, pod: Pod) -> None:
-        """A pod is new or has changed; the ledger has it already."""
+        """Process a new or changed pod; the ledger has it already."""
         uid = Uid(pod.metadata.uid)
         record = self._ledger.pods.get(uid)
         if (
@@ -80,7 +80,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._make_due(pod.group)
 
     def notice(self, key: GroupKey, gone: bool = False) -> None:
-        """A PodGroup, or the owner of its pods, is new, has changed or is gone."""
+        """Process a new, changed or removed PodGroup or owner of its pods."""
         self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
 
     def _forget(self, uid: Uid) -> None:
@@ -88,8 +88,10 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._asked.discard(uid)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Groups whose queue was not open and whose decision has changed, as it does when the queue opens.
-        Those of plain pods that begin to wait are due in a moment."""
+        """Return groups whose queue was not open and whose decision has changed.
+
+        Groups of plain pods that begin to wait are due after a short delay.
+        """
         turned = self._changed_groups.of(decisions)
         for key in turned if self._plain_pods is PlainPods.WAITING else ():
             waits = self._plain_pods.need_one(decisions.groups.get(key))
@@ -147,7 +149,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
     def _delete(self, key: GroupKey) -> None:
-        """By now it may be gone with its owner."""
+        """Delete a PodGroup. By now it may be gone with its owner."""
         record = self._ledger.groups.record(key)
         if record is not None:
             self._cluster.delete_group(record.namespace, record.name, record.uid)

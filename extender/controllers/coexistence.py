@@ -1,9 +1,10 @@
-"""What else is at work in the cluster, looked up at intervals: Kueue, Muster's policies, and Volcano.
+"""Coexistence with Kueue, Volcano and the admission policies of the cluster, looked up at intervals.
 
 Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work. They are then not
-ours: their groups are not judged or reported, calls for them are refused, and our gate is removed, since
-nothing else would remove it. Once it has ended, they are ours again if `volcano` is one of our scheduler
-names. Even if it is not, groups without members and the numbers of queues are left to Volcano meanwhile.
+Muster's: their groups are not evaluated or reported, calls for them are refused, and Muster's gate is
+removed, since nothing else would remove it. Once it has ended, they are Muster's again if `volcano` is one of
+its scheduler names. Even if it is not, groups without members and the numbers of queues are left to Volcano
+meanwhile.
 """
 
 import threading
@@ -51,18 +52,22 @@ class PolledFact(Poller):
         super().__init__(self.name, PERIOD, self.look)
 
     def ask(self) -> bool:
-        """Whether it holds now. Raises ApiError."""
+        """Return whether the fact holds now.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
         raise NotImplementedError
 
     def learn(self, before: bool | None) -> None:
-        """What follows from `holds`, after each look that succeeded; it was `before` until then."""
+        """Apply `holds`, after each look that succeeded; it was `before` until then."""
         raise NotImplementedError
 
     def start(self, patience: float = _PATIENCE) -> None:
         super().start(patience)
 
     def look(self) -> float | None:
-        """Returns the seconds until the next look, if that is soon."""
+        """Look it up; return the seconds until the next look, if that is soon."""
         try:
             before, self.holds = self.holds, self.ask()
         except ApiError as fault:
@@ -73,8 +78,11 @@ class PolledFact(Poller):
 
 
 class KueuePresence(PolledFact):
-    """Whether the cluster has Kueue's own LocalQueues: then a label of Kueue's that names none of ours is
-    meant for one of those. Until the first look has succeeded, groups with such a label wait."""
+    """Presence of Kueue: whether the cluster has its LocalQueues.
+
+    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first look
+    has succeeded, groups with such a label wait.
+    """
 
     name = "kueue"
     unknown = "cannot check whether the cluster has Kueue"
@@ -90,11 +98,13 @@ class KueuePresence(PolledFact):
 
 
 class MarkTrust(PolledFact):
-    """Whether marks on PodGroups may be trusted: only while the API server lets only Muster write them.
+    """Trust in annotations on PodGroups: whether the API server lets only Muster write them.
 
-    A PodGroup has no status subresource, so a user who may change one may also write into it that it stood
-    whole, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that. Without it,
-    and until the first look has succeeded, Muster relies only on what it has seen since it started."""
+    A PodGroup has no status subresource, so a user who may change one may also write into it that it
+    fully ran, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that.
+    Without it, and until the first look has succeeded, Muster relies only on what it has seen since it
+    started.
+    """
 
     name = "marks"
     unknown = "cannot check whether marks are protected"
@@ -118,8 +128,10 @@ class MarkTrust(PolledFact):
 
 
 class UseTrust(PolledFact):
-    """Whether notes of who may use a restricted queue may be trusted: only while the API server lets nobody
-    note a right that he has not. Otherwise, and until the first look has succeeded, nothing starts there."""
+    """Trust in records of the right to use a restricted queue: whether the API server checks them.
+
+    Otherwise, and until the first look has succeeded, no group starts there.
+    """
 
     name = "uses"
     unknown = "cannot check whether notes of who may use a queue are checked"
@@ -134,8 +146,10 @@ class UseTrust(PolledFact):
 
 
 class AuthorTrust(PolledFact):
-    """Whether notes of who made an object may be trusted: only while the API server refuses the names of
-    other users. Otherwise, and until the first look has succeeded, no user is known."""
+    """Trust in records of authors: whether the API server refuses the names of other users.
+
+    Otherwise, and until the first look has succeeded, no user is known.
+    """
 
     name = "authors"
     unknown = "cannot check whether notes of who made an object are checked"
@@ -150,17 +164,18 @@ class AuthorTrust(PolledFact):
 
 
 def works(pod: Pod) -> bool:
-    """Whether a pod is on a node and has not ended."""
+    """Return whether a pod is on a node and has not ended."""
     return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
 
 class VolcanoProgram:
-    """Whether one of Volcano's programs is at work: while a pod of it, by its label, is on a node and has not
-    ended, even if the pod is being deleted.
+    """Program of Volcano: at work while a pod of it, by its label, is on a node and has not ended.
 
-    It holds a Lease only if it was configured to elect a leader, which Volcano's release does not do; if it
-    runs outside of pods, that Lease is the only sign. A Lease is alive while it changes; one seen for the
-    first time is alive if it was renewed recently. `changed` is called whenever `works` may have changed."""
+    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a
+    leader, which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign.
+    A Lease is alive while it changes; one seen for the first time is alive if it was renewed recently.
+    `changed` is called whenever `works` may have changed.
+    """
 
     def __init__(
         self,
@@ -190,7 +205,7 @@ class VolcanoProgram:
 
     @property
     def works(self) -> bool:
-        """True until it is known."""
+        """Return whether the program works; True until it is known."""
         return not self.known or bool(self._pods) or self._clock() < self._alive_until
 
     @property
@@ -241,8 +256,11 @@ class VolcanoProgram:
 
 
 class VolcanoCoexistence(Controller[Uid]):
-    """`scheduler` also gets pods from the feed. Until the first look at its Lease, the pods are left alone;
-    `start` waits a moment for that, so that it is known whose the pods are before they are read."""
+    """Coexistence with Volcano.
+
+    `scheduler` also gets pods from the feed. Until the first look at its Lease, the pods are left alone;
+    `start` waits a moment for that, so that their owner is known before they are read.
+    """
 
     name = "volcano-coexistence"
 

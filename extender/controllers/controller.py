@@ -81,7 +81,7 @@ class Controller(Generic[K]):
         return len(self._queue)
 
     def due(self, decisions: Decisions) -> Iterable[K]:
-        """The keys that `decisions` make due: all, on the first call and on the first one as leader."""
+        """Return the keys that `decisions` make due; all on the first call, and the first as leader."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
@@ -104,7 +104,7 @@ class Controller(Generic[K]):
             self._attend(key)
 
     def _attend(self, key: K) -> None:
-        """Of a key that neither writes nor waits nothing is remembered: its object may be gone."""
+        """Bring the object of a key in line. An idle key leaves no trace: its object may be gone."""
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
@@ -120,9 +120,13 @@ class Controller(Generic[K]):
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Have `job` write something for `key`, which is due again, after `undone`, if that fails. `of`: what
-        is written, if one key has several objects; only the newest write to the same is made. `attempts`: how
-        often the writers try it, if not their default. `first`: before all that wait to be written."""
+        """Let `job` write something for `key`, which is due again, after `undone`, if that fails.
+
+        Args:
+            of: The object, if one key has several; only the newest write to the same is made.
+            attempts: How often the writers try it, if not their default.
+            first: Write it before all that wait.
+        """
         self._submitted = True
 
         def guarded() -> None:
@@ -174,7 +178,7 @@ class PacedController(Controller[K]):
         self._parked.clear()
 
     def _is_parked(self, key: K, course: object) -> bool:
-        """Whether `key` waits to write numbers and its course is still `course`."""
+        """Return whether `key` waits to write numbers and its course is still `course`."""
         return key in self._parked and self._parked[key] == course
 
     def _park(self, key: K, course: object, after: float, lane: int = 1) -> None:
@@ -200,8 +204,11 @@ class PacedController(Controller[K]):
             self._attend(key)
 
     def _take_turn(self) -> bool:
-        """Whether mere numbers may be written now. Those that wait come first: else numbers that change all
-        the time would take every token before them."""
+        """Return whether mere numbers may be written now.
+
+        Numbers that wait come first: else numbers that change all the time would take every token
+        before them.
+        """
         return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:

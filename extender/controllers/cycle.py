@@ -1,8 +1,8 @@
-"""The cycle: one thread that decides whenever something changed, at once when idle and at most 20 times a
-second; and what its listeners share.
+"""Scheduling cycle: one thread that decides whenever something changed, and its listeners.
 
-Changes only set a flag: the next decision sees all changes made during the current one. A long cycle is
-followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
+It decides at once when idle and at most 20 times a second. Changes only set a flag: the next decision sees
+all changes made during the current one. A long cycle is followed by a longer rest, or the scheduler's calls
+would have to wait for the interpreter lock.
 """
 
 import threading
@@ -66,18 +66,18 @@ class FaultGuard:
 
 
 class ChangedGroups:
-    """Which groups a listener has to look at: each change once, however often it gets the same decisions."""
+    """Groups that a listener has to look at: each change once, however often it gets the same decisions."""
 
     def __init__(self) -> None:
         self._seen = Decisions()
 
     def of(self, decisions: Decisions) -> Sequence[GroupKey]:
-        """The groups of which anything changed since the last call."""
+        """Return the groups of which anything changed since the last call."""
         before, self._seen = self._seen, decisions
         return decisions.turned_since(before)
 
     def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
-        """The groups whose decision changed since the last call."""
+        """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
         for key in self.of(decisions):
             was, now = before.get(key), decisions.groups.get(key)
@@ -129,8 +129,10 @@ class Cycle:
             self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and call all listeners, even if one raises: a restart would
-        meet the same object again. The cycle counts as alive as long as decisions succeed.
+        """Decide if anything changed or is due, and call all listeners, even if one raises.
+
+        A restart would meet the same object again. The cycle counts as alive as long as decisions
+        succeed.
         """
         self._changed.clear()
         alive = self._guard.run("decide", self._decide_if_due)
@@ -183,8 +185,10 @@ class LoggedDecision(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    """Changes of verdicts and reasons, and flips: changes back to an earlier one without an event in between.
-    `version`: that of the ledger, which also grows as decisions are published."""
+    """Log of changed verdicts and reasons, and of flips: changes back without an event in between.
+
+    `version` is that of the ledger, which also grows as decisions are published.
+    """
 
     def __init__(self, version: Callable[[], int] = lambda: -1) -> None:
         self._version = version
@@ -240,7 +244,7 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """How long groups waited until they started, by queue; those from before a restart count from that."""
+    """Waits of groups until they started, by queue; those from before a restart count from that."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,7 +1,8 @@
-"""Estimates of starts, for all groups that wait: worked out in slices by a thread of its own, for which a
-fiftieth of a core is enough, and compared with the starts that come.
+"""Estimates of starts for all pending groups, computed in slices by a thread of its own.
 
-What is told of a group stays as it is until it would be told much otherwise: each change is a write."""
+A fiftieth of a core is enough. They are compared with the starts that come. A published estimate stays as it
+is until a new one differs much: each change is a write.
+"""
 
 import threading
 import time
@@ -46,7 +47,12 @@ _MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until t
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """Of one group. `first`: what its start is compared with. `epoch`: when the ledger's clock was at 0."""
+    """Published estimate of a group.
+
+    Attributes:
+        first: The estimate that its start is compared with.
+        epoch: When the ledger's clock was at 0.
+    """
 
     first: ExpectedStart
     now: ExpectedStart
@@ -55,8 +61,11 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Estimates(Poller):
-    """`cpu`: the seconds for which this thread has worked. Listeners get the key of each group of which
-    something else is told from now on."""
+    """Estimates.
+
+    `cpu` returns the seconds for which this thread has worked. Listeners get the key of each group with
+    another published estimate.
+    """
 
     def __init__(
         self,
@@ -84,14 +93,14 @@ class Estimates(Poller):
         self._listeners.append(listener)
 
     def of(self, key: GroupKey) -> Estimate | None:
-        """What is told of a group; None: it does not wait, or nothing is worked out yet."""
+        """Return the published estimate; None: the group does not wait, or there is none yet."""
         told = self._told.get(key)
         return None if told is None else told.text
 
     # ---- in the thread of decisions
 
     def look(self, decisions: Decisions) -> None:
-        """Groups that wait no longer are forgotten, and those that start are compared with what was told."""
+        """Forget groups that wait no longer, and compare those that start with their estimates."""
         for key in self._changed_groups.of(decisions):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
@@ -113,7 +122,7 @@ class Estimates(Poller):
             self._compare(key, told.first, self._clock())
 
     def _compare(self, key: GroupKey, told: ExpectedStart, now: float) -> None:
-        """With a start that has come."""
+        """Compare an estimate with a start."""
         if told.is_known:
             expected, waited = (max(at - told.made_at, SHORTEST) for at in (told.p50, now))
             metrics.estimate_error.labels(interval_of(told, now)).observe(waited / expected)
@@ -122,7 +131,7 @@ class Estimates(Poller):
     # ---- in a thread of its own
 
     def work(self) -> float:
-        """A slice; returns the seconds of rest after it."""
+        """Compute a slice; return the seconds of rest after it."""
         if not self._leads():
             self._work = self._made = None
             with self._lock:
@@ -185,7 +194,7 @@ class Estimates(Poller):
 
 
 def is_news(told: ExpectedStart, now: ExpectedStart) -> bool:
-    """Whether it differs by much."""
+    """Return whether it differs by much."""
     if not (told.is_known and now.is_known) or told.method is not now.method:
         return (told.unknown, told.method) != (now.unknown, now.method)
     moments = ((told.p50, now.p50), (told.p90, now.p90))

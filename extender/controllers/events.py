@@ -88,7 +88,10 @@ class EventRecorder:
         self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_room(self, events: int = 1) -> bool:
-        """Whether so many Events may be written now. Callers that can wait ask first, and record later."""
+        """Return whether so many Events may be written now.
+
+        Callers that can wait ask first, and record later.
+        """
         with self._lock:
             return self._all.left(self._clock()) >= events
 
@@ -147,8 +150,10 @@ _Basis = tuple[Reason | None, str, float]
 
 
 class StartChanges:
-    """What would start each group that waits: worked out once, only for groups that are due to be written,
-    and within `work`, counted as by `work_of`. On large clusters it is left to /debug/why."""
+    """Changes that would start each pending group: computed once, only for groups that are due to be written.
+
+    The limit is `work`, counted as by `work_of`. On large clusters it is left to /debug/why.
+    """
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work
@@ -166,7 +171,7 @@ class StartChanges:
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
-        """The same, worked out if it has to be."""
+        """Return the explanation, computed if necessary."""
         if self.is_due(decisions, decision):
             self._known[decision.key] = _basis(decision), explain_group(decisions, decision.key, self._work)
         return self.known(decision)

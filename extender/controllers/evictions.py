@@ -70,7 +70,7 @@ class EvictionsController(RecordingController[Uid]):
         return uid not in self._queue and uid not in self._under_way
 
     def reconcile(self, uid: Uid) -> None:
-        """By the newest decisions."""
+        """Evict or spare the pod, by the newest decisions."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
         if pod is None or (not is_slow if pod.deleting else self._is_left_to_its_job(pod)):
@@ -90,7 +90,10 @@ class EvictionsController(RecordingController[Uid]):
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
-        """A job is suspended instead; but whoever changes it all the time could keep Muster from that."""
+        """Return whether its job is suspended instead.
+
+        A user who changes the job all the time could keep Muster from that.
+        """
         if not self._ledger.registry.has_job(pod.group):
             return False
         if pod.uid not in self._decisions.evictions:

@@ -1,7 +1,7 @@
-"""What has happened, as this replica saw it while it led: the latest records in memory and, where wanted, all
-of them in a file. Whatever becomes of the file, decisions are made as ever.
+"""History, as this replica saw it while it led: the latest records in memory and, optionally, all in a file.
 
-The cycle's thread makes records and waits for no disk; a thread of its own writes them, once a second.
+Decisions do not depend on the file. The cycle's thread makes records and waits for no disk; a thread of its
+own writes them, once a second.
 """
 
 import time
@@ -113,7 +113,7 @@ class History:
                     del self._latest[next(iter(self._latest))]
 
     def _begin_anew(self, known: Known | None) -> None:
-        """With what the file knows, now that it is open; None: it cannot be, and memory has to do."""
+        """Begin with the content of the opened file; None: it cannot be opened, and memory has to do."""
         with self._lock:
             if known is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
@@ -131,12 +131,12 @@ class History:
         self.write()
 
     def write(self) -> None:
-        """What is new, to the file."""
+        """Write the new records to the file."""
         if self._file is not None:
             self._file.write(self._clock(), self._seen, self._open)
 
     def _open(self) -> list[AnyRecord]:
-        """Records without an end."""
+        """Open the file; return records without an end."""
         with self._lock:
             begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
             return [*begun, *self._hours.open]
@@ -168,7 +168,7 @@ class History:
 
 
 def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
-    """With pauses, so that the thread that decides need not wait for the interpreter lock."""
+    """Yield records with pauses, so that the thread that decides need not wait for the interpreter lock."""
     for number, record in enumerate(records):
         if number % _AT_ONCE == 0:
             time.sleep(_PAUSE)
@@ -176,13 +176,15 @@ def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
 
 
 def _is_over(seconds: float, begun: float, now: float) -> bool:
-    """A clock that is put back begins anew, and holds nothing up."""
+    """Return whether a period is over. A clock that is put back starts it again."""
     return not begun <= now < begun + seconds
 
 
 class _File:
-    """Records on their way to the file. `on_open` gets what it knows, each time that it is opened, or None if
-    it cannot be."""
+    """File of records, with those on their way to it.
+
+    `on_open` gets its content, each time that it is opened, or None if it cannot be.
+    """
 
     def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:
         self.path, self._retention, self._on_open = path, retention, on_open

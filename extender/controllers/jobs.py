@@ -93,14 +93,17 @@ def _leads_through_list(obj: Any, path: Path) -> bool:
 
 
 def may_change_templates(obj: Json) -> bool:
-    """Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
-    changed any more. Its pods have the group of their controller without that."""
+    """Return whether the templates may change.
+
+    Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
+    changed any more. Its pods have the group of their controller without that.
+    """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and at(obj, ("status", "startTime")))
 
 
 def _known_name(metadata: Json) -> str:
-    """Of what a controller makes: all of it, or what random letters follow."""
+    """Return the known part of a generated name: all of it, or the part before random letters."""
     return str(metadata.get("name") or metadata.get("generateName"))
 
 
@@ -137,7 +140,7 @@ class JobsController(RecordingController[GroupKey]):
         self._asked.clear()
 
     def see(self, kind: JobKind, job: AnyJob) -> None:
-        """A job is new or has changed; the ledger has it already."""
+        """Process a new or changed job; the ledger has it already."""
         key = unit_of(kind, job.metadata)
         self._versions.note(key, kind, job)
         self._queue.add(key)
@@ -178,7 +181,11 @@ class JobsController(RecordingController[GroupKey]):
         self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
 
     def _take(self, step: JobStep, managed: ManagedJob) -> None:
-        """Where it may not be let go, as its annotations are full, perhaps, others get the room meanwhile."""
+        """Take a step of a job.
+
+        Where it cannot be admitted, perhaps as its annotations are full, others get the capacity
+        meanwhile.
+        """
         try:
             self._carry_out(step, managed)
         except (Forbidden, Invalid) as fault:
@@ -214,8 +221,11 @@ class JobsController(RecordingController[GroupKey]):
                 self._give_back(managed, for_good=step is JobStep.STOP)
 
     def _make_unit(self, managed: ManagedJob) -> None:
-        """One that has been there may have gone with its job, of which the watch has not told yet. Made again
-        it might stay, since nothing collects what belongs to a kind that is gone."""
+        """Make the PodGroup of a job, which is not made again while the job may be gone.
+
+        The watch may be behind: made again, the PodGroup might stay, since nothing collects the
+        dependents of a kind that is gone.
+        """
         if managed.job.group in self._had_unit and self._newest(managed.job) is None:
             return
         job = managed.job
@@ -255,7 +265,7 @@ class JobsController(RecordingController[GroupKey]):
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
     def _ask(self, job: JobRecord) -> None:
-        """Whether its pods are refused, by the Events on what creates them: the job, or what it makes."""
+        """Look up whether its pods are refused, by the Events on their creator: the job, or its children."""
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # it is asked again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
@@ -277,7 +287,7 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:
-        """A start counts once, when its job is suspended: a write that is repeated finds it so."""
+        """Give up a start. It counts once, when its job is suspended: a repeated write finds it so."""
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
@@ -286,7 +296,7 @@ class JobsController(RecordingController[GroupKey]):
             self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
-        """The room that its pods have; `for_good`: it has run for as long as it may."""
+        """Suspend a job to free the capacity of its pods; `for_good`: it has run for as long as it may."""
         if for_good:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
             why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
@@ -308,7 +318,7 @@ class JobsController(RecordingController[GroupKey]):
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
-        """False if there is nothing to do: it is gone, or somebody has suspended it already."""
+        """Suspend a job; return False if it is gone, or a user has suspended it already."""
         job, row = managed.job, self._table[managed.job.kind]
         obj = self._newest(job)
         if obj is None or is_suspended(row, obj):
@@ -329,7 +339,7 @@ class JobsController(RecordingController[GroupKey]):
             self._recorder.record(about, WARNING, reason, text)
 
     def _newest(self, job: JobRecord) -> dict[str, object] | None:
-        """As the API server has it now; None if it is gone, or another one has its name."""
+        """Return the job as the API server has it now; None if it is gone, or another one has its name."""
         try:
             obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:
@@ -337,7 +347,11 @@ class JobsController(RecordingController[GroupKey]):
         return obj if obj["metadata"]["uid"] == job.uid else None
 
     def _change(self, job: JobRecord, operations: list[Operation]) -> None:
-        """Raises Conflict if it is in another version now, of which these are the first to tell."""
+        """Change a job.
+
+        Raises:
+            Conflict: It is in another version now; the operations begin with tests of it.
+        """
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:

@@ -23,7 +23,7 @@ _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
-    """What is known of the leadership, for people."""
+    """Status of the leadership, for people."""
 
     leads: bool  # whether this replica does
     lease: str  # namespace/name; empty without an election

@@ -1,5 +1,4 @@
-"""The newest copies of objects, for the controllers that write to them; how objects name others; and
-conditions with the time of their last transition.
+"""Newest copies of objects, for the controllers that write to them; references and conditions.
 
 The stores keep what patches are made from: versions, conditions of other controllers, amounts that have to be
 removed. Listeners get the key of each object that is new, has changed or is gone.

@@ -25,7 +25,10 @@ _BATCH = 25  # writes from which on any are begun, since a look at a large gang 
 
 
 class PodConditionsController(PacedController[GroupKey]):
-    """As many requests as a scheduler may make by its default limits, 50 a second in bursts of 100."""
+    """Controller of pod conditions.
+
+    It sends as many requests as a scheduler may by its default limits, 50 a second in bursts of 100.
+    """
 
     name = "pod-conditions"
     rate, burst = 50.0, 100
@@ -81,7 +84,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return self._asking.of(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
-        """A group that is written in part stays ahead of those that began to wait at the same moment."""
+        """Write the conditions of a group. A partly written group stays ahead of groups of the same time."""
         decision, turn = self._decisions.groups.get(key), self._turns.get(key)
         if decision is None or turn is None:
             return
@@ -96,7 +99,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """As many as the budget allows; whether that was all. Who wrote a condition does not matter."""
+        """Write as many conditions as the budget allows, by any author; return whether that was all."""
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
@@ -121,7 +124,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return allowed == len(missing)
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
-        """None as well for a pod that has a node planned, or is on its way to one."""
+        """Return the condition of a pod; None as well for a pod with a planned node, or on its way to one."""
         if self._ledger.claims.get(pod.uid):
             return None
         return self._policy.wanted(decision, pod, self._is_by_request(decision))

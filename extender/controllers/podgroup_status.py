@@ -52,7 +52,7 @@ _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """What Muster writes on a PodGroup: its status, and its marks."""
+    """Status that Muster writes on a PodGroup, and its annotations."""
 
     phase: str  # one of Volcano's
     scheduled: bool  # the status of the Scheduled condition
@@ -69,7 +69,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 
     @property
     def course(self) -> tuple[object, ...]:
-        """What is written at once when it changes."""
+        """Return what is written at once when it changes."""
         return self.phase, self.reason, self.stood_with, self.admitted, self.start_timeouts
 
 
@@ -84,9 +84,15 @@ def report_of(
     written: ReportedStatus,
     estimate: Estimate | None = None,
 ) -> ReportedStatus:
-    """What to write for a decision. `why`: as far as it is worked out. `estimate`: that of another process is
-    kept until there is one. The UID of the queue that took the
-    group in stays noted after the queue is gone: that is how its groups are found. Lost work stays lost."""
+    """Return the status to write for a decision.
+
+    The UID of the queue that took the group in stays recorded after the queue is gone: that is how its
+    groups are found. Lost work stays lost.
+
+    Args:
+        why: As far as it is computed.
+        estimate: That of another process is kept until there is one.
+    """
     life = decision.life
     change = why.change.sentence if why and why.change else ""
     known = estimate or (written.waiting.estimate if written.waiting else None)
@@ -112,7 +118,7 @@ def report_of(
 def waiting_of(
     decision: GroupDecision, why: WhyGroup | None, remedy: str, estimate: Estimate | None = None
 ) -> WaitingStatus:
-    """How a group waits, for programs. Without `why` no more is known than its place in line."""
+    """Return how a group waits, for programs. Without `why` only its position is known."""
     if why is None:
         return WaitingStatus(position=decision.position, estimate=estimate)
     holders = []
@@ -153,7 +159,7 @@ def reported(group: PodGroup) -> ReportedStatus:
 
 
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
-    """The merge patch that writes `report` on `group`, valid only for this version of it."""
+    """Return the merge patch that writes `report` on `group`, valid only for this version of it."""
     uid = group.metadata.uid
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_with is not None:
@@ -195,8 +201,10 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 
 
 def first_status(decision: GroupDecision | None) -> dict[str, Any]:
-    """The status with which Muster makes the PodGroup of a group that waits: it costs no further write then.
-    Empty for others, and where it is likely to start before it is worth reporting that it does not."""
+    """Return the status with which Muster makes the PodGroup of a pending group: it saves a further write.
+
+    It is empty for others, and where the group is likely to start before its wait is worth a report.
+    """
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
     group = PodGroup(Meta())
@@ -219,8 +227,12 @@ class WriteBackoff:
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
-        """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
-        Anything other than what was written last may be written at once."""
+        """Return the seconds until `what` may be written to the object `of`.
+
+        0: now, and it counts as written.
+
+        Anything other than what was written last may be written at once.
+        """
         now = self._clock()
         before, times, until = self._written.get(of, (None, 0, 0.0))
         if before != what or now > until + _FORGOTTEN:
@@ -366,9 +378,11 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._park(key, self._course(key, decision), due - now, lane)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
-        """Whether members are being created and more are needed. Before the first one, some operators wait
-        for the phase, so it is not delayed. A job that has just come may start at once; while one that starts
-        has no pod, nothing is on its way that a mark would have to keep."""
+        """Return whether members are being created and more are needed.
+
+        Before the first one, some operators wait for the phase, so it is not delayed. A new job may
+        start at once; while one that starts has no pod, there is nothing to record for it.
+        """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
             is_ours = record is not None and record.name == group_name_of(record.owner)
@@ -380,8 +394,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return lacks_members and self._ledger.groups.has_members(key)
 
     def _note_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
-        """The status of a PodGroup of another API belongs to its own controller, so marks are annotations. Of
-        Kubernetes' own, whoever schedules it says whether it has ever been scheduled."""
+        """Write records on a PodGroup of another API as annotations: its controller owns the status.
+
+        The scheduler of Kubernetes' own PodGroups says whether they have ever been scheduled.
+        """
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return

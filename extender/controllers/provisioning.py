@@ -57,7 +57,7 @@ class NodesWanted(msgspec.Struct, frozen=True):
 
 
 class ProvisioningRequests:
-    """Those that Muster wrote, by the group that owns them. Safe to use from any thread."""
+    """ProvisioningRequests of Muster, by the group that owns them. Safe in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class ProvisioningRequests:
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
-        """It gets the group of each request that is new, has changed or (True) is gone."""
+        """Register a listener for the group of each request that is new, has changed or (True) is gone."""
         self._listeners.append(listener)
 
     def of(self, key: GroupKey) -> list[ProvisioningRequest]:
@@ -105,8 +105,12 @@ class ProvisioningRequests:
 
 
 class ProvisioningQueues:
-    """Which queues have nodes asked for by ProvisioningRequests rather than by pods' conditions, from any
-    thread. `served`: whether the cluster has that kind, and Muster may watch it."""
+    """Queues whose nodes are asked for by ProvisioningRequests, not by pods' conditions.
+
+    Safe in any thread.
+
+    `served`: whether the cluster has that kind, and Muster may watch it.
+    """
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
         self.queues = queues
@@ -228,7 +232,7 @@ class ProvisioningController(PacedController[GroupKey]):
         return wanted_request(group, provisioning, members) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
-        """An earlier leader may have ended before all templates were there: they are made again."""
+        """Make a request and its templates, which an earlier leader may have left incomplete."""
         now = self._clock()
         name, since = self._turns.get(key, ("", now))
         if name != wanted.name:
@@ -244,8 +248,11 @@ class ProvisioningController(PacedController[GroupKey]):
             self.write(key, partial(self._make, key, wanted), undone=partial(self._made.pop, key, None))
 
     def _make(self, key: GroupKey, wanted: NodesWanted) -> None:
-        """The request first: its templates belong to it. While those of an earlier one of this name are still
-        there, this fails and is tried again. Nothing is made if the group needs something else by now."""
+        """Make the request first: its templates belong to it.
+
+        While templates of an earlier one of this name exist, this fails and is tried again. Nothing
+        is made if the group needs something else by now.
+        """
         group = self._ledger.groups.record(key)
         if group is None or self._made.get(key) != wanted.name:
             return
@@ -267,8 +274,10 @@ class ProvisioningController(PacedController[GroupKey]):
 
 
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """The template of the pod set with this number, like `pod`, an object as the API server has it, without
-    where that is and what holds it back. It goes away with the request, whose UID is `uid`."""
+    """Return the template of the pod set with this number, like `pod`, an object of the API server.
+
+    It leaves out the pod's node and gates. It goes away with the request, whose UID is `uid`.
+    """
     owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
@@ -302,7 +311,7 @@ def wanted_request(
 
 
 def _text_of(shape: Shape) -> str:
-    """The same for equal shapes in every process."""
+    """Return a text, the same for equal shapes in every process."""
     sets, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
     rest = (sets.node_labels, sets.node_terms, sets.tolerations, sets.ports, sets.unplanned)
@@ -318,6 +327,6 @@ def failure(conditions: list[Condition] | None) -> str:
 
 
 def is_spent(conditions: list[Condition] | None) -> bool:
-    """Whether nodes came and are kept no longer, so that a new request is needed."""
+    """Return whether nodes came and are kept no longer, so that a new request is needed."""
     found = [condition(conditions, kind) for kind in _SPENT]
     return any(said is not None and said.status == "True" for said in found)

@@ -39,7 +39,7 @@ class DefaultQueuesController(Controller[str]):
     name = "default-queues"
 
     def due(self, decisions: Decisions) -> Iterable[str]:
-        """The missing queues; none before the first decision, when it is not known which queues exist."""
+        """Return the missing queues; none before the first decision, when the existing ones are unknown."""
         missing = _SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
 
@@ -55,8 +55,11 @@ class DefaultQueuesController(Controller[str]):
 
 
 class BusCommandsController(RecordingController[str]):
-    """Executes Commands: spec.state of the queue is set, and only then the Command is removed. Its keys are
-    names of queues. It is also the sink of the watch on Commands, which is empty without that kind."""
+    """Controller of Commands: spec.state of the queue is set, and only then the Command is removed.
+
+    Its keys are names of queues. It is also the sink of the watch on Commands, which is empty without
+    that kind.
+    """
 
     name = "bus-commands"
 
@@ -86,7 +89,7 @@ class BusCommandsController(RecordingController[str]):
                 yield command.queue
 
     def _heads(self, queue: str | None = None) -> list[CommandRecord]:
-        """The first Command of `queue`; None: of each queue."""
+        """Return the first Command of `queue`; None: of each queue."""
         with self._lock:
             waiting = [command for command in self._waiting.values() if queue in (None, command.queue)]
         return states.first_of_each_queue(waiting)

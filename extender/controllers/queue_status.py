@@ -60,7 +60,7 @@ _HAPPENED = {
 
 
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
-    """What has to change in the status, as a merge patch; without `numbers`, only what is about its state."""
+    """Return the changes of the status, as a merge patch; without `numbers`, only those about its state."""
     before, reserved = queue.status, decision.reservation
     flavors = [
         QueueFlavorStatus(name, *({**written(it)} for it in (each.allocated, each.deserved, each.borrowed)))
@@ -88,7 +88,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
 
 
 def takings(decision: QueueDecision) -> list[QueueReclaimed]:
-    """What it took from others within an hour, as its status says it."""
+    """Return what it reclaimed from others within an hour, as its status says it."""
     return [
         QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
         for losing, last in sorted(decision.reclaimed.items())
@@ -96,9 +96,14 @@ def takings(decision: QueueDecision) -> list[QueueReclaimed]:
 
 
 def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
-    """Write what was decided to be taken from a queue into the statuses of those that take it, before the
-    first of its pods goes: who evicts in vain is known by that, also to a Muster that starts in between. One
-    that the API server refuses keeps no room from its owner. Raises ApiError."""
+    """Write the decided reclaims from a queue into the statuses of the queues that gain.
+
+    That comes before the first of its pods goes: evictions in vain are known by it, also to a Muster that
+    starts in between. A status that the API server refuses keeps no capacity from its owner.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
     if ledger.pods.left:
         return
     for name, decision in ledger.decisions.queues.items():
@@ -114,7 +119,7 @@ def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
 
 
 def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: bool) -> Json:
-    """The fields of a status that differ. Conditions of other controllers stay as they are."""
+    """Return the fields of a status that differ. Conditions of other controllers stay as they are."""
     conditions = {condition.type: condition for condition in before.conditions or ()}
     for now in ours:
         conditions[now.type] = dated(now, conditions.get(now.type))
@@ -165,7 +170,7 @@ class QueueController(PacedController[str], Generic[T]):
             self._queue.add(key)
 
     def _pause(self, key: str) -> float:
-        """The seconds until an object may be written again."""
+        """Return the seconds until an object may be written again."""
         return max(0.0, self._next.get(key, 0.0) - self._clock())
 
     def _write_in_turn(
@@ -210,7 +215,7 @@ class QueueStatusController(QueueController[QueueCopy]):
                 yield name
 
     def reconcile(self, name: str) -> None:
-        """A decision from before the ledger had this copy may be outdated, so it is not written."""
+        """Write the status of a queue, unless the decision is older than the ledger's copy."""
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
@@ -255,7 +260,10 @@ class QueueStatusController(QueueController[QueueCopy]):
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
-        """Whether anything (but `numbers`) has to be written; nothing if the queue is another one now."""
+        """Return whether anything (but `numbers`) has to be written.
+
+        Nothing if the queue is another one now.
+        """
         if queue.metadata.uid != decision.uid:
             return False
         numbers = numbers and not self._shared
@@ -296,7 +304,10 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
 
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
-    """The fields of its status that have to change, as a merge patch. Without `numbers`, only conditions."""
+    """Return the fields of its status that have to change, as a merge patch; else only conditions.
+
+    Numbers are left out without `numbers`.
+    """
     activity, reserved = report.activity, written(report.reserved)
     wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
     now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)

@@ -79,8 +79,11 @@ def _asked(quota: AnyQuota) -> tuple[object, ...]:
 
 
 class QuotaObjects:
-    """Quotas as the watches show them, and the plan that follows from all of them: made at the next
-    `refresh`, since thousands of objects come at once. `max_depth`: of levels of queues below root."""
+    """Quotas as the watches show them, and the plan that follows from all of them.
+
+    It is made at the next `refresh`, since thousands of objects come at once. `max_depth`: of levels of
+    queues below root.
+    """
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
         self._ledger = ledger
@@ -114,7 +117,10 @@ class QuotaObjects:
 
 
 class QuotaQueuesController(RecordingController[str]):
-    """By name of queue. `is_read`: whether the quotas of a kind have been read."""
+    """Controller of queues from quotas, by name of queue.
+
+    `is_read`: whether the quotas of a kind have been read.
+    """
 
     name = "quota-queues"
 
@@ -148,7 +154,7 @@ class QuotaQueuesController(RecordingController[str]):
         return self._quotas.plan
 
     def faults(self) -> list[QuotaFault]:
-        """What people have to correct, in quotas and in queues that stand in their way."""
+        """Return the faults that people have to correct, in quotas and in queues that stand in their way."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
 
     def _touch(self, name: str) -> None:
@@ -160,8 +166,10 @@ class QuotaQueuesController(RecordingController[str]):
         self._touched.add(name)
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """All when the plan is new; then those that differ, and that end. None before the first decision,
-        when it is not known which queues there are."""
+        """Yield all queues when the plan is new; then those that differ, and that end.
+
+        None before the first decision, when the existing queues are unknown.
+        """
         if decisions.version < 0:
             return
         plan = self._quotas.plan
@@ -180,7 +188,7 @@ class QuotaQueuesController(RecordingController[str]):
         self._report()
 
     def _ends(self, name: str) -> bool:
-        """Whether no quota asks any more for a queue that was made from one."""
+        """Return whether no quota asks any more for a queue that was made from one."""
         copy, plan = self._queues.get(name), self._quotas.plan
         source = quota_source(copy.queue) if copy else ""
         if not source or name in plan.queues or source in plan.unsure:
@@ -207,7 +215,11 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """It waits while the queue above is missing or of others, and a moment after a change of its own."""
+        """Bring a queue in line.
+
+        It waits while the queue above is missing or of others, and a moment after a change of its
+        own.
+        """
         name, step = wanted.name, self._step(wanted.name)
         above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
         has_to_wait = above_is_missing or self._clock() - self._changed_at.get(name, -_AGAIN) < _AGAIN
@@ -241,7 +253,7 @@ class QuotaQueuesController(RecordingController[str]):
         self._refused.pop(name, None)
 
     def _close(self, queue: Queue) -> None:
-        """If the CRD drops spec.state, as Volcano's own does, the status is written."""
+        """Close a queue. If the CRD drops spec.state, as Volcano's own does, the status is written."""
         name, uid = queue.metadata.name, queue.metadata.uid
         if not self._cluster.keeps_queue_state(name, uid, "Closed"):
             self._cluster.set_queue_status_state(name, uid, "Closing")

@@ -1,7 +1,7 @@
-"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Where
-the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written.
+"""Scheduling gates: removal from planned pods, after the planned node is nominated.
 
-The scheduler tries a nominated node first, and no other if the pod fits. A pod without our gate that it has
+Where the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
+scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that it has
 parked as unschedulable is nudged by a change of an annotation, once for every plan.
 """
 

@@ -37,7 +37,7 @@ _AGAIN = 3.0  # seconds after which a step without visible effect is tried again
 
 
 class Asked(NamedTuple):
-    """What a Command asked of a job that has not done it yet."""
+    """Pending action that a Command asked of a job."""
 
     command: str  # its UID
     action: Action
@@ -89,7 +89,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self._oldest = None
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """The oldest of each job, one after the other."""
+        """Yield the oldest Command of each job, one after the other."""
         if self._is_left():
             return
         with self._lock:
@@ -135,7 +135,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._cluster.delete_command(meta.namespace, meta.name, meta.uid)
 
     def _look_for_job(self, command: Command) -> None:
-        """The watch has not shown it: it is new, or gone."""
+        """Look for a job that the watch has not shown: it is new, or gone."""
         target = command.target
         assert target is not None
         try:
@@ -156,7 +156,7 @@ class VolcanoCommandsController(RecordingController[str]):
 
 
 def _order(command: Command) -> tuple[str, int]:
-    """Of several that were created in the same second the versions tell."""
+    """Return the sort key of a Command; of several of the same second the versions decide."""
     meta = command.metadata
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
     return meta.creation_timestamp or "", version

@@ -1,10 +1,10 @@
-"""What is known of Volcano Jobs: their copies, their pods, and what was written and is not shown yet.
+"""Copies of Volcano Jobs and their pods, with the writes that the watch has not shown yet.
 
-A pod that was created counts from the API server's answer on, and one that was deleted as being deleted: so
-a watch that lags has nothing made or deleted twice. Pods are told by the UID of their owner, whatever their
-names; they may be seen before it, and stay until they have gone. Anybody can write any UID into a pod of
-their own, so those of other namespaces are none of its, nor those with another name than their task and
-index give: of a job that has all its pods nobody else can make one.
+A created pod counts from the API server's answer on, and a deleted one as being deleted: so a watch that lags
+leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; they
+may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own, so
+those of other namespaces do not count, nor those with another name than their task and index give: of a job
+that has all its pods no user can make another one.
 """
 
 import threading
@@ -40,7 +40,7 @@ class _Made(NamedTuple):
 
 
 class _Pods:
-    """Those of one job, by UID, and those that were created and are not shown yet, by name."""
+    """Pods of one job, by UID, and created ones that are not shown yet, by name."""
 
     __slots__ = ("deleted", "gone", "made", "shown")
 
@@ -56,8 +56,11 @@ class _Pods:
 
 
 class VolcanoCopies:
-    """Safe from any thread. It is the sink of the pods with the label of a Volcano Job. `changed`: called
-    with the UID of a job whose pods are others now; `lost`: with what went without Muster's doing."""
+    """Copies, safe in any thread, and the sink of the pods with the label of a Volcano Job.
+
+    `changed` is called with the UID of a job whose pods are others now, `lost` with pods that went
+    without Muster's doing.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class VolcanoCopies:
             self._jobs[Uid(job.metadata.uid)] = job
 
     def follow(self, before: VolcanoJob, answer: VolcanoJob) -> None:
-        """The `answer` to a write on `before` counts, unless the watch has shown a newer copy."""
+        """Record the `answer` to a write on `before`, unless the watch has shown a newer copy."""
         uid = Uid(answer.metadata.uid)
         with self._lock:
             if self._jobs.get(uid) is before:
@@ -157,7 +160,7 @@ class VolcanoCopies:
     # ---- pods, as they are written
 
     def begin(self, uid: Uid, name: str) -> bool:
-        """A pod of this name is about to be created; False if it is already."""
+        """Record that a pod of this name is about to be created; return False if it is already."""
         with self._lock:
             mine = self._pods[uid]
             if name in mine.made:
@@ -166,7 +169,7 @@ class VolcanoCopies:
             return True
 
     def end(self, uid: Uid, name: str, answer: Json | None) -> None:
-        """It was created, or there already; None: it was not."""
+        """Record that it was created, or existed already; None: it was not."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             mine = self._pods[uid]

@@ -30,8 +30,10 @@ from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
 
 
 class VolcanoCronJobsController(RecordingController[Uid]):
-    """The sink of CronJobs; it is shown all Volcano Jobs. `is_left`: whether Volcano's controllers run them,
-    or Jobs are not read yet."""
+    """Controller of CronJobs and their sink; it is shown all Volcano Jobs.
+
+    `is_left`: whether Volcano's controllers run them, or Jobs are not read yet.
+    """
 
     name = "volcano-cron-jobs"
     pause = 1.0

@@ -57,7 +57,7 @@ class _Pause(NamedTuple):
 
 
 class _Notes:
-    """What is remembered of one job while this replica leads."""
+    """Memory of one job while this replica leads."""
 
     def __init__(self) -> None:
         self.writing = False  # what comes before all else: nothing is planned until the answer is there
@@ -75,8 +75,11 @@ class _Notes:
 
 
 class VolcanoJobsController(RecordingController[Uid]):
-    """`groups`: PodGroups as the watch shows them. `is_left`: whether Volcano's own controllers run the jobs.
-    Its `copies` are a sink of pods."""
+    """Controller of Volcano Jobs.
+
+    `groups` are PodGroups as the watch shows them. `is_left`: whether Volcano's own controllers run the
+    jobs. Its `copies` are a sink of pods.
+    """
 
     name = "volcano-jobs"
     pause = 1.0
@@ -106,7 +109,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies.forget_writes()
 
     def see(self, job: VolcanoJob) -> None:
-        """It is new or has changed; the ledger has it already."""
+        """Process a new or changed job; the ledger has it already."""
         self.copies.put(job)
         self._queue.add(Uid(job.metadata.uid))
 
@@ -117,7 +120,7 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     @property
     def runs_jobs(self) -> bool:
-        """Whether jobs are run here, by this replica or the one that leads."""
+        """Return whether jobs are run here, by this replica or the one that leads."""
         return not self._is_left()
 
     def due(self, decisions: Decisions) -> Iterator[Uid]:
@@ -152,7 +155,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     # ---- what is known
 
     def _is_queued(self, job: VolcanoJob) -> bool:
-        """Whether it is let go when its queue has room, not by itself."""
+        """Return whether its queue admits it, not the job itself."""
         return self._ledger.manages(_group_key(job))
 
     def _lacks_group(self, job: VolcanoJob, notes: _Notes) -> bool:
@@ -177,7 +180,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         return JobView(job, pods, let_go, now, request, notes.taken.keys(), notes.claims, phase)
 
     def _request(self, job: VolcanoJob, notes: _Notes, pods: list[JobPod], now: float) -> JobRequest | None:
-        """What a Command asks for, else what followed from the loss of a pod, unless that is back in time."""
+        """Return the request of a Command, else of a lost pod, unless that is back in time."""
         asked = asked_of(job)
         if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
             text = f"a Command asked for {asked.action}"
@@ -201,7 +204,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.copies.note_obeyed(Uid(job.metadata.uid), asked.command)
 
     def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
-        """Whether the claims that it names have to be looked up first."""
+        """Return whether the claims that it names have to be looked up first."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
         missing = [name for name in names if name and name not in notes.claims]
         if not missing or phase_of(job.status.state.phase) not in ACTIVE:
@@ -287,7 +290,11 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._write_first(uid, notes, put)
 
     def _put_status(self, job: VolcanoJob, changes: Json) -> VolcanoJob:
-        """Raises Conflict if it is in another version now."""
+        """Write the status.
+
+        Raises:
+            Conflict: It is in another version now.
+        """
         meta = job.metadata
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": guard, "status": changes}
@@ -311,8 +318,12 @@ class VolcanoJobsController(RecordingController[Uid]):
             notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
-        """The Secret counts once the status names it: pods are made with that name. Without what its plugins
-        ask for it has no pods, so that others may have its room."""
+        """Make the objects of its plugins.
+
+        Without them it has no pods, so that others may have its capacity.
+
+        The Secret counts once the status names it: pods are made with that name.
+        """
         whole = with_defaults(job)
         try:
             self._objects.keep(whole)
@@ -361,8 +372,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._queue.add(uid)
 
     def _has_paused(self, notes: _Notes) -> bool:
-        """A pause begins, twice as long as the one before, unless there is one: somebody may have taken the
-        names of thousands of pods."""
+        """Return whether a pause begins, twice as long as the one before, unless there is one.
+
+        A user may have taken the names of thousands of pods.
+        """
         now, before = self._clock(), notes.pause
         if before is not None and before.until > now:
             return False

@@ -1,8 +1,8 @@
-"""What a Volcano Job has besides its pods: claims for its volumes, and what its plugins keep for it.
+"""Objects of a Volcano Job besides its pods: claims for its volumes, and those of its plugins.
 
-All of it belongs to the job and goes with it, and is there before any of its pods is created. An object of
-that name that belongs to another is left alone, and then the job has no pods; only of a claim it is as good
-as one that the job names. Secrets cannot be read, so nobody can know the name of one before it is there.
+All of them belong to the job and go with it, and exist before any of its pods is created. An object of that
+name that belongs to another owner is left alone, and then the job has no pods; only a claim is as good as one
+that the job names. Secrets cannot be read, so the name of one is unknown before it exists.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,8 +39,10 @@ class JobObjects:
         self._cluster, self._recorder = cluster, recorder
 
     def make_group(self, job: VolcanoJob, author: str) -> None:
-        """The PodGroup of one that is not queued, with its author. Without it, as where the job makes none,
-        its pods wait."""
+        """Make the PodGroup of a job that is not queued, with its author.
+
+        Without it, as where the job makes none, its pods wait.
+        """
         with suppress(*MALFORMED), self._refusals_told(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.unit(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
@@ -49,7 +51,7 @@ class JobObjects:
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def keep(self, job: VolcanoJob) -> None:
-        """What its plugins ask for. Lists of hosts follow the job as it grows."""
+        """Make the objects of its plugins. Lists of hosts follow the job as it grows."""
         meta = job.metadata
         with self._refusals_told(job, "plugins"):
             for wanted in objects_of(job):
@@ -62,7 +64,7 @@ class JobObjects:
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
 
     def make_secret(self, job: VolcanoJob) -> str:
-        """The Secret of its plugin ssh, unless it has one. Returns its name; empty: none was made."""
+        """Make the Secret of its plugin ssh, unless it has one. Return its name; empty: none was made."""
         name = f"{job.metadata.name}-ssh-{token_hex(8)}"
         secret = ssh_secret(job, name, new_keys) if not secret_name(job) else None
         if secret is None:
@@ -72,7 +74,7 @@ class JobObjects:
         return name
 
     def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
-        """Whether it belongs to the job then."""
+        """Make a claim; return whether it belongs to the job then."""
         meta = job.metadata
         try:
             with self._refusals_told(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
@@ -82,8 +84,11 @@ class JobObjects:
         return True
 
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
-        """Those of these that there are, up to the third that is missing: whether they belong to the job. A
-        job may name thousands that there never are, and each is asked for again and again."""
+        """Return the existing ones of these claims, and whether they belong to the job.
+
+        It stops at the third that is missing: a job may name thousands that never exist, and each is
+        asked for again and again.
+        """
         meta, found, missing = job.metadata, {}, 0
         for name in names:
             try:
@@ -112,7 +117,7 @@ class JobObjects:
 
 
 def difference(before: Json, after: Json) -> Json:
-    """The merge patch that makes `after` of `before`; empty if they are the same."""
+    """Return the merge patch from `before` to `after`; empty if they are the same."""
     changes: Json = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         was = before.get(name)

@@ -1,6 +1,7 @@
-"""Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
-changed; after a growing pause if it fails; and in lanes, the most urgent first. It never holds more keys than
-there are objects, because its owner forgets or settles keys whose objects are gone.
+"""Work queue of due keys, as in Kubernetes controllers: each key once, however often its object changed.
+
+A key comes after a growing pause if it fails; and in lanes, the most urgent first. It never holds more keys
+than objects exist, because its owner forgets or settles keys whose objects are gone.
 """
 
 import heapq
@@ -68,7 +69,10 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
 
     def take(self, least_urgent: int | None = None) -> K | None:
-        """The key that is due for longest in the most urgent lane, `least_urgent` at most; None: no key."""
+        """Return the key that is due for longest in the most urgent lane, `least_urgent` at most.
+
+        None: no key.
+        """
         with self._lock:
             now = self._clock()
             for lane in self._lanes[: None if least_urgent is None else least_urgent + 1]:

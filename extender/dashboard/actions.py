@@ -1,5 +1,7 @@
-"""What a viewer may change by a click: offered where they have the right, asked twice, and done with their
-own credentials. Groups are held, resumed and given a priority, queues opened, closed, held and resumed."""
+"""Actions of a viewer by a click: offered with the right, asked twice, and done with their own credentials.
+
+Groups are held, resumed and given a priority, queues opened, closed, held and resumed.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -63,7 +65,11 @@ def actions(source: Source) -> Blueprint:
 
 
 def _check_right(chosen: Chosen, viewer: Viewer) -> None:
-    """The API server has the last word; this saves the question. Raises HTTPException."""
+    """Check the viewer's right; the API server has the last word, and this saves the question.
+
+    Raises:
+        HTTPException: The right is missing.
+    """
     for name in filter(None, (chosen.namespace, chosen.name)):
         if not may_be_name(name):
             raise NotFound(f"{name[:100]!r} is no name of an object")
@@ -74,7 +80,11 @@ def _check_right(chosen: Chosen, viewer: Viewer) -> None:
 
 
 def _priority_class(source: Source, chosen: Chosen) -> str:
-    """That of the form. Raises HTTPException."""
+    """Return the priority class of the form.
+
+    Raises:
+        HTTPException: It does not exist.
+    """
     key = f"{chosen.namespace}/{chosen.name}"
     group = next((group for group in source.overview().groups if group.key == key), None)
     if group is not None and group.is_job:

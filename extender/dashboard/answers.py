@@ -1,5 +1,6 @@
-"""How an answer is made: once for all who may see the same, and again when something that it shows has
-changed. A browser that has it already is told so by its ETag, which costs no making.
+"""Answers: made once for all viewers with the same rights, and again when their content has changed.
+
+A browser that has the answer already learns so by its ETag, which costs no making.
 """
 
 import hashlib
@@ -46,8 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """`make` is asked for what the template shows. `state` is equal while nothing has changed of what that is
-    made from."""
+    """Screen of a page. `make` returns the content for the template; `state` is equal while its source is."""
 
     title: str
     template: str
@@ -61,20 +61,22 @@ class Screen:
 
 
 class Pace(Protocol):
-    """How far a source is."""
+    """Pace of a source: its version."""
 
     def is_current(self, version: str) -> bool:
-        """Whether there is nothing newer to be had, without making it."""
+        """Return whether nothing newer exists, without making it."""
 
     def again(self) -> float:
         """Seconds until it is worth asking again."""
 
 
 class OpenPages:
-    """Pages that browsers look at, whether they are up to date, and what is new in them: told in the event
-    loop, without a thread or an application, until their viewer has to be judged again. A page's state begins
-    with who may see it, for a page of which rights tell everything; so what one has asked for, all with equal
-    rights are told."""
+    """Open pages of browsers, whether they are current, and their news.
+
+    News are sent in the event loop, without a thread or an application, until their viewer's rights have
+    to be checked again. A page's state begins with the rights of its viewer, if rights tell everything:
+    all viewers with equal rights get the news that one has asked for.
+    """
 
     def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
@@ -85,8 +87,10 @@ class OpenPages:
         self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)
 
     def note(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
-        """The request that is answered now has proved that this is what its sender may see. `part`: what is
-        new to whoever has the page open; None where that is not the same for all."""
+        """Record that the current request has proved that its sender may see this.
+
+        `part` is the news for open pages; None where that is not the same for all.
+        """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
         answer.headers[AGAIN] = f"{self._source.again():.3f}"
@@ -97,7 +101,7 @@ class OpenPages:
                 self._parts[state] = part
 
     def known(self, asked: web.BaseRequest) -> web.Response | None:
-        """None: it has to be asked for in full."""
+        """Return the news; None: the page has to be asked for in full."""
         headers, now = asked.headers, self._clock()
         had = headers.get("If-None-Match", "")[3:-1]
         if asked.method != "GET" or not had or "." in had:
@@ -126,12 +130,12 @@ def _whose(state: str) -> str:
 
 
 def _page(*parts: str) -> bytes:
-    """Of one browser. Nobody's token is kept."""
+    """Return the page of one browser. No token is kept."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 
 
 class _Model(NamedTuple):
-    """What a page shows. `content`: a hash, equal for equal ones; `size`: bytes that it takes, about."""
+    """Model of a page. `content`: a hash, equal for equal ones; `size`: about its bytes."""
 
     shown: Mapping[str, Any]
     content: bytes
@@ -150,16 +154,23 @@ class Answers:
         self._derived = _Kept[Any](LRUCache(_DERIVED))
 
     def see(self) -> Sight:
-        """Raises Unsure."""
+        """Return what the viewer sees.
+
+        Raises:
+            Unsure: A right cannot be checked now.
+        """
         return self.eyes.see(g.viewer)
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What several pages take from the same state of things."""
+        """Return a value that several pages make from the same state."""
         found: T = self._derived.get(key, make)
         return found
 
     def page(self, sight: Sight, screen: Screen) -> Answer:
-        """Who asks by its `state` alone has it open, and gets what changes of it; it counts ages itself."""
+        """Return a page.
+
+        A request with its `state` alone gets the changes; an open page counts ages itself.
+        """
         overview = sight.overview
         address = (request.script_root, request.full_path)
         model = self._models.get((screen.state, address), lambda: _model(screen))
@@ -197,7 +208,7 @@ class Answers:
 
 
 class _Kept(Generic[T]):
-    """What is made once, whoever asks for it first, while all others wait."""
+    """Value that is made once, by the first thread that asks for it, while all others wait."""
 
     def __init__(self, found: MutableMapping[Hashable, T]) -> None:
         self._lock, self._found = threading.Lock(), found
@@ -243,13 +254,16 @@ def _hashed(key: Hashable) -> str:
 
 
 def with_asked(page: str, /, **changes: str | int) -> str:
-    """A page with the parameters of this address, and changes; empty ones are left out. They are no arguments
-    of `url_for`, to which `endpoint` and `_scheme` say another page and another site."""
+    """Return a page with the parameters of this address, and changes; empty ones are left out.
+
+    They are no arguments of `url_for`, to which `endpoint` and `_scheme` say another page and another
+    site.
+    """
     asked = {**request.args.to_dict(), **changes}
     query = urlencode({key: value for key, value in asked.items() if value != ""})
     return f"{page}?{query}" if query else page
 
 
 def link(**changes: str | int) -> str:
-    """This page with other parameters."""
+    """Return this page with other parameters."""
     return with_asked(url_for(request.endpoint or "", **(request.view_args or {})), **changes)

@@ -122,9 +122,14 @@ def create_dashboard_app(
     supposing: Supposing | None = None,
     open_pages: OpenPages | None = None,
 ) -> Flask:
-    """`login`: the pages by which a browser becomes a viewer; like static files, they are for everybody.
-    `history`: what has happened in a period; `supposing`: what would be decided if something were
-    different; where that is known. `open_pages` learn which pages are open."""
+    """Return the application of the dashboard.
+
+    Args:
+        login: The pages by which a browser becomes a viewer; like static files, they are for all users.
+        history: Returns the history of a period, where known.
+        supposing: Returns the decisions for a what-if, where known.
+        open_pages: Learn which pages are open.
+    """
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # a path means what it says
     if login:
@@ -176,12 +181,16 @@ def _address(root: str, page: str, **parts: Any) -> str:
 
 
 def csrf_token(viewer: Viewer) -> str:
-    """The field `csrf` of every form."""
+    """Return the field `csrf` of every form."""
     return hmac.digest(viewer.secret.encode(), b"csrf", "sha256").hex()
 
 
 def _refuse_other_sites() -> None:
-    """Raises Forbidden."""
+    """Refuse requests of other sites.
+
+    Raises:
+        Forbidden: The request comes from another site.
+    """
     origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")
     foreign = origin is not None and origin.partition("://")[2].casefold() != request.host.casefold()
     if foreign or site not in ("same-origin", "none"):
@@ -189,7 +198,11 @@ def _refuse_other_sites() -> None:
 
 
 def _refuse_forged(viewer: Viewer) -> None:
-    """Raises Forbidden."""
+    """Refuse forged forms.
+
+    Raises:
+        Forbidden: The form has no valid token.
+    """
     if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf_token(viewer).encode()):
         raise Forbidden("This form is too old, or not from here: go back, load the page again, and repeat it")
 
@@ -202,8 +215,10 @@ def limit_costs(
     spent: Callable[[], float] = time.thread_time,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Whoever has used up their share of the processor gets 429 until they have some again. `spent`: the
-    seconds that this thread has used."""
+    """Limit the processor time of each viewer: beyond their share, they get 429 for a while.
+
+    `spent`: the seconds that this thread has used.
+    """
     left: LRUCache[str, TokenBucket] = LRUCache(_MOST)
     lock = Lock()
 
@@ -230,7 +245,7 @@ def limit_costs(
 
 
 def _told(fault: HTTPException) -> Response:
-    """A page with the fault in words; who is not known gets the page to log in, where there is one."""
+    """Return a page with the fault in words; an unknown viewer gets the page to log in, where it exists."""
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"

@@ -1,5 +1,7 @@
-"""Amounts as lengths: bars, whose parts are per cent of their width, and lines over time. Templates draw them
-as SVG; the numbers stand beside them as text."""
+"""Bars of amounts, in per cent of their width, and lines over time.
+
+Templates draw them as SVG; the numbers stand next to them as text.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -24,7 +26,7 @@ class AmountBar(NamedTuple):
 
 
 def share_bar(share: ShareSummary) -> AmountBar:
-    """What a queue holds, borrows and lends, with marks at what it deserves, is guaranteed and may hold."""
+    """Return the bar of a queue's usage and lending, with lines at its deserved share and limits."""
     near = max(share.allocated, share.deserved, share.guarantee, share.allocated + share.lent)
     ceiling = share.ceiling if share.ceiling is not None and share.ceiling <= near * _FAR else None
     scale = max(near * (1 if ceiling is not None else _ROOM), ceiling or 0)
@@ -41,7 +43,7 @@ def shortfall_bar(lack: ShortfallSummary) -> AmountBar:
 
 
 def stand_bar(stands: float, claimed: float, reserved: float, of: float) -> AmountBar:
-    """Of nodes: what stands on them, is on its way to them, and is kept for a group."""
+    """Return the bar of nodes: running pods, assumed pods, and reservations."""
     return AmountBar(_parts(of, held=stands, claimed=claimed, reserved=reserved))
 
 
@@ -51,7 +53,7 @@ def node_bar(node: NodeSummary, resource: str) -> AmountBar:
 
 
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:
-    """The points of an SVG polyline of 100 by 100 through (moment, value)."""
+    """Return the points of an SVG polyline of 100 by 100 through (time, value)."""
     return " ".join(
         f"{_percent(at - start, end - start)},{100 - _percent(value, top):.4g}" for at, value in samples
     )
@@ -72,7 +74,7 @@ def _percent(value: float, of: float) -> float:
 
 
 def main_resource(nodes: Sequence[Mapping[str, float]]) -> str:
-    """The one that decides where gangs fit: the device that most of these have, else cpu."""
+    """Return the resource that decides where gangs fit: the most common device, else cpu."""
     devices: dict[str, int] = {}
     for amounts in nodes:
         for name, value in amounts.items():

@@ -1,8 +1,8 @@
-"""The door of a dashboard in the cluster: a bearer token lets in whom the API server knows by it. A proxy in
-front of us sends it with each request, or a page to log in sends it once, and then a cookie stands for it.
+"""Door of a dashboard in the cluster: a bearer token of a user whom the API server knows.
 
-Tokens are kept in memory only. A flood of false ones costs the API server a few reviews a second; whoever was
-let in lately does not wait behind it.
+A proxy in front of Muster sends it with each request, or a page to log in sends it once, and then a cookie
+stands for it. Tokens are kept in memory only. A flood of false ones costs the API server a few reviews a
+second; viewers that were let in lately do not wait behind it.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _SESSION = 12 * 3600.0  # seconds
 
 
 class Tokens:
-    """Whose tokens are. `review`: one question to the API server; raises ApiError."""
+    """Owners of tokens. `review`: one question to the API server; raises ApiError."""
 
     def __init__(
         self, review: Callable[[str], Subject | None], clock: Callable[[], float] = time.monotonic
@@ -59,7 +59,12 @@ class Tokens:
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
-        """Raises Unsure, and TooManyRequests."""
+        """Return the owner of a token.
+
+        Raises:
+            Unsure: The API server does not answer.
+            TooManyRequests: Too many unknown tokens came.
+        """
         if not _TOKEN.fullmatch(token):
             return None
         key = hashlib.sha256(token.encode()).digest()
@@ -82,7 +87,7 @@ class Tokens:
         return self._owners.get(key, ask)
 
     def _turns(self, address: str) -> tuple[TokenBucket, TokenBucket]:
-        """Of all, and of this address."""
+        """Return the token buckets of all addresses, and of this one."""
         of_one = self._turns_of_one.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
         self._turns_of_one[address] = of_one
         return self._turns_of_all, of_one
@@ -105,7 +110,7 @@ class Sessions:
         return made
 
     def token(self, name: str) -> str:
-        """Empty for none."""
+        """Return the token; empty for none."""
         with self._lock:
             return self._open.get(name, ("", ""))[1]
 
@@ -135,7 +140,12 @@ class ClusterDoor:
         self.login = self._pages()
 
     def identify(self, request: Request) -> Viewer | None:
-        """Raises Unsure, and TooManyRequests."""
+        """Return the viewer.
+
+        Raises:
+            Unsure: The API server does not answer.
+            TooManyRequests: Too many unknown tokens came.
+        """
         session = request.cookies.get(COOKIE, "")
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.casefold() == "bearer":

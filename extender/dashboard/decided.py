@@ -1,5 +1,6 @@
-"""The read model of a running Muster: made of the newest decisions and of what they were made on, so that no
-line of it disagrees with another. What has not changed is not made again.
+"""Read model of a running Muster, made of the newest decisions and their snapshot, so that all lines agree.
+
+Unchanged parts are not made again.
 """
 
 import time
@@ -60,7 +61,7 @@ _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimat
 
 
 class _Presence(NamedTuple):
-    """What members of a group on their way to a node ask for; nothing where all are on it."""
+    """Requests of a group's members on their way to a node; empty where all are on it."""
 
     pinned: dict[str, int]
     planned: dict[str, int]
@@ -75,9 +76,13 @@ WhyOf = Callable[[GroupDecision], WhyGroup | None]
 
 
 class DecidedOverviews:
-    """`overview` costs a look at each group, and work for those that changed. For one thread at a time, as
-    `details` is. `estimate_of`: when a group that waits is expected to start. `why_of`: why it waits, where
-    that is worked out already; else it is here, and kept for a while: it may take rounds of decisions."""
+    """Overviews of decisions.
+
+    `overview` costs a look at each group, and work for those that changed. For one thread at a time, as
+    `details` is. `estimate_of` returns when a pending group is expected to start. `why_of` returns why it
+    waits, where that is known already; else it is computed here, and kept for a while: it may take cycles
+    of decisions.
+    """
 
     def __init__(
         self,
@@ -192,9 +197,11 @@ class DecidedOverviews:
 
 
 class DecidedSource:
-    """A Source of the newest `decisions`. `log`: the latest changes, the newest first. `news`: equal as long
-    as no other estimates are told. All who look share one overview, which is made at most once in `pace`
-    seconds."""
+    """Source of the newest `decisions`.
+
+    `log` has the latest changes, the newest first. `news` is equal while estimates are. All viewers share
+    one overview, which is made at most once in `pace` seconds.
+    """
 
     def __init__(
         self,
@@ -293,8 +300,12 @@ def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> Q
 def _group_summary(
     view: GroupView, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
 ) -> GroupSummary:
-    """`line`: how many groups of its queue are in line. `why`: who stands in its way, where that is to be
-    shown."""
+    """Return the summary of a group.
+
+    Args:
+        line: How many groups of its queue are in line.
+        why: Its holders, where they are to be shown.
+    """
     namespace, _, name = view.key.partition("/")
     wait = None
     if (reason := made.reason) is not None:
@@ -327,7 +338,7 @@ def _group_summary(
 
 
 def _members(view: GroupView, made: GroupDecision) -> Iterator[MemberSummary]:
-    """Those on nodes first; pods that a job has yet to make are not named."""
+    """Yield the members, those on nodes first; pods that a job has yet to make are not named."""
 
     def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
         return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
@@ -382,7 +393,7 @@ class _Nodes:
         moved: Sequence[GroupKey],
         reserved: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
-        """`moved`: groups that came, changed or went since the last time."""
+        """Return the summaries. `moved`: groups that came, changed or went since the last time."""
         changed = self._follow(snapshot, decisions, moved) | self._changed(snapshot)
         kept = {node: key for key, made in reserved.items() for node in made.node_names}
         changed |= {node for node, _ in kept.items() ^ self._kept.items()}

@@ -1,5 +1,7 @@
-"""The page of history: who waited how long, what was held, and what evictions cost, over a day, a week or a
-month, by queue, namespace or user."""
+"""Page of history: waits, holdings, and costs of evictions.
+
+It covers a day, a week or a month, by queue, namespace or user.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -43,14 +45,14 @@ ROWS = (
 
 
 def sights_of(rights: Rights) -> list[By]:
-    """What somebody may see sums by: those of users take the right to see all groups."""
+    """Return the sums that a viewer may see: those of users take the right to see all groups."""
     all_groups = rights.namespaces is None
     allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
     return [by for by, granted in allowed.items() if granted]
 
 
 class SeenReport(Summary, frozen=True):
-    """What somebody may see of a report: `total` None where they may not see all that it sums up."""
+    """Report as a viewer may see it: `total` is None where they may not see all that it sums up."""
 
     since: str
     until: str
@@ -101,7 +103,11 @@ class HistoryPage:
         return self._answers.json(sight, state, lambda: seen_of(self._report(sight, by, since), rights))
 
     def _asked(self) -> tuple[Sight, Rights, By, str]:
-        """Raises NotFound where there is no history, or none that may be seen."""
+        """Return the sight, the rights, and the requested sums and period.
+
+        Raises:
+            NotFound: There is no history, or none that may be seen.
+        """
         sight = self._answers.see()
         if self._history is None:
             raise NotFound("Only Muster itself knows what was: open its dashboard in the cluster.")
@@ -114,14 +120,14 @@ class HistoryPage:
         return sight, rights, By(asked) if asked in allowed else allowed[0], since
 
     def _rights(self, sight: Sight, since: str) -> Rights:
-        """Those of the viewer, also to namespaces where no group is left."""
+        """Return the rights of the viewer, also to namespaces where no group is left."""
         if sight.rights.namespaces is None:
             return sight.rights
         known = [row.name for row in self._report(sight, By.NAMESPACE, since).rows]
         return replace(sight.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
 
     def _report(self, sight: Sight, by: By, since: str) -> Report:
-        """Of everything. One is made at a time: it may read a long file."""
+        """Return the report of everything. One is made at a time: it may read a long file."""
         now = self._answers.clock()
 
         def make() -> Report:
@@ -135,5 +141,5 @@ class HistoryPage:
         return self._answers.derived(self._kept_for(sight, by, since), make)
 
     def _kept_for(self, sight: Sight, by: By, since: str) -> Hashable:
-        """The notes say whether this replica leads."""
+        """Return the cache key. The notes say whether this replica leads."""
         return "report", by, since, tuple(sight.overview.notes), int(self._answers.clock() // _PACE)

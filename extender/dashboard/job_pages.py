@@ -36,8 +36,10 @@ def _place(group: GroupSummary) -> int:
 
 
 def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
-    """Who waits comes first, in the line of each queue, then who starts. `groups` are by name, and stay so
-    otherwise."""
+    """Return pending groups first, in the line of each queue, then starting ones.
+
+    `groups` are by name, and stay so otherwise.
+    """
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
         parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
@@ -90,7 +92,7 @@ def job_index(answers: Answers, sight: Sight) -> JobIndex:
 
 
 def _numbers(wait: WaitSummary) -> str:
-    """The detail without what is told beside it."""
+    """Return the detail without what is shown next to it."""
     parts = wait.detail.split("; ")
     return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
 
@@ -103,7 +105,7 @@ class Happening(NamedTuple):
 
 
 def told_once(timeline: Sequence[EventSummary]) -> list[Happening]:
-    """With those of one reason that follow each other within a few seconds as one."""
+    """Return the timeline with events of one reason within a few seconds as one."""
     found: list[Happening] = []
     for event in timeline:
         last = found[-1] if found else None

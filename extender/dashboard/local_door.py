@@ -1,9 +1,8 @@
-"""The door of a dashboard on one's own machine, where every right is that of a kubeconfig: whoever has the
-address that was printed comes in, once. Then a cookie stands for it, and another address is made. Other users
-of the machine and pages of other sites have neither.
+"""Door of a dashboard on one's own machine, with the rights of a kubeconfig, for the printed address, once.
 
-All pages are below a path that nobody can guess. A browser sends the cookies of a host to all its ports, so
-also to what another user of the machine serves there, but only below the path that the cookie names.
+Then a cookie stands for it, and another address is made. Other users of the machine and pages of other sites
+have neither. All pages are below an unguessable path. A browser sends the cookies of a host to all its ports,
+so also to what another user of the machine serves there, but only below the path that the cookie names.
 """
 
 import hmac
@@ -52,7 +51,7 @@ class LocalDoor:
 
     @property
     def path(self) -> str:
-        """What lets a browser in: once."""
+        """Return the path that lets a browser in: once."""
         return f"{self._below}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
@@ -86,7 +85,7 @@ class LocalDoor:
 
         @made.before_app_request
         def refuse_other_names() -> None:
-            """A page of another site may give its own name the address 127.0.0.1."""
+            """Refuse requests for other host names: any site may give its name the address 127.0.0.1."""
             refuse_pages(None, request.host)
 
         @made.get("/login")
@@ -122,5 +121,5 @@ def _move(app: App, below: str) -> None:
 
 
 def _short() -> str:
-    """Of 128 bits: the whole address fits into a line of a terminal, so that a click opens it."""
+    """Return 128 bits: the whole address fits into a line of a terminal, so that a click opens it."""
     return secrets.token_urlsafe(16)

@@ -1,6 +1,7 @@
-"""The page of nodes. Thousands of them are a few pools of equal ones: what stands, is claimed and is reserved
-of each resource, how the rest is spread, and a tile for each node, or for several where there are too many.
-Below they are one by one."""
+"""Page of nodes: pools of equal nodes, with usage, reservations and the spread of free capacity.
+
+A tile stands for each node, or for several where there are too many. Below they are one by one.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +63,7 @@ class NodePages:
 
 
 class Use(NamedTuple):
-    """Of one resource of a pool."""
+    """Usage of one resource of a pool."""
 
     resource: str
     of: float
@@ -88,7 +89,7 @@ class Tile(NamedTuple):
 
 
 class FreePiece(NamedTuple):
-    """How many nodes have that much free of the main resource; `part` of the most common, in per cent."""
+    """Number of nodes with that much free of the main resource; `part` of the most common, in per cent."""
 
     free: str
     nodes: int
@@ -106,7 +107,7 @@ class NodePool:
 
 
 def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool]:
-    """The largest first. `highlighted`: a group whose nodes are marked."""
+    """Return the pools, the largest first. `highlighted`: a group whose nodes are marked."""
     parts: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         parts[_kind(node)].append(node)
@@ -118,7 +119,7 @@ def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool
 
 
 def _kind(node: NodeSummary) -> str:
-    """The flavors that a node is of; else what devices it has."""
+    """Return the flavors of a node; else its devices."""
     if node.flavors:
         return ", ".join(node.flavors)
     devices = [
@@ -152,7 +153,7 @@ def _devices_first(resource: str) -> tuple[int, str]:
 
 
 def free(node: NodeSummary, resource: str) -> float:
-    """What somebody other than the group that it is reserved for could have of a node."""
+    """Return the capacity of a node for groups without its reservation."""
     if node.reserved_for or not node.taken:
         return 0.0
     taken = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
@@ -182,7 +183,7 @@ def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile
 
 
 def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
-    """By whole devices or cores; where there would be too many sizes, by powers of two."""
+    """Return the pieces by whole devices or cores; where there would be too many sizes, by powers of two."""
     found = Counter(int(free(node, resource)) for node in nodes)
     if len(found) > _PIECES:
         powers: Counter[int] = Counter()

@@ -87,8 +87,10 @@ class QueuePages:
         return self._answers.clock() // STEP
 
     def _line_of_hour(self, queue: QueueSummary) -> Mapping[str, Any] | None:
-        """None until there are two samples to draw a line through. `since`: where that is no hour yet. It is
-        drawn anew each minute."""
+        """Return the line of the last hour; None until it has two samples.
+
+        `since`: where that is no hour yet. It is drawn again each minute.
+        """
         now = self._answers.clock()
         samples = self._hour.of(queue.name, now)
         if len(samples) < 2 or queue.share is None:

@@ -1,9 +1,8 @@
-"""What of everything somebody may see: nothing that `kubectl get` would refuse them. All pages and all JSON
-take their data from here.
+"""Sights: the data that a viewer may see, nothing that `kubectl get` would refuse them.
 
-Whose groups, by the right to list podgroups of a namespace; queues and nodes, by the right to list those;
-pods of a group, by the right to list pods of its namespace. What a group's own status says of others (who is
-ahead, who holds the room) is part of the group.
+All pages and all JSON take their data from here. Groups need the right to list podgroups of a namespace;
+queues and nodes, the right to list those; pods of a group, the right to list pods of its namespace. The parts
+of a group's own status about others (groups ahead, holders) belong to the group.
 """
 
 import threading
@@ -41,7 +40,7 @@ class Rights:
 
 @dataclass(frozen=True)
 class Sight:
-    """What somebody sees now. `since`: the version in which each part of it became as it is."""
+    """Sight of a viewer. `since`: the version in which each part of it became as it is."""
 
     overview: Overview
     rights: Rights
@@ -53,8 +52,7 @@ class Sight:
 
 
 class Eyes:
-    """Finds out what a viewer sees, for all threads of the port. What was made for one is kept for all others
-    with the same rights."""
+    """Sights of viewers, for all threads of the port, shared by all with the same rights."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -67,7 +65,11 @@ class Eyes:
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
     def see(self, viewer: Viewer) -> Sight:
-        """Raises Unsure."""
+        """Return the sight of a viewer.
+
+        Raises:
+            Unsure: A right cannot be checked now.
+        """
         overview = self._source.overview()
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
@@ -80,8 +82,13 @@ class Eyes:
         return Sight(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
-        """None also where its namespace is not the viewer's to see: whether it is there is not said either.
-        Raises Unsure."""
+        """Return the details.
+
+        None also where its namespace is hidden, so that its existence is not revealed.
+
+        Raises:
+            Unsure: A right cannot be checked now.
+        """
         if not viewer.may("list", *PODGROUPS, namespace):
             return None
         with self._explaining:

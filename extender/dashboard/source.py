@@ -1,4 +1,4 @@
-"""What the dashboard shows, where it comes from, and who looks at it."""
+"""Sources of the dashboard's content, and its viewers."""
 
 from array import array
 from collections import deque
@@ -12,34 +12,43 @@ HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample 
 
 
 class Unsure(Exception):
-    """Whether a viewer has a right cannot be found out now; says why."""
+    """Error: a right of a viewer cannot be checked now; says why."""
 
 
 class Viewer(Protocol):
-    """Whoever looks, with rights of their own. What takes a question to the API server is remembered for
-    seconds."""
+    """Viewer, with rights of their own. Answers of the API server are cached for seconds."""
 
     @property
     def name(self) -> str:
-        """By which the API server knows them; empty where that is not known."""
+        """Return the name in the API server; empty where that is not known."""
 
     @property
     def secret(self) -> str:
-        """Known only to this viewer's browser, or what stands before it, and to us: it proves that a form is
-        ours."""
+        """Return the viewer's secret, known to Muster and the browser or its proxy: it proves a form."""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        """Whether the API server grants it; an empty namespace means all. Raises Unsure."""
+        """Return whether the API server grants it; an empty namespace means all.
+
+        Raises:
+            Unsure: The right cannot be checked now.
+        """
 
     def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
-        """Those of the namespaces in which they have the right, asked for all at once. Raises Unsure."""
+        """Return the namespaces in which they have the right, asked for all at once.
+
+        Raises:
+            Unsure: The right cannot be checked now.
+        """
 
     def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""
 
 
 class LastHour:
-    """What part of what it deserves each queue held, by a sample a minute. For all threads."""
+    """Last hour: the part of its deserved share that each queue held, by a sample a minute.
+
+    Safe in all threads.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -47,11 +56,11 @@ class LastHour:
         self._shares: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:
-        """Also after the clock was put back."""
+        """Return whether a sample is due, also after the clock was put back."""
         return not self._moments or not self._moments[-1] <= now < self._moments[-1] + STEP
 
     def note(self, shares: Mapping[str, float], now: float) -> None:
-        """By queue. Those that are gone are forgotten."""
+        """Record the shares by queue, and forget removed queues."""
         with self._lock:
             known = self._shares
             if self._moments and now < self._moments[-1]:
@@ -76,10 +85,13 @@ class Source(Protocol):
 
     @property
     def hour(self) -> LastHour:
-        """Of each queue, from when this process began to look."""
+        """Return the last hour of each queue, from the start of this process."""
 
     def overview(self) -> Overview:
         """Everything. What of it a viewer may see is for the dashboard to say."""
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        """None where there is no such group. It may cost more than a page: who asks keeps it."""
+        """Return the details; None if no such group exists.
+
+        They may cost more than a page: callers cache them.
+        """

@@ -1,5 +1,7 @@
-"""Long lists in pages: what is searched for, in which order, and which part is shown, all read from the
-address, so that a link or a reload shows the same. What an address says wrongly is as if it said nothing."""
+"""Long lists in pages: search, order and position, all read from the address.
+
+A link or a reload shows the same. Invalid parts of an address are ignored.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +41,7 @@ def sorted_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort: str) 
 def page(
     rows: Sequence[Row], columns: Sequence[Column[Row]], asked: Asked, size: int, sort: str = ""
 ) -> TablePage[Row]:
-    """The page that is asked for, sorted as is asked for, else by `sort`."""
+    """Return the requested page, sorted as requested, else by `sort`."""
     wanted = asked.get("sort", "")
     known = {it.key for it in columns if it.order}
     sort = wanted if wanted.removeprefix("-") in known else sort
@@ -50,7 +52,7 @@ def page(
 
 
 def searched(rows: Sequence[Row], asked: Asked, text: Callable[[Row], str]) -> Sequence[Row]:
-    """Those whose text has all words of `q`, in any case."""
+    """Return the rows whose text has all words of `q`, in any case."""
     words = asked.get("q", "")[:_LONGEST].lower().split()
     if not words:
         return rows

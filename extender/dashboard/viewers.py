@@ -30,8 +30,10 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """Each is kept for `lasts` seconds from when it was asked for, and no more than `most` of them. Threads
-    that want the same at the same time share one question; what fails is not kept."""
+    """Cache: at most `most` values, each for `lasts` seconds from its question.
+
+    Threads that want the same at the same time share one question; errors are not cached.
+    """
 
     def __init__(
         self, most: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
@@ -50,7 +52,11 @@ class Remembered(Generic[K, V]):
         return kept[0] if kept else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
-        """Raises Unsure where `ask` raises ApiError, and whatever else it raises."""
+        """Return the value, asked for if necessary; it also raises other errors of `ask`.
+
+        Raises:
+            Unsure: `ask` raises ApiError.
+        """
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
@@ -97,7 +103,7 @@ _MOST_NAMESPACES = 1000  # in which a right is asked for at a time
 
 
 class Grants:
-    """Of everybody. `judge`: one question to the API server; raises ApiError."""
+    """Grants of all viewers. `judge`: one question to the API server; raises ApiError."""
 
     def __init__(
         self, judge: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
@@ -112,7 +118,11 @@ class Grants:
         self._pool = ThreadPoolExecutor(_AT_ONCE, "dashboard-rights")
 
     def granted(self, who: Subject, right: Right) -> bool:
-        """Raises Unsure."""
+        """Return whether a right is granted.
+
+        Raises:
+            Unsure: The API server does not answer.
+        """
         if max(map(len, right)) > LONGEST_NAME:  # there is no such object, and nobody fills our memory
             return False
         return self._answers.get((who, right), lambda: self._ask(who, right))
@@ -124,7 +134,11 @@ class Grants:
         return self._judge(who, right)
 
     def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
-        """Those of the namespaces in which it is granted, of the first thousand by name. Raises Unsure."""
+        """Return the namespaces in which it is granted, of the first thousand by name.
+
+        Raises:
+            Unsure: The API server does not answer.
+        """
         if self.granted(who, right):
             return frozenset(namespaces)
         asked = [right._replace(namespace=it) for it in sorted(namespaces)[:_MOST_NAMESPACES]]

@@ -1,5 +1,7 @@
-"""What if, asked on the page of a job that waits: what would be decided if terms of `--what-if` held. It is
-worked out when the form is sent, and only then. Nothing is written."""
+"""What-if page of a pending job: the decisions if terms of `--what-if` held.
+
+They are computed when the form is sent, and only then. Nothing is written.
+"""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -21,7 +23,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 class Ground(NamedTuple):
-    """What is decided on. `notes`: what may not be read of it, and what that changes."""
+    """Base of a what-if. `notes`: the unreadable parts, and their effect."""
 
     snapshot: Snapshot
     notes: Sequence[str] = ()
@@ -33,15 +35,21 @@ class Supposed(NamedTuple):
 
 
 class Supposing:
-    """Tries terms on what `known` finds, for one caller at a time: it takes two whole rounds. `known`: None
-    where nothing is decided yet."""
+    """Trials of terms on what `known` finds, for one caller at a time: each takes two whole cycles.
+
+    `known` returns None before the first decisions.
+    """
 
     def __init__(self, known: Callable[[], Ground | None]) -> None:
         self._known, self._one = known, Lock()
 
     def of(self, namespace: str, name: str, texts: Sequence[str]) -> Supposed | None:
-        """None where there is no such group. Raises BadTerm, ServiceUnavailable while others are tried, and
-        what `known` raises."""
+        """Return the what-if; None if no such group exists; it also raises the errors of `known`.
+
+        Raises:
+            BadTerm: A term is invalid.
+            ServiceUnavailable: Another trial is running.
+        """
         terms, key = suppositions(texts), GroupKey(f"{namespace}/{name}")
         if not self._one.acquire(blocking=False):
             raise ServiceUnavailable("Another what-if is being worked out; try again")
@@ -67,7 +75,11 @@ class WhatIfPage:
         return (Button("What if?", url, "terms", "Terms, such as nodes=+2"),)
 
     def what_if(self, namespace: str, name: str) -> Answer:
-        """Raises HTTPException."""
+        """Return the page.
+
+        Raises:
+            HTTPException: The group does not exist, or the viewer may not ask.
+        """
         if self._supposing is None or not self._may_ask(self._answers.see()):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
         terms, found, fault = request.form.get("terms", "").strip(), None, ""
@@ -89,7 +101,7 @@ class WhatIfPage:
         return make_response(page, 400 if fault else 200)
 
     def _may_ask(self, sight: Sight) -> bool:
-        """The answer may name every group, queue, node and pod."""
+        """Return whether the viewer may ask: the answer may name every group, queue, node and pod."""
         rights = sight.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))

@@ -1,5 +1,7 @@
-"""How amounts, moments and long names read on the pages. What is shown of a text is bounded: whoever names an
-object may not make a page of it."""
+"""Words of the pages: amounts, times and long names.
+
+The shown part of a text is bounded: the author of a name may not make a page of it.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -53,7 +55,7 @@ def short_resource(resource: str) -> str:
 
 
 def named(name: str) -> str:
-    """A name that is too long loses its middle: its end tells it from others."""
+    """Return a name without its middle if it is too long: its end tells it from others."""
     if len(name) <= LONGEST_NAME:
         return name
     half = LONGEST_NAME // 2
@@ -61,7 +63,7 @@ def named(name: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """What starts small and ends without a dot, for a place of its own; a name in front stays as it is."""
+    """Return a text as a sentence of its own, capitalized and with a dot; a name in front stays as it is."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
     return told(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
@@ -88,8 +90,10 @@ def short_moment(timestamp: str) -> str:
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
-    """Makes them filters of all templates: `since` and `until` are distances from now, which an open page
-    goes on counting."""
+    """Install them as filters of all templates.
+
+    `since` and `until` are distances from now, which an open page goes on counting.
+    """
 
     def since(timestamp: str) -> str:
         return distance(timestamp, "since", 1)

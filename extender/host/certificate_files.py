@@ -1,5 +1,7 @@
-"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it. They are
-read again when they change; until certificate and key match, the old ones are served."""
+"""TLS files that another program renews, such as cert-manager, and the verbs' port with them.
+
+They are read again when they change; until certificate and key match, the old ones are served.
+"""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -65,9 +67,9 @@ class MutualTls:
         self._files.stop()
 
     def context(self) -> ssl.SSLContext | None:
-        """The context made of the newest files; None before they could be read."""
+        """Return the context of the newest files; None before they could be read."""
         return self._identity.context
 
     def checks(self) -> dict[str, Check]:
-        """Checks for /readyz."""
+        """Return the checks for /readyz."""
         return {"tls-certificate": self._identity.missing} if self.wanted else {}

@@ -48,8 +48,10 @@ VOLCANO_WRITERS = 8  # likewise: one that restarts all the time writes hundreds 
 
 
 class VolcanoJobControllers:
-    """Those that run Volcano Jobs, only where Volcano does not, once its jobs and their pods are read.
-    `scheduler`: Volcano's, while which is at work they are left to it, too."""
+    """Controllers of Volcano Jobs, active where Volcano's are not, once its jobs and their pods are read.
+
+    `scheduler`: Volcano's; while it is at work the jobs are left to it, too.
+    """
 
     def __init__(
         self,
@@ -83,9 +85,16 @@ class VolcanoJobControllers:
 
 
 class Controllers:
-    """Controllers that move pods write through `writers`, the others through separate, patient ones; all
-    only while this replica `leads`. `conditions`: what waiting pods say. `job_table`: all kinds of jobs
-    known. `plain_pods`: which of them get a PodGroup."""
+    """Controllers.
+
+    Those that move pods write through `writers`, the others through separate, patient ones; all only
+    while this replica `leads`.
+
+    Attributes:
+        conditions: Policy of waiting pods' conditions.
+        job_table: All kinds of jobs known.
+        plain_pods: Policy of their PodGroups.
+    """
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ class Dashboard:
             self._server.stop()
 
     def note(self) -> str:
-        """A line of /readyz?verbose."""
+        """Return a line of /readyz?verbose."""
         return (self._secure and self._identity.missing()) or "it is served"
 
     def _context(self) -> ssl.SSLContext | None:

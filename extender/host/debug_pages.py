@@ -134,8 +134,15 @@ class Views(NamedTuple):
         }
 
     def why(self, namespace: str, name: str, terms: Sequence[str] = ()) -> WhyGroup | WhatIf | None:
-        """Worked out on what the newest decisions were made on, by the caller's thread. `terms`: what is
-        supposed. Raises BadRequest where it makes no sense, and ServiceUnavailable while others try some."""
+        """Return the explanation on the newest decisions' snapshot, computed by the caller's thread.
+
+        Args:
+            terms: The what-if.
+
+        Raises:
+            BadRequest: A term is invalid.
+            ServiceUnavailable: Another trial is running.
+        """
         if terms:
             try:
                 supposed = self.supposing.of(namespace, name, terms)
@@ -147,7 +154,11 @@ class Views(NamedTuple):
         return why and replace(why, estimate=self.estimates.of(key))
 
     def dump(self) -> bytes:
-        """Raises ServiceUnavailable while another one is made: each takes much time and memory."""
+        """Return a dump.
+
+        Raises:
+            ServiceUnavailable: Another one is made: each takes much time and memory.
+        """
         if not _ONE_DUMP.acquire(blocking=False):
             raise ServiceUnavailable("Another dump is being made; try again")
         try:
@@ -217,7 +228,12 @@ class Views(NamedTuple):
         ]
 
     def history(self, by: str, since: str, until: str) -> Report:
-        """Raises BadRequest for what names no period, and ServiceUnavailable while another one is made."""
+        """Return a report.
+
+        Raises:
+            BadRequest: The period is invalid.
+            ServiceUnavailable: Another one is made.
+        """
         try:
             period = Period.of(by, since, until, time.time())
         except InvalidPeriod as fault:
@@ -256,7 +272,7 @@ def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
-    """A decision without empty fields, and without times of a clock that only this process reads."""
+    """Return a decision without empty fields, and without times of a clock that only this process reads."""
     decided: dict[str, Any] = msgspec.to_builtins(decision)
     return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
 

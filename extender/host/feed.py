@@ -1,6 +1,8 @@
-"""The watches that feed the ledger, one reflector for each resource. Groups are read once their queues have
-been, since each queue concerns all groups that are there. Pods are read last: whether they are ours, and in
-which queue they wait, depends on namespaces and groups."""
+"""Watches that feed the ledger, one reflector for each resource.
+
+Groups are read once their queues have been, since each queue concerns all existing groups. Pods are read
+last: their ownership and their queue depend on namespaces and groups.
+"""
 
 import time
 from collections import defaultdict
@@ -49,8 +51,10 @@ def owner_kinds() -> dict[resources.Resource, str]:
 
 
 class OptionalWatches:
-    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind. Of several
-    watches of one kind, the first that may be started is enough."""
+    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
+
+    Of several watches of one kind, the first that may be started is enough.
+    """
 
     def __init__(
         self,
@@ -67,8 +71,12 @@ class OptionalWatches:
         self.started: list[Reflector[Any]] = []
 
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
-        """Before the start. `verb`: without which its kind is not tried, since a component of the manifests
-        grants it; empty: none."""
+        """Add a watch before the start.
+
+        `verb`: the right that a component of the manifests grants; empty: none.
+
+        Without the right its kind is not tried.
+        """
         self._verbs[watch] = verb
         self.missing.append(watch)
 
@@ -87,7 +95,7 @@ class OptionalWatches:
 
     @property
     def settled(self) -> bool:
-        """Whether all served kinds have been read, or the wait for them is over."""
+        """Return whether all served kinds have been read, or the wait for them is over."""
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
@@ -121,8 +129,13 @@ class OptionalWatches:
 
 
 class Feed:
-    """Without `auto_groups`, the owners of pods are not read. `job_kinds`: those that may be changed where
-    the rights are granted; `maker_kinds`: those that say how many of their pods start together."""
+    """Feed of the ledger.
+
+    Args:
+        auto_groups: Whether the owners of pods are read.
+        job_kinds: Kinds that may be changed where the rights are granted.
+        maker_kinds: Kinds that say how many of their pods start together.
+    """
 
     def __init__(
         self,
@@ -191,7 +204,10 @@ class Feed:
         job_kinds: Sequence[WorkloadRow],
         maker_kinds: Sequence[WorkloadRow],
     ) -> None:
-        """Those that may be changed before those that are only read: one watch of a kind is enough."""
+        """Watch jobs: kinds that may be changed before those that are only read.
+
+        One watch of a kind is enough.
+        """
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
             self._optional(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), "watch")
@@ -204,7 +220,7 @@ class Feed:
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, run: VolcanoJobControllers, sinks: Sinks) -> None:
-        """The jobs by a watch of their own where they are not managed: the ledger has them first."""
+        """Watch unmanaged Volcano Jobs by a watch of their own: the ledger has them first."""
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
@@ -215,8 +231,10 @@ class Feed:
         run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
 
     def _watch_authors(self, ledger: Ledger, sinks: Sinks) -> None:
-        """The kinds that no other watch reads: the others take in authors, too. A watch that depends on a
-        right may not start."""
+        """Watch the kinds that no other watch reads: the others record authors, too.
+
+        A watch that depends on a right may not start.
+        """
         always = {each.resource for each in self.optional.missing if not self.optional.verb_of(each)}
         kinds = owner_kinds()
         for resource, kind in kinds.items():
@@ -258,7 +276,7 @@ class Feed:
             pods.start()
 
     def _has_come(self, awaited: Callable[[], bool]) -> bool:
-        """Waits for it; False if all is to stop."""
+        """Wait for a watch; return False if all is to stop."""
         while not awaited():
             if self._stopping.wait(_PATIENCE):
                 return False
@@ -278,8 +296,11 @@ class Feed:
         return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
-        """For /readyz: resources that have not been read, or whose watches have long been silent, credentials
-        that the API server does not accept, and writes that it does not store."""
+        """Return the checks for /readyz.
+
+        They report resources that have not been read, or whose watches have long been silent,
+        credentials that the API server does not accept, and writes that it does not store.
+        """
         read = {
             f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
         }

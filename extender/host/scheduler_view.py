@@ -28,8 +28,13 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def write_kubeconfig(folder: str, address: Address) -> str:
-    """Write the file for a view that listens on `address`; returns the secret of its path. That of a file
-    that is there stays, so that a running scheduler goes on. Raises InvalidConfiguration."""
+    """Write the kubeconfig for a proxy that listens on `address`; return the secret of its path.
+
+    The secret of an existing file stays, so that a running scheduler goes on.
+
+    Raises:
+        InvalidConfiguration: The file cannot be written.
+    """
     path = Path(folder) / VIEW_KUBECONFIG
     secret = _kept(path) or secrets.token_urlsafe(32)
     cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
@@ -55,7 +60,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
 
 
 def _kept(path: Path) -> str | None:
-    """The secret of a file that we wrote and that nobody else could read."""
+    """Return the secret of a file that Muster wrote and that only its user could read."""
     try:
         state = path.stat()
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:
@@ -92,7 +97,7 @@ class SchedulerView:
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
 
     def pass_changes_on(self) -> None:
-        """The scheduler is to be shown something else. In any thread; nothing is written here."""
+        """Notify the proxy of a change for the scheduler. Safe in any thread; nothing is written here."""
         if self._pods:
             self._pods.on_change()
 
@@ -110,7 +115,7 @@ class SchedulerView:
         return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
 
     def note(self) -> str:
-        """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
+        """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""
         return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 
     def fault(self) -> str | None:

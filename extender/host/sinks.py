@@ -1,4 +1,4 @@
-"""What becomes of the objects that watches report: the ledger and some controllers get them."""
+"""Sinks of the watches: the ledger and some controllers."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Callbacks(NamedTuple, Generic[T]):
-    """Where the objects of one kind go."""
+    """Callbacks for the objects of one kind."""
 
     upsert: Callable[[T], None]
     remove: Callable[[Removed], None]
@@ -125,7 +125,7 @@ class Sinks:
             self._auto_podgroups.forget_pod(record)
 
     def owners(self, kind: str) -> Sink[Any]:
-        """Controllers of pods, of Kubernetes itself."""
+        """Return the sink of controllers of pods, of Kubernetes itself."""
         intake = self._intake
         owners = _Callbacks[Workload](
             lambda owner: self._notice(intake.set_owner(owner)),

@@ -1,5 +1,4 @@
-"""What the process does for itself: it shows metrics at intervals, warns about a scheduler that is not
-configured to call, looks for garbage less often, and gives back the memory that it has freed.
+"""Upkeep of the process: metrics at intervals, a warning about a silent scheduler, and memory.
 
 With Python's defaults, half the time of a busy cycle goes into looking for garbage: collections are made
 fewer. A full one looks at each object, with all threads stopped: a quarter of a second for 10,000 groups on
@@ -93,7 +92,7 @@ class Gauges:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 
     def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
-        """Of thousands, those of which something else is decided since the last call."""
+        """Count the groups whose decision changed since the last call."""
         for key in differing(groups, self._groups):
             for decision, times in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
@@ -101,7 +100,7 @@ class Gauges:
         self._groups = groups
 
     def _more(self, kind: str, name: str, count: int) -> int:
-        """By how much a count has grown since the last call."""
+        """Return by how much a count has grown since the last call."""
         more = count - self._counted[kind, name]
         self._counted[kind, name] = count
         return more
@@ -134,7 +133,7 @@ def collect_less_often() -> None:
 
 
 def long_lived(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """`synced`, which takes all that is there from garbage collection once it is true for the first time."""
+    """Return `synced`, which exempts all objects from garbage collection once it is first true."""
     freeze_once = cache(gc.freeze)
 
     def ready() -> bool:

@@ -75,5 +75,5 @@ class Webhooks:
             self._server.stop()
 
     def checks(self) -> dict[str, Check]:
-        """Checks for /readyz."""
+        """Return the checks for /readyz."""
         return {"webhook-certificate": self._identity.missing}

@@ -1,4 +1,4 @@
-"""Who somebody is and what they may do, as the API server judges. All raise ApiError."""
+"""Access: identities and their rights, as the API server decides them. All functions raise ApiError."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Right(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """As reviews have them."""
+        """Return the right as the attributes of reviews."""
         return {name: value for name, value in self._asdict().items() if value}
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class _SelfReview(Wire, frozen=True):
 
 
 def access_review(who: Subject, wanted: Mapping[str, str]) -> Json:
-    """A SubjectAccessReview. `wanted`: its resourceAttributes."""
+    """Return a SubjectAccessReview. `wanted`: its resourceAttributes."""
     spec = {
         "user": who.user,
         "uid": who.uid,
@@ -76,7 +76,10 @@ def access_review(who: Subject, wanted: Mapping[str, str]) -> Json:
 
 class AccessApi(Requests):
     def owner_of(self, token: str) -> Subject | None:
-        """Whose bearer token this is; None: nobody's, or of another audience than the API server."""
+        """Return the owner of a bearer token.
+
+        None if it is unknown, or of another audience than the API server.
+        """
         review = {"apiVersion": TOKEN_REVIEWS.version, "kind": "TokenReview", "spec": {"token": token}}
         answer = self._post(TOKEN_REVIEWS.path(), review, _PATIENCE)
         found = decoded(answer, _TokenReview, "a token review").status
@@ -86,13 +89,17 @@ class AccessApi(Requests):
         return self._allowed(ACCESS_REVIEWS.path(), access_review(who, right.attributes))
 
     def grants_me(self, right: Right) -> bool:
-        """Whether the credentials of the connection have the right. Everybody may ask that."""
+        """Return whether the credentials of the connection have the right. All users may ask that."""
         kind = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
         review = {**kind, "spec": {"resourceAttributes": right.attributes}}
         return self._allowed(SELF_ACCESS_REVIEWS.path(), review)
 
     def my_name(self) -> str:
-        """Raises NotFound where the API server is older than 1.28."""
+        """Return the user of the connection.
+
+        Raises:
+            NotFound: The API server is older than 1.28.
+        """
         review = {"apiVersion": SELF_REVIEWS.version, "kind": "SelfSubjectReview"}
         answer = self._post(SELF_REVIEWS.path(), review, _PATIENCE)
         return decoded(answer, _SelfReview, "a self review").status.user_info.username

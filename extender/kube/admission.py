@@ -1,5 +1,7 @@
-"""The webhooks' requests to the API server: who may use a queue, the Secret with the certificate, and the
-webhook configurations with the CAs that the API server trusts. All raise ApiError.
+"""Requests of the webhooks to the API server. All functions raise ApiError.
+
+They concern the right to use a queue, the Secret with the certificate, and the webhook configurations with
+the CAs that the API server trusts.
 """
 
 import base64
@@ -44,20 +46,20 @@ class WebhookConfiguration(Wire, frozen=True):
 
 class AdmissionApi(Requests):
     def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
-        """Whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
+        """Return whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
         wanted = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
         path = ACCESS_REVIEWS.path()
         answer = self._post(path, access_review(subject, wanted), timeout)
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """By a name that a tenant wrote."""
+        """Return a queue by a name that a tenant wrote."""
         if not may_be_name(name):
             raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)
 
     def local_queue(self, key: str, timeout: float = 10) -> LocalQueue:
-        """A LocalQueue as the API server has it now. `key`: namespace/name."""
+        """Return a LocalQueue as the API server has it now. `key`: namespace/name."""
         namespace, _, name = key.partition("/")
         return self._get(LOCAL_QUEUES.path(namespace, name), LocalQueue, timeout)
 
@@ -68,7 +70,11 @@ class AdmissionApi(Requests):
         return self._get(SECRETS.path(namespace, name), Secret)
 
     def create_secret(self, namespace: str, name: str, data: dict[str, bytes]) -> None:
-        """Raises Conflict if the Secret has been created meanwhile."""
+        """Create a Secret.
+
+        Raises:
+            Conflict: The Secret was created meanwhile.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -79,7 +85,11 @@ class AdmissionApi(Requests):
         self._post(SECRETS.path(namespace), body)
 
     def replace_secret(self, secret: Secret, data: dict[str, bytes]) -> None:
-        """Raises Conflict if the Secret has changed since `secret` was read."""
+        """Replace the data of a Secret.
+
+        Raises:
+            Conflict: The Secret has changed since `secret` was read.
+        """
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},

@@ -38,14 +38,18 @@ class ApiClient(Requests):
         return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
     def whole_pod(self, namespace: str, name: str) -> Json:
-        """The pod with all fields, those that Muster does not know included."""
+        """Return the pod with all fields, those that Muster does not know included."""
         return self._get(resources.PODS.path(namespace, name), Json)
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
     ) -> None:
-        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone. `notes`: annotations
-        that the pod gets with it."""
+        """Bind a pod to a node. `notes`: annotations that the pod gets with it.
+
+        Raises:
+            Conflict: The pod is bound already.
+            NotFound: The pod is gone.
+        """
         meta = {"name": name, "namespace": namespace, "uid": uid}
         binding = {
             "apiVersion": "v1",
@@ -56,8 +60,11 @@ class ApiClient(Requests):
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        """Raises TooManyRequests while a disruption budget forbids it. `max_grace`: seconds that it gets to
-        end at most; None: as many as it asks for."""
+        """Evict a pod. `max_grace`: its longest grace period in seconds; None: the pod's own.
+
+        Raises:
+            TooManyRequests: A disruption budget forbids it for now.
+        """
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -67,13 +74,16 @@ class ApiClient(Requests):
         self._post(resources.PODS.path(namespace, name, "eviction"), eviction)
 
     def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        """As `evict`, whatever budgets say."""
+        """Delete a pod as `evict` does, regardless of disruption budgets."""
         grace = self._grace(namespace, name, uid, max_grace) if max_grace is not None else {}
         self._delete(resources.PODS.path(namespace, name), uid, **grace)
 
     def _grace(self, namespace: str, name: str, uid: str, most: float | None) -> Json:
-        """The option that limits it, where the pod asks for more. Its UID is compared here first: the server
-        tries an eviction whose precondition fails twenty times, for ten seconds, before it refuses it."""
+        """Return the option that limits the grace period, where the pod asks for more.
+
+        The UID is compared here first: the server tries an eviction whose precondition fails twenty
+        times, for ten seconds, before it refuses it.
+        """
         pod = self.whole_pod(namespace, name)
         meta, spec = pod["metadata"], pod["spec"]
         if meta["uid"] != uid:
@@ -102,8 +112,13 @@ class ApiClient(Requests):
     def set_unscheduled(
         self, namespace: str, name: str, uid: str, version: str, condition: dict[str, str], forget_node: bool
     ) -> None:
-        """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
-        nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
+        """Merge `condition` into the pod's condition PodScheduled.
+
+        `forget_node`: remove its nominated node.
+
+        Raises:
+            Conflict: The pod is not in this version any more: it may be bound.
+        """
         forgotten = {"nominatedNodeName": None} if forget_node else {}
         status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **forgotten}
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
@@ -129,8 +144,10 @@ class ApiClient(Requests):
         self._patch(resources.QUEUES.path(name=name, subresource="status"), patch)
 
     def set_queue_status_state(self, name: str, uid: str, state: str, version: str | None = None) -> str:
-        """Write status.state; returns the queue's new resourceVersion. The field manager is Volcano's queue
-        controller, which could never change the field again if it were Muster's.
+        """Write status.state; return the queue's new resourceVersion.
+
+        The field manager is Volcano's queue controller, which could never change the field again if
+        it were Muster's.
         """
         meta = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         kind = {"apiVersion": resources.QUEUES.version, "kind": "Queue"}
@@ -144,8 +161,10 @@ class ApiClient(Requests):
         self._patch(resources.LOCAL_QUEUES.path(namespace, name, "status"), patch)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str) -> None:
-        """Write spec.state and the UID of the Command that asked for it. If the CRD drops spec.state,
-        status.state is written, and first: once the UID is noted, the Command counts as executed.
+        """Write spec.state and the UID of the Command that asked for it.
+
+        If the CRD drops spec.state, status.state is written, and first: once the UID is recorded, the
+        Command counts as executed.
         """
         if not self.keeps_queue_state(name, uid, state):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
@@ -153,13 +172,17 @@ class ApiClient(Requests):
         self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}})
 
     def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
-        """Whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
+        """Return whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
         answer = self._patch(resources.QUEUES.path(name=name), patch, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
     def create_queue(self, name: str, spec: Json, annotations: dict[str, str] | None = None) -> None:
-        """Raises Conflict if a queue of that name exists already."""
+        """Create a queue.
+
+        Raises:
+            Conflict: A queue of that name exists already.
+        """
         metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
         queue = {"apiVersion": resources.QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
         self._post(resources.QUEUES.path(), queue)
@@ -180,8 +203,11 @@ class ApiClient(Requests):
         return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
 
     def enforces(self, policy: str, timeout: float = 10) -> bool:
-        """Whether the API server refuses what an admission policy does not allow: it exists, is bound for all
-        objects, and denies. The right to read the policy is granted together with it."""
+        """Return whether the API server enforces an admission policy.
+
+        The policy exists, is bound for all objects, and denies. The right to read it is granted
+        together with it.
+        """
         try:
             rules, bound = (
                 self._get(kind.path(name=policy), Json, timeout).get("spec") or {}
@@ -199,7 +225,11 @@ class ApiClient(Requests):
         return decoded(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: Json) -> None:
-        """Raises Conflict if a PodGroup of this name exists already."""
+        """Create a PodGroup.
+
+        Raises:
+            Conflict: A PodGroup of this name exists already.
+        """
         self._post(resources.POD_GROUPS.path(namespace), group)
 
     def note_on_group(
@@ -215,7 +245,7 @@ class ApiClient(Requests):
         self._patch(resources.NATIVE_POD_GROUPS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
     def may(self, verb: str, resource: Resource) -> bool:
-        """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
+        """Return whether Muster has the right in all namespaces. All users may ask that of themselves."""
         return AccessApi(self._connection).grants_me(right_to(verb, resource))
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
@@ -226,12 +256,18 @@ class ApiClient(Requests):
         return resource.plural in {found["name"] for found in served}
 
     def create_event(self, event: Json) -> None:
-        """Raises Conflict if an event of this name exists already."""
+        """Create an Event.
+
+        Raises:
+            Conflict: An Event of this name exists already.
+        """
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
     def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
-        """The Events of type Warning that these field selectors choose, about `most` of them. A few at a
-        time: tenants write them, too, each as large as the API server takes it."""
+        """Return about `most` Events of type Warning that match these field selectors.
+
+        A few come at a time: tenants write them, too, each as large as the API server accepts.
+        """
         found, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_FEW)}
         while len(found) < most:
             page = self._get(resources.EVENTS.path(namespace), Page[Event], query=query)
@@ -242,14 +278,18 @@ class ApiClient(Requests):
         return found
 
     def patch_event(self, namespace: str, name: str, patch: Json) -> None:
-        """Raises NotFound if the event has expired, an hour after it was last written."""
+        """Patch an Event.
+
+        Raises:
+            NotFound: The Event has expired, an hour after it was last written.
+        """
         self._patch(resources.EVENTS.path(namespace, name), patch)
 
     def delete_group(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.POD_GROUPS.path(namespace, name), uid)
 
     def create_provisioning_request(self, namespace: str, request: Json) -> str:
-        """Returns its UID, also if one of this name exists already."""
+        """Create a ProvisioningRequest; return its UID, also if one of this name exists already."""
         try:
             answer = self._post(resources.PROVISIONING_REQUESTS.path(namespace), request)
         except Conflict:
@@ -261,8 +301,11 @@ class ApiClient(Requests):
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
-        """The object as it is then: created, or the one of this name that this owner (a UID) has already.
-        Raises Conflict if another has it."""
+        """Return the object: created, or the one of this name that this owner (a UID) has already.
+
+        Raises:
+            Conflict: Another owner has it.
+        """
         try:
             return decoded(self._post(kind.path(namespace), obj), Json, kind.plural)
         except Conflict:
@@ -273,15 +316,23 @@ class ApiClient(Requests):
             return found
 
     def job(self, kind: Resource, namespace: str, name: str) -> Json:
-        """A job of any kind, with all fields."""
+        """Return a job of any kind, with all fields."""
         return self._get(kind.path(namespace, name), Json)
 
     def patch_job(self, kind: Resource, namespace: str, name: str, changes: list[Json]) -> None:
-        """A JSON patch. Raises Invalid if one of its tests fails."""
+        """Change a job by a JSON patch.
+
+        Raises:
+            Invalid: One of its tests fails.
+        """
         self._patch(kind.path(namespace, name), changes, kind=JSON_PATCH)
 
     def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json) -> None:
-        """A merge patch. Raises Conflict if it names another UID or version than the job has."""
+        """Change a job by a merge patch.
+
+        Raises:
+            Conflict: The patch names another UID or version than the job has.
+        """
         self._patch(kind.path(namespace, name), patch)
 
     def patch_volcano_job_status(self, namespace: str, name: str, patch: Json) -> VolcanoJob:
@@ -290,21 +341,29 @@ class ApiClient(Requests):
         return decoded(self._patch(path, patch), VolcanoJob, name)
 
     def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
-        """As that of a job."""
+        """Change the status of a CronJob as that of a job."""
         path = resources.VOLCANO_CRON_JOBS.path(namespace, name, "status")
         return decoded(self._patch(path, patch), CronJob, name)
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
-        """With all that belongs to it."""
+        """Delete a Volcano Job with all that belongs to it."""
         path = resources.VOLCANO_JOBS.path(namespace, name)
         self._delete(path, uid, propagationPolicy="Background")
 
     def create_secret(self, namespace: str, secret: Json) -> None:
-        """Raises Conflict if one of this name exists already."""
+        """Create a Secret.
+
+        Raises:
+            Conflict: One of this name exists already.
+        """
         self._post(resources.SECRETS.path(namespace), secret)
 
     def claim_owners(self, namespace: str, name: str) -> set[str]:
-        """The UIDs of what a PersistentVolumeClaim belongs to. Raises NotFound if there is none."""
+        """Return the UIDs of the owners of a PersistentVolumeClaim.
+
+        Raises:
+            NotFound: The claim does not exist.
+        """
         found = self._get(resources.VOLUME_CLAIMS.path(namespace, name), Json)
         return {reference["uid"] for reference in found["metadata"].get("ownerReferences") or ()}
 
@@ -316,5 +375,5 @@ class ApiClient(Requests):
 
 
 def _guarded(patch: Json, uid: str) -> Json:
-    """Valid only for the object with this UID."""
+    """Return a patch that is valid only for the object with this UID."""
     return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}

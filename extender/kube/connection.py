@@ -53,18 +53,18 @@ class HttpWire:
         self.idle_since = 0.0
 
     def send(self, request: bytes, timeout: float) -> None:
-        """Reads raise from now on if the peer is silent for `timeout` seconds."""
+        """Send a request. Reads raise from now on if the peer is silent for `timeout` seconds."""
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
 
     def quiet(self) -> bool:
-        """Whether there is nothing to read, which between requests means that the connection is alive."""
+        """Return whether no byte can be read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return self._at == len(self._come) and not poll.poll(0)
 
     def until(self, end: bytes) -> bytes:
-        """What comes before `end`, which is read, too."""
+        """Return the bytes before `end`, and read `end`, too."""
         while (found := self._come.find(end, self._at)) < 0:
             if len(self._come) - self._at > _LONGEST_HEAD:
                 raise NotHttp("a head that does not end")
@@ -137,7 +137,11 @@ class Connection:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
-        """The cluster named by the kubeconfig, the environment or the pod. Raises NoConfiguration."""
+        """Return a connection to the cluster named by the kubeconfig, the environment or the pod.
+
+        Raises:
+            NoConfiguration: No cluster is named, or its description is invalid.
+        """
         return cls(find(kubeconfig, context), pool)
 
     def request(
@@ -168,8 +172,11 @@ class Connection:
         return f"the API server has stored nothing for {now - found.first:.0f} s: {found.fault}"
 
     def _note_write(self, path: str, fault: Refused | None) -> None:
-        """Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be Muster's
-        own, says nothing of the storage."""
+        """Record the outcome of a write, as far as it says something about the storage.
+
+        Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be
+        Muster's own, says nothing of the storage.
+        """
         if path.startswith(_REVIEWS) or path.endswith("/events") or "/events/" in path:
             return
         if fault is None:
@@ -232,7 +239,7 @@ class Connection:
         raise refusal
 
     def _exchange(self, head: list[str], authorization: str, body: bytes | None, timeout: float) -> "Stream":
-        """A request with these headers, and its answer, whatever it is."""
+        """Return the answer to a request with these headers, of any status."""
         shown = [f"Authorization: {authorization}"] if authorization else []
         request = "\r\n".join([*head, *shown, "\r\n"]).encode("latin-1") + (body or b"")
         wire = self._reuse()
@@ -250,7 +257,7 @@ class Connection:
             raise Ambiguous(_text(fault)) from fault
 
     def _reuse(self) -> HttpWire | None:
-        """The connection used last, so that unneeded ones stay idle and expire."""
+        """Return the connection used last, so that unneeded ones stay idle and expire."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -293,7 +300,7 @@ class Stream:
             self._wire.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The lines of the body, each as soon as it is complete."""
+        """Yield the lines of the body, each as soon as it is complete."""
         begun = b""
         for piece in self.pieces():
             *whole, begun = (begun + piece).split(b"\n")
@@ -308,7 +315,7 @@ class Stream:
             self._wire.cut()
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it arrives: chunk by chunk, or in one piece."""
+        """Yield the body as it arrives: chunk by chunk, or in one piece."""
         wire = self._wire
         try:
             if self._chunked:

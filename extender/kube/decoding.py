@@ -108,8 +108,10 @@ _LARGEST_PAGE, _PAGE_SIZE = 500, 16 * 2**20  # objects and bytes
 
 
 def next_page(objects: int, size: int) -> int:
-    """How many objects to ask for next, if they are as large as these, which have `size` bytes together: a
-    tenant may write thousands of more than a megabyte each."""
+    """Return how many objects to ask for next, by the joint `size` of these in bytes.
+
+    A tenant may write thousands of objects of more than a megabyte each.
+    """
     return min(max(_PAGE_SIZE * objects // max(size, 1), 1), _LARGEST_PAGE)
 
 

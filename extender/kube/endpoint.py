@@ -1,9 +1,9 @@
-"""The address of the API server, the credentials for it, and the proxy on the way to it, as the `kubernetes`
-client reads them: kubeconfig files and their merging, service accounts, exec plugins, rotating tokens.
+"""Endpoint: the address of the API server, its credentials, and the proxy on the way to it.
 
-It offers the current token through a hook that may run a program, and reads files only once. So one thread
-calls the hook every second and loads everything again when a file has changed, while the others continue with
-the token that they have.
+They are read as the `kubernetes` client reads them: kubeconfig files and their merging, service accounts,
+exec plugins, rotating tokens. The client offers the current token through a hook that may run a program, and
+reads files only once. So one thread calls the hook every second and loads everything again when a file has
+changed, while the others continue with the token that they have.
 """
 
 import base64
@@ -51,7 +51,11 @@ class HttpProxy(NamedTuple):
 
 
 def find_proxy(configuration: Any) -> HttpProxy | None:
-    """As in the kubeconfig or the environment; None: no proxy. Raises NoConfiguration."""
+    """Return the proxy of the kubeconfig or the environment; None: no proxy.
+
+    Raises:
+        NoConfiguration: The proxy is invalid.
+    """
     from kubernetes.client.rest import should_bypass_proxies
 
     if not configuration.proxy or should_bypass_proxies(configuration.host, configuration.no_proxy or ""):
@@ -75,9 +79,15 @@ class ApiEndpoint:
     """One API server: dials it, and has the current Authorization header."""
 
     def __init__(self, load: Callable[[], Any], files: Iterable[str | Path] = ()) -> None:
-        """`load`: the configuration as it is now; called again when one of `files` changes, and when the
-        server refuses the credentials. Raises NoConfiguration for a proxy of an unknown kind, and whatever
-        `load` raises."""
+        """Load the configuration.
+
+        Args:
+            load: Returns the current configuration; called again when one of `files` changes, and when the
+                server refuses the credentials.
+
+        Raises:
+            NoConfiguration: The proxy is of an unknown kind, or `load` raises it.
+        """
         self._load, self._files = load, tuple(files)
         self._stamps = _stamped(self._files)
         self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # and what it was made of
@@ -96,7 +106,7 @@ class ApiEndpoint:
         self.tls()  # so that a broken certificate is reported at once
 
     def for_token(self, token: str) -> "ApiEndpoint":
-        """The same API server for whoever has this token, and with nothing else that identifies anybody."""
+        """Return the same API server for the owner of this token, without any other credentials."""
         from kubernetes.client import Configuration
 
         ours = self._configuration
@@ -121,8 +131,10 @@ class ApiEndpoint:
         return self.current
 
     def renew(self, refused: str) -> bool:
-        """The server did not accept this header, or the certificate: all is read again. Returns whether the
-        header is another one now. Waits for the program that has it."""
+        """Read all credentials again after the server refused this header, or the certificate.
+
+        Return whether the header is another one now. Waits for the program that has it.
+        """
         with self._refreshing:
             now = time.monotonic()
             self._refused_since = self._refused_since or now
@@ -142,7 +154,7 @@ class ApiEndpoint:
 
     @property
     def url(self) -> str:
-        """Where its paths begin, such as https://10.0.0.1:6443, without a final slash."""
+        """Return the base of its paths, such as https://10.0.0.1:6443, without a final slash."""
         return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
 
     @property
@@ -151,8 +163,10 @@ class ApiEndpoint:
         return self._configuration.tls_server_name or self._host
 
     def tls(self) -> ssl.SSLContext | None:
-        """What to dial with; None for plain HTTP. Certificates rotate: it is made anew when a file of theirs
-        has changed."""
+        """Return the TLS context to dial with; None for plain HTTP.
+
+        Certificates rotate: the context is made again when one of their files has changed.
+        """
         if not self.secure:
             return None
         configuration, system = self._configuration, ssl.get_default_verify_paths()
@@ -163,7 +177,10 @@ class ApiEndpoint:
         return self._tls[2]
 
     def dial(self, timeout: float) -> socket.socket:
-        """A connected socket, through the proxy and with TLS as set. http.client tries every address."""
+        """Return a connected socket, through the proxy and with TLS as set.
+
+        Http.client tries every address.
+        """
         tls, proxy = self.tls(), self.proxy
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
         dialer = http.client.HTTPConnection(host, port, timeout=timeout)
@@ -202,7 +219,11 @@ _Stamp = tuple[int, int, int]
 
 
 def _stamped(files: Iterable[str | Path]) -> list[_Stamp]:
-    """What changes with a file, of each. Raises OSError."""
+    """Return for each file a stamp that changes with it.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
     stats = map(os.stat, files)
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
@@ -223,8 +244,12 @@ def _context(configuration: Any) -> ssl.SSLContext:
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
-    """The cluster to use: a named file, then $KUBECONFIG, then the service account of Muster's pod, then
-    ~/.kube/config. Raises NoConfiguration.
+    """Return the cluster to use.
+
+    The order is a named file, $KUBECONFIG, the service account of Muster's pod, ~/.kube/config.
+
+    Raises:
+        NoConfiguration: No cluster is named, or its description is invalid.
     """
     from kubernetes import config
     from kubernetes.client import Configuration
@@ -254,14 +279,18 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
 
 def _files_with_credentials(merger: Any) -> list[str]:
-    """The kubeconfig files, and the files of tokens that they name."""
+    """Return the kubeconfig files, and the files of tokens that they name."""
     users = merger.config.value.get("users") or ()
     named = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
     return [*merger.paths, *(str(folder / token) for folder, token in named if token)]
 
 
 def _check_current_context(kubeconfig: str | None, described: "Contexts") -> None:
-    """The library names neither the remedy nor, in some cases, the file. Raises NoConfiguration."""
+    """Check the current context: the library names neither the remedy nor, in some cases, the file.
+
+    Raises:
+        NoConfiguration: The context is missing.
+    """
     if described.current in described.namespaces:
         return
     file = _files(kubeconfig)
@@ -280,7 +309,11 @@ class Contexts(NamedTuple):
 
 
 def contexts(kubeconfig: str | None) -> Contexts:
-    """The contexts of the files that `find` reads. Raises NoConfiguration."""
+    """Return the contexts of the files that `find` reads.
+
+    Raises:
+        NoConfiguration: The files are invalid.
+    """
     from kubernetes.config.kube_config import KubeConfigMerger
 
     named, files = kubeconfig or os.environ.get("KUBECONFIG"), _files(kubeconfig)
@@ -298,7 +331,11 @@ def contexts(kubeconfig: str | None) -> Contexts:
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace that the context names, or that of Muster's pod. Raises NoConfiguration."""
+    """Return the namespace that the context names, or that of Muster's pod.
+
+    Raises:
+        NoConfiguration: The files are invalid.
+    """
     in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
     if not kubeconfig and not context and in_pod:
         found = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""

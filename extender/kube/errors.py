@@ -1,4 +1,4 @@
-"""What can go wrong between Muster and an API server.
+"""Errors between Muster and an API server.
 
   NoConfiguration              no cluster was named anywhere, or its description is invalid
   ApiError
@@ -147,7 +147,10 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
-    """The error described by a Status object; `status` and `retry_after` are those of the HTTP answer."""
+    """Return the error described by a Status object.
+
+    `status` and `retry_after` are those of the HTTP answer.
+    """
     try:
         body = status_as_json(body) if body.startswith(KUBERNETES_PREFIX) else body
         answer = msgspec.json.decode(body, type=_Status)

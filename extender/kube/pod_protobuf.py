@@ -317,7 +317,7 @@ def _raw(messages: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _volume(source: Any) -> Volume:
-    """An empty source is given, too: it has its name."""
+    """Return a volume. An empty source is kept, too: it has its name."""
     return Volume(msgspec.Raw(source.persistent_volume_claim), msgspec.Raw(source.ephemeral))
 
 

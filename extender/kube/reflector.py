@@ -55,15 +55,18 @@ class Sink(Protocol[T_contra]):
     """The receiver of objects. Called only by the reflector's thread, in the order of the API server."""
 
     def upsert(self, obj: T_contra) -> None:
-        """The object is new or has changed."""
+        """Record that the object is new or has changed."""
 
     def remove(self, gone: Removed) -> None:
-        """The object is gone. A new object of the same name is passed on only after this."""
+        """Record that the object is gone. A new object of the same name is passed on only after this."""
 
 
 class Inventory(Generic[T]):
-    """Which objects a sink has, so that after a gap it gets only the differences: for each object its UID and
-    version, so 50,000 pods cost a few MB. It survives bad objects and a sink that raises."""
+    """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
+
+    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and
+    a sink that raises.
+    """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
         self._plural = plural
@@ -77,8 +80,11 @@ class Inventory(Generic[T]):
         return len(self._known)
 
     def put(self, item: T | Bad) -> ObjectKey:
-        """Pass on an object unless the sink already has this version of it. One that the sink could not take
-        in is remembered without a version, so that the next list passes it on again."""
+        """Pass on an object unless the sink already has this version of it.
+
+        An object that the sink could not process is recorded without a version, so that the next list
+        passes it on again.
+        """
         meta = item.metadata
         key = (intern(meta.namespace), meta.name)
         uid, version = self._known.get(key, ("", ""))
@@ -118,7 +124,7 @@ class Inventory(Generic[T]):
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
     def _fault_of(self, pass_on: Callable[[Passed], None], what: Passed) -> Exception | None:
-        """An object that makes the sink raise costs only that object, not the watch."""
+        """Return the error of the sink for an object, which costs only that object, not the watch."""
         try:
             pass_on(what)
         except Exception as fault:
@@ -199,8 +205,10 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def stuck(self) -> str | None:
-        """Why it will not get on by itself, for /livez: every wait of its thread ends long before. A thread
-        that it starts may die of a lack of memory, and `start` wait for it for good."""
+        """Return why it cannot continue by itself, for /livez: every wait of its thread ends long before.
+
+        A thread that it starts may die of a lack of memory, and `start` would wait for it forever.
+        """
         silent = self._clock() - self._last_step if self._last_step is not None else 0.0
         is_late = silent > 2 * self._silence and not self._stopping.is_set()
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_late else None
@@ -222,8 +230,10 @@ class Reflector(Generic[T]):
             self.round()
 
     def round(self) -> None:
-        """List if there is no version to watch from, watch until that ends, and pause if there was a
-        fault. Only a watch that delivered an event resets the backoff: a list alone may cost seconds."""
+        """List without a version to watch from, watch until that ends, and pause after a fault.
+
+        Only a watch that delivered an event resets the backoff: a list alone may cost seconds.
+        """
         started = self._last_step = self._clock()
         self._delivered = False
         try:
@@ -287,8 +297,11 @@ class Reflector(Generic[T]):
         self.fault = ""
 
     def _page(self, following: str, most: int) -> tuple[Encoding[T], bytes]:
-        """A page whose token is too old raises Gone, and the next round starts over. While one comes, however
-        slowly, a new start would not be sooner."""
+        """Return a page of a list, however slowly it arrives.
+
+        An expired continue token raises Gone, and the list starts over. While a page comes, a new
+        start would not be sooner.
+        """
         pieces = []
         with self._open({"limit": most, "continue": following}, _LIST_TIMEOUT) as stream:
             for piece in stream.pieces():
@@ -324,7 +337,7 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
-        """A stream that `halt` can cut at any point of its reading."""
+        """Open a stream that `halt` can cut at any point of its reading."""
         asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
         accept = self._preferred.accept
         with self._connection.stream(self._path, asked, read_timeout, accept) as self._stream:
@@ -338,6 +351,8 @@ class Reflector(Generic[T]):
 
 
 def _is_older(version: str, seen: str) -> bool:
-    """Whether a watch tells what it has told before, as through a proxy, or from a server that is behind:
-    taken for news, it would undo what came since. Versions are numbers, and what is none is never older."""
+    """Return whether a watch repeats an old version, as through a proxy, or from a lagging server.
+
+    An old version would undo newer changes. Versions are numbers; other texts are never older.
+    """
     return version.isdecimal() and seen.isdecimal() and (len(version), version) < (len(seen), seen)

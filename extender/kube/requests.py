@@ -51,7 +51,11 @@ class Requests:
         kind: str = MERGE,
         query: QueryParams | None = None,
     ) -> bytes:
-        """Raises Conflict for a wrong UID, which the server answers with `Invalid`."""
+        """Patch an object.
+
+        Raises:
+            Conflict: The UID is wrong, which the server answers with `Invalid`.
+        """
         try:
             return self._connection.request(
                 "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
@@ -62,14 +66,22 @@ class Requests:
             raise Conflict(409, "Conflict", fault.message) from fault
 
     def _delete(self, path: str, uid: str, timeout: float = 10, **options: object) -> None:
-        """Raises Conflict if the object of this name is a different one now."""
+        """Delete an object.
+
+        Raises:
+            Conflict: The object of this name is a different one now.
+        """
         preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = _encode({**preconditions, **options})
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
 def decoded(body: bytes, kind: type[T], what: str) -> T:
-    """An answer as an object. Raises Ambiguous if it is not of this kind. Decoders are made once."""
+    """Return an answer as an object; decoders are cached.
+
+    Raises:
+        Ambiguous: The answer is not of this kind.
+    """
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = decoder_of(kind)
@@ -96,15 +108,21 @@ class Editor(Requests):
         return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
 
     def change_queue(self, name: str, spec: Mapping[str, Any], dry: bool = False) -> Json:
-        """Merge `spec` into that of a queue. Raises NotTaken where neither the queue nor a Command takes the
-        state."""
+        """Merge `spec` into that of a queue.
+
+        Raises:
+            NotTaken: Neither the queue nor a Command keeps the state.
+        """
         changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
         self.see_to_state(changed, spec.get("state"), dry)
         return changed
 
     def see_to_state(self, written: Json, wanted: str | None, dry: bool = False) -> None:
-        """Volcano's own CRD has no `spec.state`, and the API server drops what it does not know, as its
-        answer `written` shows. Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it."""
+        """Create a Command where the CRD dropped the state, as the answer `written` shows.
+
+        Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
+        bus.volcano.sh is the one of vcctl: Muster obeys it.
+        """
         if wanted is None or written["spec"].get("state") == wanted:
             return
         name, action = written["metadata"]["name"], _ACTIONS[wanted]
@@ -127,7 +145,11 @@ class Editor(Requests):
             raise NotTaken(f"queue {name} was not made {wanted}: {lacks}\n{_APPLY}") from fault
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
-        """Raises Conflict if the object of this name is a different one now."""
+        """Delete an object.
+
+        Raises:
+            Conflict: The object of this name is a different one now.
+        """
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
         self._delete(resource.path(namespace, name), uid, _PATIENCE, **options)
 
@@ -154,8 +176,10 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """All objects of a namespace, or of all if it is empty, less those that cannot be read. `fields` and
-        `labels` are selectors."""
+        """Return all readable objects of a namespace, or of all if it is empty.
+
+        `fields` and `labels` are selectors.
+        """
         chosen = {"fieldSelector": fields, "labelSelector": labels}
         decoders: Decoders[Any] = Decoders(kind)
         path = resource.path(namespace)

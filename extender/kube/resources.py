@@ -20,12 +20,12 @@ class Resource:
 
     @property
     def group(self) -> str:
-        """As RBAC names it; empty for the core API."""
+        """Return the API group as RBAC names it; empty for the core API."""
         return self.version.rpartition("/")[0]
 
     @property
     def version(self) -> str:
-        """As `apiVersion` says it in objects."""
+        """Return the `apiVersion` of its objects."""
         return self.root.removeprefix("/apis/").removeprefix("/api/")
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:

@@ -1,10 +1,9 @@
-"""The threads that write and look again: a pool for writes that no caller waits for, and a poller; and how
-often something is done: a backoff, and a token bucket.
+"""Writers and pollers: threads for writes that no caller waits for, and for periodic looks; their pace.
 
-Writes are keyed by what they write to. A newer one replaces one that has not begun, so a status that changes
-fast is written once; two writes of one key never run at the same time, so the last value arrives last. A
-write that failed for a transient reason waits outside the threads. Before every attempt the fence is checked:
-a former leader writes nothing more, since the next leader decides again.
+Writes are keyed by their target. A newer one replaces one that has not begun, so a status that changes fast
+is written once; two writes of one key never run at the same time, so the last value arrives last. A write
+that failed for a transient reason waits outside the threads. Before every attempt the fence is checked: a
+former leader writes nothing more, since the next leader decides again.
 """
 
 import heapq
@@ -45,8 +44,11 @@ class Backoff:
 
 
 class TokenBucket:
-    """A burst at once, then a fixed rate: starts full, with `burst` tokens, and refills at `rate` a second up
-    to `burst`. Time, in seconds, is passed in; callers lock it."""
+    """Token bucket: a burst at once, then a fixed rate.
+
+    It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Time, in seconds,
+    is passed in; callers lock it.
+    """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate
@@ -84,9 +86,12 @@ class _Write:
 
 
 class Writers:
-    """`submit(key, job, ended)`. A job makes one request and lets its ApiError pass. `ended` is called once
-    for each write after its last attempt, before another of its key begins; not for a write that a newer one
-    has replaced, and not once the pool is stopped."""
+    """Pool of writers: `submit(key, job, ended)`.
+
+    A job makes one request and lets its ApiError pass. `ended` is called once for each write after its
+    last attempt, before another of its key begins; not for a write that a newer one has replaced, and not
+    once the pool is stopped.
+    """
 
     def __init__(
         self,
@@ -132,8 +137,12 @@ class Writers:
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Have `job` run soon, in place of an older job of this key that has not begun. `attempts`: how often
-        to try it, if not as often as other jobs. `first`: before all that have not begun."""
+        """Run `job` soon, in place of an older job of this key that has not begun.
+
+        Args:
+            attempts: How often to try it; by default as often as other jobs.
+            first: Run it before all that have not begun.
+        """
         with self._changed:
             if waiting := self._pending.get(key):
                 waiting.job, waiting.ended = job, ended
@@ -175,7 +184,7 @@ class Writers:
                 self._changed.notify()
 
     def _take(self) -> _Write | None:
-        """The next write whose key is free; None once the pool is stopped."""
+        """Return the next write whose key is free; None once the pool is stopped."""
         with self._changed:
             while not self._stopped:
                 while self._resting and self._resting[0][0] <= self._clock():
@@ -191,7 +200,7 @@ class Writers:
         return None
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
-        """The outcome and the fault."""
+        """Return the outcome and the error."""
         try:
             if not self._fence():
                 return "fenced", Fenced()
@@ -211,8 +220,11 @@ class Writers:
 
 
 class Poller:
-    """A thread that calls `look` at once and then every `period` seconds, or after the seconds that it
-    returned, until it is stopped. One that raises does not end it, and is logged once until one succeeds."""
+    """Poller: a thread that calls `look` at once and then every `period` seconds, until it is stopped.
+
+    `look` may return other seconds until the next call. An error does not end the thread, and is logged
+    once until a call succeeds.
+    """
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
         self._thread_name = name

@@ -1,1 +1,1 @@
-"""What every port has in common: who is let in, how long it may take, and what is refused."""
+"""Ports: admission of connections, their time limits, and refusals."""

@@ -38,8 +38,10 @@ Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whethe
 
 
 class Caller:
-    """The caller that waits for an answer, observed through its connection: a scheduler that has given up has
-    closed it and counts the pod as not placed, so nothing may be bound for it any more.
+    """Caller that waits for an answer, observed through its connection.
+
+    A scheduler that has given up has closed the connection and counts the pod as not placed, so it must
+    not be bound for that call any more.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -47,7 +49,7 @@ class Caller:
         self._descriptor = descriptor
 
     def gone(self) -> bool:
-        """Whether the caller hung up, even if the connection has not noticed yet. Any thread."""
+        """Return whether the caller hung up, even before the connection noticed. Safe in any thread."""
         if self.lost or self._descriptor < 0 or not _HUNG_UP:
             return self.lost
         poll = select.poll()
@@ -57,8 +59,11 @@ class Caller:
 
 
 class CallerConnection(RequestHandler):
-    """A member of `connections` from its creation until it is lost. `again` takes the socket when a request
-    of `whole` bytes, which are all that came, is answered: the next one may need less than this."""
+    """Connection of a caller: a member of `connections` from its creation until it is lost.
+
+    `again` takes the socket when a request of `whole` bytes, which are all that came, is answered: the
+    next one may need less than this.
+    """
 
     __slots__ = ("_again", "_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_whole",
                  "_wire", "answered", "caller", "deadline", "opening", "origin", "secure", "size",
@@ -103,14 +108,18 @@ class CallerConnection(RequestHandler):
     # ---- what a request needs
 
     def begin(self, content: StreamReader) -> None:
-        """The head of a request is complete."""
+        """Process the complete head of a request."""
         self._content = content
         self._enter("body")
         if not content.is_eof():
             self._connections.settle(self)  # from now on, it is counted as it is read
 
     async def body(self, request: web.BaseRequest) -> bytes:
-        """The whole body. Raises HTTPException."""
+        """Return the whole body.
+
+        Raises:
+            HTTPException: The body is too large, late or malformed.
+        """
         if "Transfer-Encoding" in request.headers and not self._limits.chunks:
             raise LengthRequired("A Content-Length is required: chunked bodies are not accepted")
         if (request.content_length or 0) > self._limits.body:
@@ -140,7 +149,11 @@ class CallerConnection(RequestHandler):
         self._connections.serve(self)
 
     async def send(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """Raises ConnectionError."""
+        """Send a response.
+
+        Raises:
+            ConnectionError: The caller hung up.
+        """
         await response.prepare(request)
         await response.write_eof()
         if isinstance(response, web.Response):
@@ -225,7 +238,7 @@ class CallerConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no request. aiohttp would log each with a traceback."""
+        """Return the answer to an invalid request. aiohttp would log each with a traceback."""
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
             in_line = exc.args[1] == self._limits.line
@@ -267,7 +280,7 @@ class CallerConnection(RequestHandler):
 
 
 def refusal(fault: HTTPException, last: bool) -> web.Response:
-    """As {"error": …}. `last`: the connection is closed afterwards, since its rest is not worth reading."""
+    """Return a refusal as {"error": …}. `last`: the connection is closed afterwards, its rest unread."""
     body, status, headers = as_json(fault)
     made = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
     if last:
@@ -285,12 +298,12 @@ FAILED = "Muster failed to answer; its log says why"
 
 
 def readable(data: object) -> bytes:
-    """`data` as JSON for a person with curl."""
+    """Return `data` as JSON for a person with curl."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
 
 def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
-    """The body, status and headers that tell a fault, instead of werkzeug's page of HTML."""
+    """Return the body, status and headers of an error, instead of werkzeug's page of HTML."""
     page = fault.get_response()
     headers = {name: value for name, value in page.headers if name not in ("Content-Type", "Content-Length")}
     body = readable({"error": fault.description or fault.name})
@@ -298,13 +311,13 @@ def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
 
 
 def as_bytes(fault: HTTPException) -> bytes:
-    """The same as a whole answer, the last of its connection."""
+    """Return the error as a whole answer, the last of its connection."""
     body, status, headers = as_json(fault)
     return written(status, fault.name, {**headers, "Connection": "close"}.items(), body)
 
 
 def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A whole answer."""
+    """Return a whole answer."""
     fields = (*headers, ("Content-Length", str(len(body))))
     lines = (f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "")
     return "\r\n".join(lines).encode(errors="surrogateescape") + body

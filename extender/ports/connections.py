@@ -29,7 +29,7 @@ class Patience(NamedTuple):
 
     @property
     def streams(self) -> bool:
-        """Whether answers last as long as the caller likes: one that is not read at once is still served."""
+        """Return whether answers last as long as the caller likes: an unread one is still served."""
         return self.answer == NEVER
 
 
@@ -37,7 +37,7 @@ PATIENCE = Patience()
 
 
 class ConnectionLimits(NamedTuple):
-    """What the callers of a port may use at most."""
+    """Limits of the callers of a port."""
 
     connections: int  # open at the same time
     body: int  # bytes of one request
@@ -76,7 +76,10 @@ class Connections:
         self._waiting: dict[Member, None] = {}  # the one that has waited longest first
 
     def admit(self, origin: str = "") -> bool:
-        """Whether there may be one more from this address; if necessary, another is closed for it."""
+        """Return whether this address may have one more connection.
+
+        If necessary, another one is closed for it.
+        """
         crowd = 0 < self.limits.of_one <= self._from[origin]
         if not crowd and len(self._all) < self.limits.connections:
             return True
@@ -107,7 +110,7 @@ class Connections:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
-        """It does not wait any more, and nothing of it is unread."""
+        """Record that it does not wait any more, and no part of it is unread."""
         self._waiting.pop(member, None)
         self.settle(member)
 
@@ -159,8 +162,11 @@ class Connections:
 
 
 class TurnsByAddress:
-    """So many requests are answered at the same time; those that wait have their turns by address. So a flood
-    costs others a turn for each of its addresses, not for each request. Used only in the event loop."""
+    """Turns of requests by address: so many are answered at the same time.
+
+    A flood costs others a turn for each of its addresses, not for each request. Used only in the event
+    loop.
+    """
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once

@@ -56,9 +56,12 @@ FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads
 
 
 class Newcomer:
-    """A member of `connections` until it is dropped, or `begin` is called with its socket, which no longer is
-    its own then, and the bytes of the request if it is there as a whole, and nothing else is. `find`: for
-    short requests; None if aiohttp reads them, too. Their answers are cancelled when the caller hangs up."""
+    """New connection, without objects of aiohttp: a member of `connections` until dropped or handed over.
+
+    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find`
+    returns the handler of a short request; None if aiohttp reads them, too. Their answers are cancelled
+    when the caller hangs up.
+    """
 
     __slots__ = ("_begin", "_caller", "_connections", "_find", "_loop", "_secure", "_seen", "_sock",
                  "_task", "_unsent", "_was_last", "answered", "deadline", "origin", "size",
@@ -135,7 +138,7 @@ class Newcomer:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, there + 1)
 
     def _missing(self, there: bytes) -> str:
-        """The state in which it waits for more; empty if what is there is worth reading."""
+        """Return the state in which it waits for more; empty if the bytes are worth reading."""
         if self._secure:
             has_length = len(there) >= _RECORD
             has_all = has_length and len(there) >= _RECORD + int.from_bytes(there[3:_RECORD], "big")
@@ -173,7 +176,7 @@ class Newcomer:
         self._send()
 
     def _send(self) -> None:
-        """As much of the answer as the caller takes now."""
+        """Send as much of the answer as the caller takes now."""
         try:
             self._unsent = self._unsent[self._sock.send(self._unsent) :]
         except BlockingIOError:

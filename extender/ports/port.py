@@ -1,6 +1,7 @@
-"""A port: accepts connections in an event loop, and has their requests answered. aiohttp parses and writes,
-except where `newcomer` can; numbers of connections, times and memory are up to `connection` and
-`connections`.
+"""Port: accepts connections in an event loop, and has their requests answered.
+
+aiohttp parses and writes, except where `newcomer` can; numbers of connections, times and memory are up to
+`connection` and `connections`.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
 class Pulse:
-    """Whether an event loop still goes round. `patience`: seconds without a beat after which it is stuck."""
+    """Pulse of an event loop. `patience`: seconds without a beat after which it is stuck."""
 
     def __init__(self, patience: float = 30.0) -> None:
         self._patience = patience
@@ -64,14 +65,17 @@ class Pulse:
         self._last = time.monotonic()
 
     def missing(self) -> str | None:
-        """A check for /livez."""
+        """Return the fault for /livez; None without one."""
         silent = time.monotonic() - self._last if self._last is not None else 0.0
         return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
 
 
 class ServedPort:
-    """Serves `listener` from its creation on, which is in the event loop. Requests of web pages are refused,
-    unless it is `open_to_pages`, because paths have a secret there, or `answer` refuses them."""
+    """Served port: serves `listener` from its creation on, which is in the event loop.
+
+    Requests of web pages are refused, unless it is `open_to_pages`, because paths have a secret there, or
+    `answer` refuses them.
+    """
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class ServedPort:
             )
 
         def opened(opening: asyncio.Task[None]) -> None:
-            """Also called for a connection that was closed before its opening began."""
+            """Record an open connection, or one that was closed before its opening began."""
             made.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
             if fault:
@@ -195,7 +199,7 @@ class ServedPort:
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=most)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Whatever happens, the caller gets an answer, and it is sent when this returns."""
+        """Send the caller an answer in any case; it is sent when this returns."""
         connection = request.protocol
         assert isinstance(connection, CallerConnection)
         checks_host = self._local and not connection.secure
@@ -225,7 +229,7 @@ class ServedPort:
     async def _answer_short(
         self, request: ShortRequest, answer: Callable[[Caller], Awaitable[bytes]], caller: Caller
     ) -> tuple[bytes, bool]:
-        """As `_respond`, for a caller who has no connection of aiohttp's, which ends with a fault."""
+        """Answer as `_respond` a caller without a connection of aiohttp's, which ends after an error."""
         try:
             if not self._open_to_pages:
                 refuse_pages(None, request.host if self._local else "")

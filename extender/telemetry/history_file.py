@@ -42,7 +42,7 @@ class HistoryFault(Exception):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether it is no use to go on with the file as it is: it is not just full or locked."""
+        """Return whether the file is unusable as it is: not just full or locked."""
         return not isinstance(self.__cause__, sqlite3.OperationalError)
 
 
@@ -71,7 +71,7 @@ class HistoryFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is not the file of this name any more."""
+        """Return whether the file of this name is another one now."""
         try:
             return self.path.stat().st_ino != self._inode
         except OSError:
@@ -83,7 +83,7 @@ class HistoryFile:
         self._lock.close()
 
     def known(self) -> tuple[list[AnyRecord], float]:
-        """Records without an end, and until when somebody recorded; 0: nobody has."""
+        """Return records without an end, and the time of the last recording; 0: there was none."""
         with _told(self.path):
             (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
@@ -97,13 +97,15 @@ class HistoryFile:
             self._sql.execute(_SEEN, (seen,))
 
     def end_all_but(self, keys: Collection[str]) -> None:
-        """Where records were lost: those without an end have one, as of when somebody recorded last."""
+        """End the open records of other keys, where records were lost, as of the last recording."""
         records, seen = self.known()
         self.write((record.ended(seen) for record in records if record.key not in keys), seen)
 
     def forget(self, before: float, most: int) -> bool:
-        """Delete some of the records that were over by then or, while the file has more than `most` bytes, of
-        those that were over first. Whether there may be more."""
+        """Delete some records that were over by then; return whether there may be more.
+
+        While the file has more than `most` bytes, records that were over first are deleted, too.
+        """
         with _told(self.path):
             pages, free, size = (
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
@@ -136,7 +138,7 @@ class HistoryReader:
         self.first: float | None = first  # since when somebody has recorded
 
     def records(self, since: float) -> Iterator[AnyRecord]:
-        """Those that were not over before."""
+        """Yield the records that were not over before."""
         with _told(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 
@@ -185,7 +187,7 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
 
 
 def _locked(path: Path) -> IO[str]:
-    """A file beside it that nobody else holds: two processes would tell the same things differently."""
+    """Return a lock file that no other process holds: two processes would record the same differently."""
     beside = path.with_name(f"{path.name}.lock")
     try:
         held = beside.open("a")

@@ -1,5 +1,8 @@
-"""One stream of log lines on standard error: text for people, JSON for machines. All go through the standard
-library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have the same form."""
+"""Log lines on standard error: text for people, JSON for machines.
+
+All go through the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have
+the same form.
+"""
 
 import logging
 import sys
@@ -64,7 +67,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module; it may be made before `set_up` has run."""
+    """Return the logger of a module; it may be made before `set_up` has run."""
     made: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return made
 

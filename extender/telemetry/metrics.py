@@ -1,5 +1,8 @@
-"""What Muster counts, for Prometheus. Labels have few values, known beforehand: verbs, outcomes, reason
-codes, kinds of object, and up to MOST_QUEUES queues; never names of pods, groups or nodes."""
+"""Metrics for Prometheus.
+
+Labels have few values, known beforehand: verbs, outcomes, reason codes, kinds of object, and up to
+MOST_QUEUES queues; never names of pods, groups or nodes.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,7 +135,7 @@ Part = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its num
 
 
 class Call:
-    """What is recorded of one call of a verb, or of one review, once it is answered."""
+    """Call of a verb, or review, as it is recorded once it is answered."""
 
     def __init__(self) -> None:
         self.outcome = "ok"
@@ -179,7 +182,7 @@ def refused(reason: str = "") -> None:
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """By (verdict, reason). Pairs that `counts` no longer has are set to zero and not removed."""
+    """Set the numbers of groups by (verdict, reason). Pairs without a count are set to zero, not removed."""
     for metric in groups.collect():
         for sample in metric.samples:
             known = sample.labels["verdict"], sample.labels["reason"]
@@ -194,14 +197,16 @@ _shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # 
 
 
 def of_queue(metric: Metric, queue: str, *labels: str) -> Metric:
-    """What a metric counts of a queue, until that is not shown any more."""
+    """Return the child of a metric for a queue, until that is removed."""
     _counted_of_queues[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)
 
 
 def show_queues(queues: Iterable[QueueDecision]) -> None:
-    """Show these queues, in cores, bytes and devices, and remove what was shown or counted of others. Only
-    what differs from the last call is written: a thousand queues have twenty thousand numbers."""
+    """Show these queues, in cores, bytes and devices, and remove all others.
+
+    Only differences to the last call are written: a thousand queues have twenty thousand numbers.
+    """
     now = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
     for name, queue in now.items():
         known, before = _shown_of_queues.get(name, (None, {}))

@@ -1,1 +1,1 @@
-"""What commands of every layer print with: aligned columns, bars, progress, near misses of names."""
+"""Terminal output of all layers: aligned columns, bars, progress, near misses of names."""

@@ -19,14 +19,14 @@ _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 
 
 def near_misses(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that are most like `name`, the likeliest first; none where none is like it."""
+    """Return the known names that are most like `name`, the likeliest first."""
     from difflib import get_close_matches  # only where something is wrong
 
     return get_close_matches(name, sorted(set(known)), n=most, cutoff=_LIKENESS)
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """The likeliest; empty where there is none."""
+    """Return the likeliest known name; empty if none is similar."""
     return next(iter(near_misses(name, known, 1)), "")
 
 
@@ -36,14 +36,16 @@ def did_you_mean(meant: Sequence[str]) -> str:
 
 
 def on_one_line(written: object) -> str:
-    """As it is, with escapes for what would end the line, hide, or turn others around: names and messages are
-    written by anybody."""
+    """Return a text on one line, with escapes for characters that end it, hide, or reverse others.
+
+    Any user writes names and messages.
+    """
     text = str(written)
     return text if text.isprintable() else "".join(it if it.isprintable() else ascii(it)[1:-1] for it in text)
 
 
 def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
-    """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
+    """Return the names in a namespace of these keys, NAMESPACE/NAME."""
     return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
 
 
@@ -74,7 +76,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
 
 
 def shortened(name: str, width: int, unicode: bool) -> str:
-    """A name that is too long loses its middle: its end tells it from others."""
+    """Return a name without its middle if it is too long: its end tells it from others."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -86,7 +88,7 @@ def shows_unicode(stream: TextIO) -> bool:
 
 
 def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
-    """The full and the empty piece of a bar of `length` letters; a `part` above 1 fills it."""
+    """Return the full and the empty piece of a bar of `length` letters; a `part` above 1 fills it."""
     full, empty = ("█", "░") if unicode else ("#", ".")
     filled = min(length, round(part * length))
     return full * filled, empty * (length - filled)
@@ -99,7 +101,10 @@ Advance = Callable[[float], None]  # takes how much is done in all
 
 @contextmanager
 def progress(what: str, total: float) -> Iterator[Advance]:
-    """A bar on standard error while the block runs, where that is a terminal; nothing of it stays."""
+    """Show a bar on standard error while the block runs, if it is a terminal.
+
+    The bar is removed at the end.
+    """
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -114,8 +119,10 @@ def progress(what: str, total: float) -> Iterator[Advance]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """A line with a spinner on standard error while the block runs, where that is a terminal. What is yielded
-    takes the next text of the line; elsewhere it does nothing."""
+    """Show a line with a spinner on standard error while the block runs, if it is a terminal.
+
+    The result takes the next text of the line; without a terminal it does nothing.
+    """
     if not sys.stderr.isatty():
         yield lambda text: None
         return

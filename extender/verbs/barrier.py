@@ -62,7 +62,7 @@ POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
 
 
 class Signal:
-    """What a coroutine waits for. To be made in the event loop in which it is waited for."""
+    """Signal to a coroutine. It must be made in the event loop in which the coroutine waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -75,8 +75,10 @@ class Signal:
             self._loop.call_soon_threadsafe(self._end)
 
     async def wait(self, seconds: float) -> None:
-        """Until it is given, but not longer than so many seconds; one at a time. By asyncio.wait a call would
-        cost more."""
+        """Wait for the signal, for at most so many seconds; one waiter at a time.
+
+        A call would cost more with asyncio.wait.
+        """
         if self._given:
             return
         self._waiter = self._loop.create_future()
@@ -96,8 +98,11 @@ class Signal:
 
 
 class Hold:
-    """`done` is called once, when there is a result, by the thread that sets it; it must neither block nor
-    raise."""
+    """Held bind call.
+
+    `done` is called once, when there is a result, by the thread that sets it; it must neither block nor
+    raise.
+    """
 
     def __init__(
         self,
@@ -124,7 +129,7 @@ class Hold:
         return not self._posting and self.result is None
 
     def begin_posting(self) -> bool:
-        """False if the hold was given up before, or is posted already."""
+        """Return whether posting begins; False if the hold was given up before, or is posted already."""
         with self._guard:
             begins = self.waiting
             self._posting = self._posting or begins
@@ -146,9 +151,12 @@ class Hold:
 
 
 class Barrier:
-    """At most one held call for each pod; for any thread. `post` is given calls that may be bound, and
-    finishes each of them; it must not block. A call and the claim that it made firm change together, under
-    one lock: a thread that sees the claim firm also finds the call that holds it."""
+    """Barrier: at most one held call for each pod; safe in any thread.
+
+    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and the
+    claim that it made firm change together, under one lock: a thread that sees the claim firm also finds
+    the call that holds it.
+    """
 
     def __init__(
         self,
@@ -171,8 +179,10 @@ class Barrier:
         metrics.held_binds.set_function(lambda: len(self._holds))
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until it is posted or given up; returns the error, empty when the pod is bound. To
-        be cancelled when the caller hangs up: a call that waits then gives its claim back."""
+        """Hold a bind call until it is posted or given up; return the error, empty when the pod is bound.
+
+        It is cancelled when the caller hangs up: a waiting call then gives its claim back.
+        """
         ended = Signal()
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
         with self._lock:
@@ -247,8 +257,11 @@ class Barrier:
             self.sweep()
 
     def sweep(self) -> None:
-        """Give up calls whose caller hung up, or whose pod is gone or bound. The other calls show that the
-        scheduler is running: if it leaves a member unused meanwhile, it has a reason."""
+        """Give up calls whose caller hung up, or whose pod is gone or bound.
+
+        The other calls show that the scheduler is running: it has a reason to leave a member unused
+        meanwhile.
+        """
         for hold in self._waiting():
             with self._costs_only(hold.pod.group):
                 if hold.caller.gone():
@@ -268,8 +281,10 @@ class Barrier:
             self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
-        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile. Where
-        the API server refuses the binding for good, the start of the group has failed."""
+        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile.
+
+        Where the API server refuses the binding for good, the start of the group has failed.
+        """
         if hold.barred:
             self._ledger.assumed.note_barred(hold.pod.uid, hold.barred)
         self._ledger.assumed.release(hold.pod.uid, hold.token)
@@ -280,7 +295,7 @@ class Barrier:
             return list(self._holds.values())
 
     def _waiting(self, group: GroupKey | None = None) -> list[Hold]:
-        """The calls, of one group or of all, that have neither been given up nor posted."""
+        """Return the calls, of one group or of all, that have neither been given up nor posted."""
         with self._lock:
             known = self._holds if group is None else self._of_group.get(group, {})
             return [hold for hold in known.values() if hold.waiting]
@@ -304,7 +319,7 @@ class Barrier:
 
     @contextmanager
     def _costs_only(self, group: GroupKey) -> Iterator[None]:
-        """If the calls of one group raise, the other groups still have their turn."""
+        """Limit the errors of calls to their group: the other groups still have their turn."""
         try:
             yield
         except Exception:

@@ -1,6 +1,9 @@
-"""Posting bindings, in a bounded pool of threads. A request that was cut off may have taken effect, so the
-claim of a pod that may be bound stays. If no watch confirms it, the pod is read until the outcome is known,
-one pod after the other: while no API server answers, no other pod can be bound into that room either."""
+"""Posting of bindings, in a bounded pool of threads.
+
+A request that was cut off may have taken effect, so the claim of a pod that may be bound stays. If no watch
+confirms it, the pod is read until the outcome is known, one pod after the other: while no API server answers,
+no other pod can be bound into that capacity either.
+"""
 
 import threading
 import time
@@ -33,9 +36,11 @@ _AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read agai
 
 
 class Binder:
-    """`post(hold)` returns at once; one of the threads finishes the hold. `release` frees the claim of a hold
-    that led to no binding; `queue_of` has the UID of the queue in which a group starts, which is noted on its
-    pods: that is where they count from then on."""
+    """Binder: `post(hold)` returns at once; one of the threads finishes the hold.
+
+    `release` frees the claim of a hold that led to no binding; `queue_of` returns the UID of the queue in
+    which a group starts, which is recorded on its pods: that is where they count from then on.
+    """
 
     def __init__(
         self,
@@ -115,12 +120,15 @@ class Binder:
 
     def _may_pass(self, fault: ApiError, began: float) -> bool:
         """Return whether a refusal may end by itself: an API server that has just started knows no rights.
-        Others (a policy, a namespace that ends) would only keep a thread from the pods of others."""
+
+        Other refusals (a policy, a namespace that ends) would only keep a thread from the pods of
+        others.
+        """
         is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
 
     def _what_became_of(self, hold: Hold) -> str | None:
-        """The result of a binding after an unclear answer; None: try the same request again."""
+        """Return the result of a binding after an unclear answer; None: try the same request again."""
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:

@@ -1,8 +1,7 @@
-"""The four verbs of the extender. Filter and prioritize answer from memory, at once; bind and preempt may
-wait.
+"""Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
 
 Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits. A
+left out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A
 request alone is no proof that a pod exists: until the watch has shown the pod, it waits.
 """
 
@@ -40,7 +39,11 @@ class Lookups:
         self._threads = ThreadPoolExecutor(_THREADS, "lookup")
 
     async def pod(self, namespace: str, name: str) -> Pod:
-        """The pod as the API server has it. Raises ApiError."""
+        """Return the pod as the API server has it.
+
+        Raises:
+            ApiError: The pod cannot be read.
+        """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_ALTOGETHER):
@@ -129,8 +132,10 @@ class SchedulerVerbs:
         return await self._barrier.pass_through(pod, args.node, caller)
 
     async def _why_unknown(self, args: protocol.BindingArgs) -> str:
-        """Why a pod that no watch has shown is refused. The pod is read only for the message: it has no
-        claim, and a request alone never makes one."""
+        """Return why a pod that no watch has shown is refused.
+
+        The pod is read only for the message: it has no claim, and a request alone never makes one.
+        """
         try:
             found = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:

@@ -49,7 +49,11 @@ class Reply(NamedTuple):
 
 
 def read_answer(came: bytes, ended: bool) -> Reply | None:
-    """None: there is more to come. Raises ConnectionError for what is no answer, or too long."""
+    """Return the answer in these bytes; None if it is incomplete.
+
+    Raises:
+        ConnectionError: It is no answer, or too long.
+    """
     if len(came) > _LONGEST:
         raise ConnectionError(f"an answer has more than {_LONGEST} bytes")
     end = came.find(b"\r\n\r\n") + 4
@@ -97,7 +101,12 @@ class Line:
         self._loop.add_reader(sock.fileno(), self._read)
 
     async def ask(self, request: bytes) -> Reply:
-        """Raises Unsent, and OSError where what may have been done has no answer."""
+        """Return the answer to a request.
+
+        Raises:
+            Unsent: The request was not sent.
+            OSError: The request may have taken effect, and has no answer.
+        """
         try:
             sent = self._sock.send(request)
             if sent < len(request):  # for so little, the kernel has room while the peer lives
@@ -162,7 +171,10 @@ class LinePool:
         self._dialling: set[asyncio.Task[None]] = set()
 
     async def ask(self, request: bytes) -> Reply:
-        """Raises as `Line.ask`; never sends a second time what may have been done."""
+        """Return the answer to a request, as `Line.ask`.
+
+        A request that may have taken effect is sent once.
+        """
         while self._idle:
             with suppress(Unsent):  # it has died meanwhile
                 return await self._ask(self._idle.pop(), request)
@@ -183,7 +195,7 @@ class LinePool:
             self._idle.pop().close()
 
     async def close(self) -> None:
-        """When nobody asks any more."""
+        """Close the lines, without any caller left."""
         if self._dialling:
             await asyncio.wait(self._dialling)  # cancelled, they would leave sockets behind
         self.drop_idle()
@@ -195,7 +207,7 @@ class LinePool:
             self._give(line)
 
     async def _next(self) -> Line:
-        """The one that is free or open first."""
+        """Return the line that is free or open first."""
         turn: asyncio.Future[Line] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._dial()

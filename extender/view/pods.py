@@ -1,5 +1,6 @@
-"""Lists and watches of pods: who reads them, and what each is shown, by the rules of PodStream. Lists are
-read and written page by page, so that no list is in memory as a whole.
+"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodStream.
+
+Lists are read and written page by page, so that no list is in memory as a whole.
 """
 
 import asyncio
@@ -46,8 +47,13 @@ class PodLists:
         self._upstream, self._appearances = upstream, appearances
 
     def first_page(self, target: ViewTarget) -> ViewTarget:
-        """The client gets all pods, whatever limit it asks for. Without a version the API server answers with
-        the newest, as good as any that it could choose. Raises MalformedTarget."""
+        """Return the target of the first page: the client gets all pods, whatever limit it asks for.
+
+        Without a version the API server answers with the newest, as good as any that it could choose.
+
+        Raises:
+            MalformedTarget: The query is invalid.
+        """
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
@@ -63,7 +69,11 @@ class PodLists:
         waiting: WaitingPods,
         version: int,
     ) -> web.StreamResponse:
-        """The first page is in `answer`. Raises CutOff."""
+        """Send a list, whose first page is in `answer`.
+
+        Raises:
+            CutOff: The API server's answer ended early.
+        """
         shown = PodList(waiting, self._appearances, version)
         page = await _read(answer, codec)
         headers = for_client(answer.headers)
@@ -82,7 +92,11 @@ class PodLists:
     async def meet(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
     ) -> None:
-        """Reads the unbound pods, of which another process may have shown some. Raises UpstreamGone."""
+        """Read the unbound pods, of which another process may have shown some.
+
+        Raises:
+            UpstreamGone: The API server does not answer.
+        """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         kept = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
         first = target._replace(query="").asking(**kept, limit=str(FIRST_PAGE))
@@ -100,7 +114,7 @@ class PodLists:
     async def _pages(
         self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
     ) -> AsyncIterator[list[ListedPod]]:
-        """The pods of this page and of those after it."""
+        """Yield the pods of this page and of those after it."""
         yield page.pods
         while page.more:
             limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
@@ -110,7 +124,11 @@ class PodLists:
             yield page.pods
 
     async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
-        """Raises CutOff."""
+        """Return a page.
+
+        Raises:
+            CutOff: The API server's answer ended early.
+        """
         try:
             async with self._upstream.open(target, headers) as answer:
                 if answer.status != 200:
@@ -203,7 +221,11 @@ class Sending:
             self._request.transport.abort()
 
     async def run(self, answer: aiohttp.ClientResponse) -> None:
-        """Until the API server's answer ends. Raises CutOff, also if there are bytes that nobody can read."""
+        """Serve the watch until the API server's answer ends.
+
+        Raises:
+            CutOff: The answer ended early, or cannot be read.
+        """
         self.put(self.stream.begin())
         events = self._codec.events()
         writing = asyncio.create_task(self._write())
@@ -240,7 +262,7 @@ class Sending:
         await self._response.write_eof()
 
     def _check(self, writing: asyncio.Task[None]) -> None:
-        """If nothing can be written any more, the connection ends, and with it what would be read."""
+        """End the connection, and with it the reading, if no write is possible any more."""
         if not writing.cancelled() and writing.exception():
             self.cut()
 
@@ -267,7 +289,7 @@ class PodClient:
         self.open: set[Sending] = set()
 
     def begin_anew(self) -> None:
-        """What it read before is not read any more: nobody may have noticed the end of that connection."""
+        """Stop the earlier reading of the client: the end of that connection may not have been noticed."""
         for sending in self.open:
             sending.cut()
 
@@ -291,7 +313,7 @@ class PodRequests:
         self._is_due = False
 
     def on_change(self) -> None:
-        """The appearances have changed. All changes until the loop's next turn are one write."""
+        """Write the changed appearances. All changes until the loop's next turn are one write."""
         if not self._is_due:
             self._is_due = True
             with suppress(RuntimeError):  # the loop has ended
@@ -305,7 +327,7 @@ class PodRequests:
                 sending.put(sending.stream.change(changes))
 
     def show(self) -> list[dict[str, object]]:
-        """Who reads pods, and how many are shown, for the debug page. Any thread."""
+        """Return the readers of pods, and how many each is shown, for the debug page. Safe in any thread."""
         parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
         shown: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
@@ -320,12 +342,12 @@ class PodRequests:
         return shown
 
     def readers(self) -> list[PodReader]:
-        """The watches of pods that are open. Any thread."""
+        """Return the open watches of pods. Safe in any thread."""
         clients = self._clients.copy().items()
         return [reader for key, client in clients for reader in client.readers(key[0] or "")]
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        """Raises what `pass_on` raises."""
+        """Answer a request; it raises the errors of `pass_on`."""
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
             return await pass_on(self._upstream, request, target, body)
@@ -357,8 +379,11 @@ class PodRequests:
         codec: PodCodec,
         client: PodClient,
     ) -> web.StreamResponse:
-        """A client that comes back with a version whose pods are not known, for another process may have
-        shown some, has the unbound pods read first."""
+        """Serve a watch.
+
+        A client that comes back with a version whose pods are unknown, for another process may have
+        shown some, has the unbound pods read first.
+        """
         version, asks_all = version_of(target), target.parameter("sendInitialEvents") == "true"
         if asks_all and not version:
             self._appearances.note_fresh_start()
@@ -381,6 +406,6 @@ class PodRequests:
 
 
 def version_of(target: ViewTarget) -> int:
-    """The resourceVersion that the client has; 0: none."""
+    """Return the resourceVersion that the client has; 0: none."""
     version = target.parameter("resourceVersion") or ""
     return int(version) if version.isascii() and version.isdecimal() else 0

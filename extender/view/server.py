@@ -109,7 +109,7 @@ class Relay:
             _requests_of(outcome).inc()
 
     def short(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
-        """How an Event passes: there is one for each pod. All others are answered by `__call__`."""
+        """Return the short way of an Event: there is one for each pod. `__call__` answers all others."""
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.TELLING:
@@ -166,7 +166,11 @@ class Relay:
 
 
 async def _whole_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
-    """Raises HTTPException."""
+    """Return the whole body.
+
+    Raises:
+        HTTPException: The body is too large, late or malformed.
+    """
     try:
         async with asyncio.timeout(_PATIENCE):
             body = await connection.body(request)
@@ -177,7 +181,7 @@ async def _whole_body(request: web.BaseRequest, connection: CallerConnection) ->
 
 
 def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
-    """The outcome of a request that failed, and what the client is told. None: its connection ends."""
+    """Return the outcome of a failed request, and its answer. None: its connection ends."""
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
@@ -199,7 +203,7 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
 
 
 def _last(response: web.Response) -> web.Response:
-    """The rest of the connection is not worth reading."""
+    """Mark the response as the last of its connection, whose rest is not worth reading."""
     response.force_close()
     return response
 
@@ -230,16 +234,17 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """The scheduler's patches of the status of pods. Those that end an attempt of a pod of ours end here:
-    they are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
-    scheduler makes no use of the answer's body). All others are the API server's.
+    """Status patches of the scheduler. Those that end an attempt of a pod of Muster end here.
+
+    They are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
+    scheduler makes no use of the answer's body). All others go to the API server.
     """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        """Raises what `pass_on` raises."""
+        """Answer a request; it raises the errors of `pass_on`."""
         message = _refusal(body)
         if message is not None:
             _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
@@ -257,12 +262,12 @@ class StatusPatches:
 
 
 def _refusal(body: bytes) -> str | None:
-    """The scheduler's words if it has found no node for a pod, empty after errors. None: no attempt ended.
+    """Return the scheduler's message if it has found no node, empty after errors; None: no attempt ended.
 
     The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
-    What its copy of the pod has already is left out of the patch: the status of the condition, its reason
-    where Muster has written the same one, or all of it. Other patches come before the devices and volumes of
-    a pod that has its node are bound: they name the node, or the claim made for extended resources.
+    The patch leaves out what its copy of the pod has already: the status of the condition, its reason
+    where Muster has written the same one, or all of it. Other patches come before the devices and volumes
+    of a pod that has its node are bound: they name the node, or the claim made for extended resources.
     """
     try:
         status = _read_patch(body).status

@@ -1,5 +1,4 @@
-"""Target of a request to the scheduler proxy: what it asks for, whether a kube-scheduler may ask it, which
-headers are passed on, and refusals as Status objects.
+"""Target of a request to the scheduler proxy: its meaning, whether a kube-scheduler may send it, and headers.
 
 The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
 roles system:kube-scheduler and system:volume-scheduler, less those that bind, delete or enter pods.
@@ -76,7 +75,7 @@ class MalformedTarget(ValueError):
 
 
 class RequestClass(Enum):
-    """What a request is for. No class waits for the connections of another."""
+    """Class of a request. No class waits for the connections of another."""
 
     WATCHING = "watches: they last"
     LEADING = "the scheduler's Lease: late for ten seconds, it ends"
@@ -85,7 +84,7 @@ class RequestClass(Enum):
 
 
 class ViewTarget(NamedTuple):
-    """What the client wants of the API server."""
+    """Target of a client's request to the API server."""
 
     method: str
     path: str  # such as /api/v1/pods
@@ -97,20 +96,20 @@ class ViewTarget(NamedTuple):
         return f"{self.path}?{self.query}" if self.query else self.path
 
     def parameter(self, name: str) -> str | None:
-        """A parameter of the query, the first if there are several."""
+        """Return a parameter of the query, the first if there are several."""
         if name not in self.query:
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
     def asking(self, **changed: str | None) -> "ViewTarget":
-        """The same with other parameters; None: without that one."""
+        """Return the target with other parameters; None removes one."""
         kept = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
         return self._replace(query=urlencode([*kept, *put]))
 
     @property
     def watches(self) -> bool:
-        """Whether the API server takes it for a watch: for it, whatever does not say false says true."""
+        """Return whether the API server takes it for a watch: there, every value but false means true."""
         asked = self.parameter("watch")
         return asked is not None and asked.lower() not in ("0", "false")
 
@@ -125,7 +124,11 @@ class ViewTarget(NamedTuple):
 
 
 def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
-    """Raises MalformedTarget; None if the first segment is not the secret."""
+    """Return the target of a request; None if the first segment is not the secret.
+
+    Raises:
+        MalformedTarget: The path or the query is invalid.
+    """
     if absolute := _ABSOLUTE.match(sent):
         sent = sent[absolute.end() :]
     path, _, query = sent.partition("?")
@@ -138,7 +141,7 @@ def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
 
 
 class AskedResource(NamedTuple):
-    """What a path means."""
+    """Resource that a path names."""
 
     group: str  # empty: core
     name: str  # such as pods, or pods/status
@@ -147,7 +150,7 @@ class AskedResource(NamedTuple):
 
 @lru_cache(256)  # Events of one namespace have the same one
 def read_resource(path: str) -> AskedResource | None:
-    """None for a path that is no resource: discovery, health, version."""
+    """Return the resource of a path; None for discovery, health and version."""
     root, *rest = path.strip("/").split("/")
     skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # version, or group and version
     if len(rest) <= skipped:
@@ -187,21 +190,26 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
 
 
 def in_bytes(answer: web.Response) -> bytes:
-    """A refusal as it is written."""
+    """Return a refusal as it is written."""
     assert isinstance(answer.body, bytes)
     return written(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
 def gone(why: str) -> web.Response:
-    """The API server cannot be asked now: client-go repeats the request, and its reflector keeps its version,
-    while for any other answer but a refused connection it would read everything again (reflector.go).
+    """Return the refusal while the API server does not answer.
+
+    client-go repeats the request, and its reflector keeps its version, while for any other answer but a
+    refused connection it would read everything again (reflector.go).
     """
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
 
 
 def shed(again: bool) -> web.Response:
-    """An Event for which there is no connection. client-go repeats only what is told when to come again, and
-    drops the rest (`recordEvent` in its event_broadcaster.go)."""
+    """Return the refusal of an Event for which there is no connection.
+
+    client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its
+    event_broadcaster.go).
+    """
     answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
     if not again:
         del answer.headers[hdrs.RETRY_AFTER]
@@ -229,7 +237,7 @@ _CLAIMS = ("impersonate-", "x-remote-")
 
 
 def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
-    """The headers of a request, with the credentials that Muster has."""
+    """Return the headers of a request, with the credentials that Muster has."""
     dropped = _OF_THE_CLIENT | _named_by(sent)
     passed = CIMultiDict[str]()
     for name, value in sent.items():
@@ -241,7 +249,7 @@ def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict
 
 
 def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """The headers of an answer."""
+    """Return the headers of an answer."""
     dropped = _OF_ONE_HOP | _named_by(answered)
     passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
     passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
@@ -249,6 +257,6 @@ def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
 
 
 def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
-    """What the header Connection declares to be of one hop."""
+    """Return the headers that Connection declares to be of one hop."""
     named = headers.getall(hdrs.CONNECTION, ())
     return frozenset(name.strip().lower() for line in named for name in line.split(","))

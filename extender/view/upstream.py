@@ -90,10 +90,15 @@ class Upstream:
     async def open(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a request with the headers of the client, its body unread.
+        """Yield the answer to a request with the headers of the client, its body unread.
 
-        aiohttp repeats an idempotent request once if it met an idle connection that had died. Raises
-        UpstreamGone, Unanswered and TooManyEvents; reading the body raises aiohttp.ClientError.
+        aiohttp repeats an idempotent request once if it met an idle connection that had died. Reading
+        the body raises aiohttp.ClientError.
+
+        Raises:
+            UpstreamGone: The API server does not answer.
+            Unanswered: The request may have taken effect, and has no answer.
+            TooManyEvents: No connection is free for an Event.
         """
         asked = target.request_class
 
@@ -118,7 +123,7 @@ class Upstream:
                 yield answer
 
     async def tell(self, target: ViewTarget, request: ShortRequest) -> bytes:
-        """The answer to an Event, as it is written to the client. Raises what `open` raises."""
+        """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
 
         async def send() -> Reply:
             endpoint, authorization = self._endpoint, self._endpoint.current
@@ -161,7 +166,7 @@ class Upstream:
         return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
-        """What the client has to know of a request that failed."""
+        """Return the error that the client gets for a failed request."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._route_anew()
         why = str(fault) or type(fault).__name__
@@ -184,7 +189,7 @@ class Upstream:
             self._route = _route(self._endpoint)
 
     async def _stay_current(self) -> None:
-        """The look at a token may run a program, for which nobody waits here."""
+        """Keep the token current. A look at it may run a program, for which no request waits here."""
         while True:
             await asyncio.sleep(_REFRESH)
             self._lines.look()
@@ -214,7 +219,7 @@ def _dialled(address: Any) -> socket.socket:
 
 
 def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
-    """How the API server is dialled, as arguments of a request."""
+    """Return the route to the API server, as arguments of a request."""
     proxy = endpoint.proxy
     route: dict[str, Any] = {"proxy": proxy.url, "proxy_headers": proxy.headers} if proxy else {}
     if tls := endpoint.tls():
@@ -229,7 +234,10 @@ class CutOff(Exception):
 async def pass_on(
     upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes
 ) -> web.StreamResponse:
-    """The API server's answer to the client's request. Raises what `open` and `hand_over` raise."""
+    """Return the API server's answer to the client's request.
+
+    It raises the errors of `open` and `hand_over`.
+    """
     async with upstream.open(target, request.headers, body) as answer:
         return await hand_over(upstream, answer, request, target)
 
@@ -237,7 +245,13 @@ async def pass_on(
 async def hand_over(
     upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
 ) -> web.StreamResponse:
-    """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
+    """Pass on an answer as it is.
+
+    Raises:
+        UpstreamGone: The API server does not answer.
+        Unanswered: The client hung up.
+        CutOff: The answer ended early.
+    """
     headers = for_client(answer.headers)
     if answer.content_length is not None and answer.content_length <= _SMALL:
         try:
@@ -255,7 +269,11 @@ async def hand_over(
 
 
 async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises CutOff if it ends before its end."""
+    """Yield the body as it arrives.
+
+    Raises:
+        CutOff: It ends before its end.
+    """
     try:
         async for piece in answer.content.iter_any():
             yield piece

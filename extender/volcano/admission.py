@@ -1,7 +1,7 @@
-"""What admission makes of Volcano Jobs: what it fills in, and what it refuses.
+"""Admission of Volcano Jobs: defaults and refusals.
 
-Volcano's rules (volcano.sh/docs, VolcanoJob), where its schema does not judge already. The gang is judged for
-every job, all else only where Muster runs them.
+These are Volcano's rules (volcano.sh/docs, VolcanoJob), where its schema does not check already. The gang is
+checked for every job, all else only where Muster runs them.
 """
 
 import re
@@ -65,8 +65,10 @@ def _whole(task: TaskSpec, name: str) -> TaskSpec:
 
 
 def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
-    """As a JSON patch, apart from the queue: whether that is filled in depends on which there are. What tasks
-    need at least follows from their replicas, also when these change, so it is not written."""
+    """Return the defaults as a JSON patch, apart from the queue, which depends on the existing ones.
+
+    The minimum of tasks follows from their replicas, also when these change, so it is not written.
+    """
     spec, whole = job.spec, with_defaults(job).spec
     filled = {
         "schedulerName": "" if spec.scheduler_name else scheduler,
@@ -102,7 +104,7 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
 
 
 def judge_gang(spec: VolcanoJobSpec) -> list[Fault]:
-    """What it is made of: one that could never be whole would wait without end."""
+    """Return the faults of the gang: one that could never be whole would wait forever."""
     return list(islice(_gang_faults(spec), _MOST))
 
 
@@ -124,7 +126,7 @@ def judge_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
 
 
 def job_warnings(job: VolcanoJob) -> list[str]:
-    """What the plugins that are known will not do for it."""
+    """Return warnings about what the known plugins will not do for the job."""
     given = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
     named = _named(job)
     found = plugins_of(replace(named, spec=replace(named.spec, plugins=given)))
@@ -228,7 +230,7 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
 
 
 def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[Fault]:
-    """An event or an exit code leads to one action. `*` stands for all events, so it stands alone."""
+    """Yield the faults of policies: an event or an exit code leads to one action, and `*` stands alone."""
     for at, policy in enumerate(policies):
         yield from _own_faults(f"{path}[{at}]", policy)
     events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
@@ -266,7 +268,7 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
 
 
 def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-    """Those that another one before has, too."""
+    """Yield the values that an earlier one equals."""
     seen: set[T] = set()
     for at, value in values:
         if value in seen:
@@ -292,7 +294,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _fixed(spec: VolcanoJobSpec) -> VolcanoJobSpec:
-    """The part that may not change. The names of claims that are made are written when they are."""
+    """Return the immutable part. The names of claims that are made are written when they are."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
         replace(volume, volume_claim_name="") if volume.volume_claim is not None else volume

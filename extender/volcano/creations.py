@@ -1,4 +1,4 @@
-"""What a Volcano Job lacks: the claims of its volumes, and then pods, task by task."""
+"""Creations for a Volcano Job: the claims of its volumes, and then pods, task by task."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -14,8 +14,10 @@ MOST_NAMED = 3
 
 
 class PodToCreate(NamedTuple):
-    """`build` makes it, with what plugins add: of a large job that may be a megabyte, so only where it is
-    about to be sent."""
+    """Pod to create. `build` makes it, with what plugins add, only when it is about to be sent.
+
+    The pod of a large job may be a megabyte.
+    """
 
     name: str
     build: Callable[[], Json]
@@ -54,8 +56,10 @@ def lacking(
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
-    """First those that the job needs, so that it starts with them: whole parts of its tasks, where these are
-    in parts. The others come once these are there."""
+    """Yield the missing pods, first those that the job needs, so that it starts with them.
+
+    These are whole parts of its tasks, where these are in parts. The others come once these exist.
+    """
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
     tasks = [task for task in job.spec.tasks if _may_begin(task, ready)]
@@ -72,7 +76,7 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
-    """Those as many of whose pods as they need are ready, or have succeeded."""
+    """Return the tasks of which as many pods as they need are ready, or have succeeded."""
     counts = {task.name: 0 for task in job.spec.tasks}
     for pod in pods:
         is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)

@@ -44,7 +44,11 @@ class Schedule:
     """The times of a cron expression in a time zone; all in seconds since 1970."""
 
     def __init__(self, expression: str, zone: str | None) -> None:
-        """Raises ValueError, with a sentence, for what is no schedule."""
+        """Read a schedule.
+
+        Raises:
+            ValueError: It is no schedule; the message is a sentence.
+        """
         if max(len(expression), len(zone or "")) > _LONGEST:
             raise ValueError(f"schedule and timeZone may have {_LONGEST} characters")
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
@@ -64,12 +68,12 @@ class Schedule:
             raise ValueError(f"schedule {expression!r:.80}: {fault!s:.80}") from fault
 
     def last(self, now: float) -> float | None:
-        """The newest time that is not after `now`; None if there was none for 50 years."""
+        """Return the newest time that is not after `now`; None if there was none for 50 years."""
         times = CronSim(self.expression, self.moment(int(now) + 1.0), reverse=True)
         return next((at for at in map(datetime.timestamp, times) if at <= now), None)
 
     def next(self, now: float) -> float | None:
-        """The first time after `now`; None if there is none for 50 years."""
+        """Return the first time after `now`; None if there is none for 50 years."""
         times = CronSim(self.expression, self.moment(now))
         return next((at for at in map(datetime.timestamp, times) if at > now), None)
 
@@ -121,7 +125,7 @@ def _phase(job: VolcanoJob) -> JobPhase:
 
 
 def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
-    """As the Jobs show it, which are newer than the status if Muster was stopped in between."""
+    """Return the status as the Jobs show it, which are newer if Muster was stopped in between."""
     before = cron.status
     scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
@@ -137,7 +141,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJ
 
 
 def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
-    """Of the Jobs that have ended all but the newest few."""
+    """Return the Jobs that have ended, except the newest few."""
     spec = cron.spec
     limits = (
         ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _KEPT_SUCCEEDED),
@@ -151,7 +155,7 @@ def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...
 
 
 def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
-    """Times up to this one are settled, or too late."""
+    """Return the time up to which schedule times are settled, or too late."""
     earliest = moment(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
     return earliest if deadline is None else max(earliest, now - deadline)

@@ -44,7 +44,7 @@ _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
-    """What is known of a job. `pods`: those it owns, by the UID of their owner."""
+    """View of a job. `pods`: those it owns, by the UID of their owner."""
 
     job: VolcanoJob  # as it is now
     pods: Sequence[JobPod]
@@ -65,8 +65,11 @@ class Remark(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """To be done in this order: status, where it differs, then the rest. If the status is refused, nothing
-    else is done. Of many pods some are created or deleted, the others once the view shows that."""
+    """Plan for a job, in this order: status, where it differs, then the rest.
+
+    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others
+    once the watch shows that.
+    """
 
     status: JobStatus
     claims: tuple[Json, ...] = ()
@@ -106,7 +109,7 @@ def plan(view: JobView) -> Plan:
 
 
 def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
-    """What is to be done now, and when the next thing is due. What is asked for from outside comes first."""
+    """Return the current request, and when the next one is due. Requests from outside come first."""
     given, phase = view.request, phase_of(status.state.phase)
     if given is not None and given.at <= view.now:
         return (given if given.is_possible else _SYNC), None
@@ -119,8 +122,11 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
 
 
 def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
-    """Not at once. A job may be given any number of retries, and each makes its pods anew: those beyond the
-    ones that it has by default come at intervals, each twice as long as the one before."""
+    """Return the request at its pace.
+
+    A job may have any number of retries, and each makes its pods again: those beyond the default number
+    come at intervals, each twice as long as the one before.
+    """
     more = status.retry_count - RETRIES
     if more < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
@@ -144,7 +150,7 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
 
 
 def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
-    """The pods that must go in this phase, as long as they are there."""
+    """Return the pods that must go in this phase, as long as they exist."""
     there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in there if not pod.is_finished]
     if phase not in ACTIVE:
@@ -165,7 +171,7 @@ def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPo
 def _to_be_restarted(
     job: VolcanoJob, status: JobStatus, request: JobRequest, there: list[JobPod], unfinished: list[JobPod]
 ) -> list[JobPod]:
-    """Of a job that restarts. After the last retry those that have ended stay, for people to see why."""
+    """Return the pods of a job that restarts. After the last retry ended ones stay, as evidence."""
     if status.retry_count >= job.spec.max_retry:
         return unfinished
     reason, target = status.state.reason, target_of(status.state.message)
@@ -223,7 +229,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
 
 
 def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
-    """An Event of a reason has one message, which a second one would replace."""
+    """Return joined remarks: an Event of a reason has one message, which a second one would replace."""
     messages = defaultdict[tuple[str, EventReason], list[str]](list)
     for kind, reason, message in remarks:
         messages[kind, reason].append(message)

@@ -1,7 +1,7 @@
-"""What every plugin of a Volcano Job is: its flags, what it keeps for the job, and what it puts into a pod.
+"""Plugin of a Volcano Job: its flags, its objects, and its additions to a pod.
 
-A plugin is the struct of its flags, named as Volcano names them. A flag that is not understood is a fault
-that people are told of; the others count all the same.
+A plugin is the struct of its flags, named as Volcano names them. An invalid flag is a fault that people are
+told of; the others count all the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
     implies: ClassVar[tuple[str, ...]] = ()  # the plugins that it does not work without
 
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
-        """What is kept for the job beside its pods."""
+        """Return the objects that are kept for the job."""
         return ()
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
@@ -34,8 +34,11 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
 
     @classmethod
     def read(cls, arguments: Sequence[str]) -> tuple[Self, list[str]]:
-        """By flags as Go reads them: `--port=22`, `--port 22`, and `--flag` alone for a true one. Also the
-        faults in them, which never repeat a text that was given: it may be a key."""
+        """Return the plugin, and the faults of its flags.
+
+        Flags are read as by Go: `--port=22`, `--port 22`, and `--flag` alone for a true one. The
+        faults never repeat a given text: it may be a key.
+        """
         fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
         given: dict[str, Any] = {}
         faults, rest = [], iter(arguments)
@@ -66,7 +69,10 @@ def _listed(fields: dict[str, Any]) -> str:
 
 
 def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
-    """The name under which pods of the job find this one; a hostname in the template is that of all."""
+    """Return the name under which pods of the job find this one.
+
+    A hostname in the template is that of all.
+    """
     hostname = at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
     return f"{hostname}.{_domain(job, task)}"
 
@@ -83,7 +89,7 @@ def _domain(job: VolcanoJob, task: TaskSpec) -> str:
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:
-    """The labels by which its pods are chosen."""
+    """Return the labels that select its pods."""
     return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
 
 

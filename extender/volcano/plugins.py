@@ -35,7 +35,7 @@ _MOST_TOLD = 100_000  # hosts in all containers of a pod: with more the API serv
 
 
 def _told_too_much(job: VolcanoJob) -> Iterator[str]:
-    """Where each container would be told all hosts."""
+    """Yield the environment variables that would name too many hosts in each container."""
     most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
     if (told := job.spec.members * most) > _MOST_TOLD:
         yield f"left out, as the containers of a pod would be told {told} hosts; allowed are {_MOST_TOLD}"
@@ -47,7 +47,7 @@ class Framework(Plugin, frozen=True):
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
     def leader(self) -> str:
-        """The task that has to be there."""
+        """Return the required task."""
         raise NotImplementedError
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
@@ -56,7 +56,7 @@ class Framework(Plugin, frozen=True):
 
 
 class PyTorch(Framework, frozen=True):
-    """Which process leads, which number each has, and how many there are."""
+    """Plugin for PyTorch: the leader, the rank of each process, and the world size."""
 
     name: ClassVar[str] = "pytorch"
     master: str = "master"
@@ -104,7 +104,7 @@ class TensorFlow(Plugin, frozen=True):
         return _told_too_much(job)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        """A single process needs none."""
+        """Extend a pod. A single process needs nothing."""
         if job.spec.members <= 1 or any(_told_too_much(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
@@ -239,7 +239,7 @@ class Svc(Plugin, frozen=True):
 
     @staticmethod
     def _lists(job: VolcanoJob) -> dict[str, str]:
-        """By task: its hosts, one a line, for a file; for variables with commas, and how many they are."""
+        """Return by task: its hosts, one a line, for a file; for variables with commas, and their number."""
         lists = {}
         for task in job.spec.tasks:
             names, (listed, counted) = hosts(job, task), _variables(task)
@@ -261,7 +261,7 @@ def _from_config_map(key: str, config_map: str) -> Json:
 
 
 class SshKeys(NamedTuple):
-    """As files of OpenSSH have them."""
+    """SSH keys as files of OpenSSH have them."""
 
     private: str
     public: str
@@ -307,7 +307,7 @@ class PluginsOfJob(NamedTuple):
 
 
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
-    """With those that others imply."""
+    """Return the plugins of a job with those that others imply."""
     asked = job.spec.plugins or {}
     faults = [
         f"plugin {name:.40} is not known; known are {', '.join(PLUGINS)}"
@@ -335,7 +335,7 @@ def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
 
 
 def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
-    """With what its plugins put into it."""
+    """Return the pod with the additions of its plugins."""
     pod = build(job, task, index)
     if plugins:
         pod = deepcopy(pod)  # parts of it are the template's
@@ -345,8 +345,12 @@ def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index:
 
 
 def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
-    """To be created once, since pods that run would not see another key; None for a job without ssh. `make`
-    makes new keys, for a job that does not bring its own."""
+    """Return the Secret to be created once, since running pods would not see another key.
+
+    None without ssh.
+
+    `make` makes new keys, for a job that does not bring its own.
+    """
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
     if ssh is None:
         return None
@@ -356,12 +360,14 @@ def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json 
 
 
 def notes_of(job: VolcanoJob) -> dict[str, str]:
-    """What its status says of its plugins from the beginning."""
+    """Return the fields of its status about its plugins from the beginning."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 
 def secret_name(job: VolcanoJob) -> str:
-    """As its status says once it was made; empty: it was not. Of the one that Volcano made, that has the mere
-    name of the plugin."""
+    """Return the Secret's name from the status; empty if it was not made.
+
+    A Secret that Volcano made has the mere name of the plugin.
+    """
     noted = (job.status.controlled_resources or {}).get(SECRET_NOTE, "")
     return f"{job.metadata.name}-ssh" if noted == Ssh.name else noted

@@ -23,7 +23,7 @@ _CONTAINERS = ("containerStatuses", "initContainerStatuses")
 
 
 class JobPod(msgspec.Struct, frozen=True):
-    """What counts of a pod that a job owns. Times in seconds since 1970."""
+    """Record of a pod that a job owns. Times are seconds since 1970."""
 
     name: str
     uid: str
@@ -48,7 +48,7 @@ class JobPod(msgspec.Struct, frozen=True):
 
 
 def pod_of(pod: Json) -> JobPod | None:
-    """None if its annotations do not say of which task, index and version it is."""
+    """Return the record; None if its annotations do not say its task, index and version."""
     meta = _mapping(pod, "metadata")
     notes, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
     index, version = _number(notes.get(INDEX)), _number(notes.get(VERSION))
@@ -87,7 +87,7 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 
 def group_name(job: VolcanoJob) -> str:
-    """Of its PodGroup."""
+    """Return the name of its PodGroup."""
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
@@ -97,8 +97,11 @@ def partition_of(task: TaskSpec, index: int) -> str:
 
 
 def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
-    """An object that goes with the job. For blockOwnerDeletion, clusters with the admission plugin
-    OwnerReferencesPermissionEnforcement would ask for a right on the job's finalizers."""
+    """Return an object that goes with the job.
+
+    With blockOwnerDeletion, clusters with the admission plugin OwnerReferencesPermissionEnforcement would
+    ask for a right on the job's finalizers.
+    """
     owner = dict(zip(("apiVersion", "kind"), VOLCANO_JOB.key, strict=True))
     owner |= {"name": job.metadata.name, "uid": job.metadata.uid}
     references = [{**owner, "controller": True}]
@@ -107,7 +110,7 @@ def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) 
 
 
 def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
-    """A pod to be created, without what plugins add."""
+    """Return a pod to be created, without what plugins add."""
     template = task.template
     spec = _with_volumes(job, _mapping(template, "spec"))
     inherited = {"schedulerName": job.spec.scheduler_name, "priorityClassName": job.spec.priority_class_name}
@@ -157,7 +160,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def claim_names(job: VolcanoJob) -> list[str]:
-    """Of each of its volumes. Those that it does not name are its own: no other job's, by its UID."""
+    """Return the claim of each volume. Unnamed ones are the job's own, by its UID."""
     return [
         volume.volume_claim_name or f"{job.metadata.name}-{job.metadata.uid}-{number}"
         for number, volume in enumerate(job.spec.volumes or ())
@@ -165,7 +168,10 @@ def claim_names(job: VolcanoJob) -> list[str]:
 
 
 def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
-    """A copy, in which each container has the job's volumes; a claim that is named twice is one volume."""
+    """Return a copy in which each container has the job's volumes.
+
+    A claim that is named twice is one volume.
+    """
     claims = claim_names(job)
     if not claims:
         return dict(spec)

@@ -1,8 +1,8 @@
-"""What policies of a Volcano Job and its tasks ask for: of the task before the job, the first that fits.
+"""Policies of a Volcano Job and its tasks: of the task before the job, the first that fits.
 
-Events are told by the pods as they are, not by what was seen of them before, so no restart of Muster loses
-one. An event counts until what it asks for is done, which takes its pods away, or makes them those of an
-older version of the job. Only the end of a pod's object leaves no trace: see `request_of`.
+Events are read from the pods as they are, not from earlier observations, so no restart of Muster loses one.
+An event counts until its action is done, which takes its pods away, or makes them those of an older version
+of the job. Only the end of a pod's object leaves no trace: see `request_of`.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ class JobRequest(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What is to be restarted, if not the whole job; empty where there is no such thing."""
+        """Return the target to restart, if not the whole job; empty where there is none."""
         match self.action:
             case Action.RESTART_TASK:
                 return self.task
@@ -50,7 +50,7 @@ class JobRequest(NamedTuple):
 
 
 def aims_at(action: str, target: str, pod: JobPod) -> bool:
-    """Whether the restart of a target takes this pod along."""
+    """Return whether the restart of a target includes this pod."""
     return {
         Action.RESTART_TASK: pod.task,
         Action.RESTART_POD: pod.name,
@@ -67,7 +67,10 @@ class _Happening(NamedTuple):
 
 
 def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """What its policies ask for because of its pods and its PodGroup as they are; first what is due first."""
+    """Return the requests of its policies, by its pods and its PodGroup as they are.
+
+    The first due one first.
+    """
     of_job = _rules(job.spec.policies)
     of_task = {task.name: (_rules(task.policies), of_job) for task in job.spec.tasks}
     if not (of_job or any(own for own, _ in of_task.values())):
@@ -80,8 +83,10 @@ def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list
 
 
 def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
-    """What the end of a pod's object asks for, to be asked when one has gone that Muster has not deleted
-    itself. Those that it deleted before a restart are told by the job's status."""
+    """Return the request about a pod whose object is gone and that Muster has not deleted itself.
+
+    Pods that it deleted before a restart are known from the job's status.
+    """
     task, state = job.spec.task(gone.task), job.status.state
     if task is None or phase_of(state.phase) not in ACTIVE:
         return None
@@ -95,13 +100,13 @@ def request_of(job: VolcanoJob, gone: JobPod, at: float) -> JobRequest | None:
 
 
 def made_up_for(lost: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
-    """Those that waited for a pod that runs again before they were due."""
+    """Return the requests that waited for a pod that runs again before they were due."""
     runs = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
     return [each for each in lost if each.at > now and each.pod in runs]
 
 
 def target_of(message: str) -> str:
-    """Of a state whose reason is the restart of a target: its message begins with that."""
+    """Return the target of a restart that a state's message begins with."""
     return message.partition(": ")[0]
 
 
@@ -151,8 +156,11 @@ _Rules = Mapping[str | int, _Rule]  # the first by event and by exit code
 
 
 def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
-    """Read once for all that happens: a job may have a thousand policies, and as many pods. One whose
-    timeout cannot be read never fits; every pod is pending at first, so that needs a timeout."""
+    """Return the rules, read once for all events: a job may have a thousand policies, and as many pods.
+
+    A policy whose timeout cannot be read never fits; every pod is pending at first, so that needs a
+    timeout.
+    """
     rules: dict[str | int, _Rule] = {}
     for place, policy in enumerate(policies or ()):
         try:
@@ -174,7 +182,7 @@ def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
 
 
 def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
-    """The first policy that fits counts, also if it asks for nothing."""
+    """Return the request of the first policy that fits, also if it asks for nothing."""
     rule = next((rule for each in rules if (rule := _fitting(each, what)) is not None), None)
     if rule is None or rule.action not in _ASKING:
         return None

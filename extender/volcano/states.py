@@ -1,5 +1,4 @@
-"""The phases of a Volcano Job, what every action does in each, where its pods lead it on their own, and what
-its status says of it.
+"""Phases of a Volcano Job: actions in each, transitions by pods, and the status.
 
 The table is Volcano's, with one difference: what ends a job that restarts ends it, and is not lost.
 """
@@ -49,7 +48,7 @@ class Action(StrEnum):
 
 
 class Kill(Enum):
-    """Which pods an action deletes."""
+    """Pods that an action deletes."""
 
     NONE = 0
     UNFINISHED = 1  # those that have succeeded or failed stay
@@ -116,7 +115,7 @@ def phase_of(text: str) -> JobPhase:
 
 
 def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
-    """The phase that follows from the counts in `status`, if nobody asks for anything."""
+    """Return the phase that follows from the counts in `status`, without a request."""
     match phase:
         case JobPhase.PENDING:
             started = status.running + status.succeeded + status.failed
@@ -162,10 +161,12 @@ _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded"
 
 
 def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
-    """As it is, in phase Pending if it has none that is known, with what follows from its spec.
+    """Return the status, in phase Pending without a known phase, with what follows from its spec.
 
-    Pods from after it say that this copy is outdated: the status that follows is refused then, and nothing is
-    done by it. Or somebody has reset it: then it is as it was. Those that it does not want say nothing."""
+    Pods from after it say that this copy is outdated: the status that follows is refused then, and
+    nothing is done by it. Or a user has reset it: then it is as it was. Pods that it does not want say
+    nothing.
+    """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     wanted = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
     resources = notes_of(job) | (job.status.controlled_resources or {})
@@ -182,8 +183,10 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
 
 
 def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = "") -> JobStatus:
-    """In another phase. In the same it only has another reason. Its conditions are the last time that it
-    entered each phase, the newest at the end."""
+    """Return the status in another phase, or in the same with another reason.
+
+    Its conditions are the last time that it entered each phase, the newest at the end.
+    """
     if status.state.phase == phase:
         return replace(status, state=replace(status.state, reason=reason, message=message))
     at = timestamp_at(now)

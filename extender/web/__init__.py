@@ -1,1 +1,1 @@
-"""What the ports answer: verbs, health and metrics, debug, webhooks."""
+"""Applications of the ports: verbs, health and metrics, debug, webhooks."""

@@ -1,6 +1,8 @@
-"""What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own. Each
-view returns data that msgspec can encode, a compressed file as bytes, or None for something that does not
-exist."""
+"""Debug port for administrators: the state and the decisions, as JSON, read-only.
+
+Each view returns data that msgspec can encode, a compressed file as bytes, or None for something that does
+not exist.
+"""
 
 import re
 import sys
@@ -72,7 +74,10 @@ ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts(_PAGES).items())
 
 
 def create_debug_app(views: Mapping[str, View]) -> Flask:
-    """The application of the debug port. `views` are named as in ENDPOINTS; path variables are keywords."""
+    """Return the application of the debug port.
+
+    `views` are named as in ENDPOINTS; path variables are keywords.
+    """
     app = Flask(__name__, static_folder=None)
     app.register_error_handler(HTTPException, as_json)  # 404, 405 and their like
     views = {"index": index, "version": version, "threads": threads, **views}

@@ -1,6 +1,8 @@
-"""Listening sockets, opened before anything else: a port in use ends the start with one clear line, and who
-calls while the rest is loaded waits instead of being refused, after which a scheduler rests for seconds. And
-the certificate that a port shows."""
+"""Listening sockets, opened before anything else, and the certificate that a port shows.
+
+A port in use ends the start with one clear line. Callers wait while the rest is loaded instead of being
+refused, after which a scheduler rests for seconds.
+"""
 
 import errno
 import socket
@@ -20,7 +22,11 @@ BACKLOG = 4096  # connections; the limit of Linux by default
 
 
 def listen(flag: str, address: Address) -> socket.socket:
-    """A socket that listens on `address`, which `flag` set. Raises InvalidConfiguration."""
+    """Return a socket that listens on `address`, which `flag` set.
+
+    Raises:
+        InvalidConfiguration: The address cannot be used.
+    """
     try:
         # No host means all addresses of both families, as in Go.
         both = not address.host and socket.has_dualstack_ipv6()
@@ -62,7 +68,11 @@ class Ports(NamedTuple):
 
 
 def open_ports(configuration: Configuration) -> Ports:
-    """Raises InvalidConfiguration."""
+    """Open the ports.
+
+    Raises:
+        InvalidConfiguration: An address cannot be used.
+    """
     reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
     dashboard = configuration.dashboard_listen
     return Ports(
@@ -76,8 +86,10 @@ def open_ports(configuration: Configuration) -> Ports:
 
 
 class Identity:
-    """The certificate that a port serves. It may be replaced: each new connection gets the newest one.
-    `clock`: of its clients, in seconds since the epoch."""
+    """Certificate that a port serves. It may be replaced: each new connection gets the newest one.
+
+    `clock`: of its clients, in seconds since the epoch.
+    """
 
     def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
@@ -87,13 +99,22 @@ class Identity:
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:
-        """The same for clients with a certificate of one of the CAs in a file. Raises OSError, ValueError."""
+        """Serve only clients with a certificate of one of the CAs in a file.
+
+        Raises:
+            OSError: A file cannot be read, or the files do not match.
+            ValueError: A file is invalid.
+        """
         self.use(certificate, key, callers.read_bytes())
 
     def use(self, certificate: bytes, key: bytes, callers: bytes | None = None) -> None:
-        """Serve with this certificate and key, all PEM. With `callers`, a bundle of CAs, only clients with a
-        certificate of one of them are served. Nothing is done while all are as before. Raises an OSError if
-        the files do not match."""
+        """Serve with this certificate and key, all PEM, unless they are as before.
+
+        With `callers`, a bundle of CAs, only clients with a certificate of one of them are served.
+
+        Raises:
+            OSError: The files do not match.
+        """
         if (certificate, key, callers) == self._used:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -114,7 +135,7 @@ class Identity:
         self.context, self._used = context, (certificate, key, callers)
 
     def missing(self) -> str | None:
-        """A check for /readyz."""
+        """Return the fault for /readyz; None without one."""
         if not self.context:
             return "no certificate yet"
         if (wait := self._begins - self._clock()) > 0:

@@ -1,11 +1,12 @@
-"""Serves the scheduler's calls in one worker process of gunicorn's: gangs are assembled in its memory.
+"""Server of the scheduler's calls, in one worker process of gunicorn's: gangs are assembled in its memory.
+
 gunicorn forks, watches the worker and passes signals on; its own parser and a thread for each call took most
 of a call's processor time, so connections are handled by port.py.
 
-How it ends. A stock worker that is told to stop would cut the calls that are held. So every signal that ends
-the process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a
-signal handler interrupts the main thread anywhere and must not take a lock. Then the process exits without
-waiting for threads that still hang on a slow client.
+How it ends. A stock worker that is told to stop would cut the held calls. So every signal that ends the
+process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a signal
+handler interrupts the main thread anywhere and must not take a lock. Then the process exits without waiting
+for threads that still hang on a slow client.
 
 The calls are four verbs, raw bytes in and out. kube-scheduler reads only answers with status 200. So a verb
 that fails internally still answers 200, with the protocol's own Error field, and always with the same
@@ -75,7 +76,11 @@ class App:
         self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
 
     async def __call__(self, method: str, path: str, body: bytes, caller: Caller) -> bytes:
-        """The body of the answer, JSON. Raises HTTPException for a call that no scheduler makes."""
+        """Return the body of the answer, JSON.
+
+        Raises:
+            HTTPException: No scheduler makes such a call.
+        """
         verb = self._table.get(path) or self._table.get(path.partition("?")[0])
         if verb is None:
             raise NotFound(f"Allowed are {', '.join(self._table)}")
@@ -98,8 +103,11 @@ def _pod_of(args: Args) -> str:
 
 
 async def _answered(verb: Verb, args: Args, caller: Caller, call: metrics.Call) -> bytes:
-    """Encoding is guarded like the verb itself: either may raise something unforeseen. Raises
-    MalformedRequest for what the verb is the first to read."""
+    """Return the answer of a verb. Encoding is guarded like the verb: either may raise unforeseen errors.
+
+    Raises:
+        MalformedRequest: The verb, the first reader of the request, cannot read it.
+    """
     try:
         return protocol.encode(await verb.answer(args, caller))
     except asyncio.CancelledError:
@@ -140,9 +148,11 @@ def serve(
     secure: Secure | None = None,
     patience: Patience = PATIENCE,
 ) -> None:
-    """Serve on `listener` until a signal; then this process exits. `app` and `on_start` are called in the
-    worker process before the first call is served, `on_stop` once when a signal to stop arrives: it has to
-    answer every held call. With `secure`, the port uses TLS."""
+    """Serve on `listener` until a signal; then this process exits.
+
+    `app` and `on_start` are called in the worker process before the first call is served, `on_stop` once
+    when a signal to stop arrives: it has to answer every held call. With `secure`, the port uses TLS.
+    """
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -289,8 +299,10 @@ class _Ending:
 
 
 def _every_end_is_graceful(arbiter: Arbiter) -> None:
-    """Ctrl-C and a closed terminal end the parent as SIGTERM does, where gunicorn would cut all calls, or
-    start a second worker; signals that change its workers are ignored."""
+    """Handle Ctrl-C and a closed terminal as SIGTERM in the parent.
+
+    gunicorn would cut all calls, or start a second worker; signals that change its workers are ignored.
+    """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):

@@ -1,5 +1,7 @@
-"""The ports beside the verbs': health, debug, webhooks. They must answer when the verbs' port cannot, so each
-has an event loop, which reads and writes, and threads of its own, in which answers may wait.
+"""Side ports, next to the verbs': health, debug, webhooks.
+
+They must answer when the verbs' port cannot, so each has an event loop, which reads and writes, and threads
+of its own, in which answers may wait.
 
 Probes and metrics are like those of Kubernetes' own components: /livez says whether this process still works,
 whatever the API server does, /readyz whether it should be called. Both take ?verbose and ?exclude=NAME.
@@ -47,9 +49,12 @@ Known = Callable[[web.BaseRequest], web.Response | None]
 
 
 class SideServer:
-    """Serves `app` on `listener` from its creation on, `threads` requests at the same time. `open_to_pages`:
-    the app itself says which pages of browsers may send something. `known`: answers at once what needs no
-    thread, or not at all."""
+    """Side server: serves `app` on `listener` from its creation on, `threads` requests at the same time.
+
+    Attributes:
+        open_to_pages: The app itself says which pages of browsers may send something.
+        known: Returns at once an answer that needs no thread, or None.
+    """
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class SideServer:
         self._thread.join(2 * _LAST_ANSWERS)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
-        """A request whose caller hangs up keeps its turn until its thread is free again."""
+        """Answer a request. If its caller hangs up, it keeps its turn until its thread is free again."""
         body = await connection.body(request)
         if (ready := self._known(request)) is not None:
             connection.serve()
@@ -109,7 +114,7 @@ class SideServer:
 
 
 def pages(app: WSGIApplication) -> App:
-    """What people open in a browser: an application of Flask's, or any of WSGI, behind the same door."""
+    """Return an application of Flask's, or any of WSGI, for browsers, behind the same door."""
 
     def answer(request: web.BaseRequest, body: bytes) -> web.Response:
         try:  # without it the application has no addresses, not even for a page that says so
@@ -124,8 +129,11 @@ def pages(app: WSGIApplication) -> App:
 
 
 def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
-    """PEP 3333: text is bytes decoded as latin-1. Names with an underscore could stand for other ones; of a
-    header that came more than once, no value wins over the others."""
+    """Return the environment of PEP 3333: text is bytes decoded as latin-1.
+
+    Names with an underscore could stand for other ones; of a repeated header, no value wins over the
+    others.
+    """
     headers = {
         f"HTTP_{name.upper().replace('-', '_')}": _latin(
             ("; " if name.lower() == "cookie" else ", ").join(request.headers.getall(name))
@@ -162,9 +170,11 @@ def _latin(text: str) -> str:
 
 
 class WebhookServer(SideServer):
-    """AdmissionReviews over TLS; connections before the first certificate are closed. The API server sends
-    thousands of small reviews over few connections, and each may wait for the API server in turn: so there
-    are more threads than on other ports."""
+    """Webhook server: AdmissionReviews over TLS; connections before the first certificate are closed.
+
+    The API server sends thousands of small reviews over few connections, and each may wait for the API
+    server in turn: so there are more threads than on other ports.
+    """
 
     def __init__(
         self,
@@ -206,7 +216,11 @@ class HealthApp:
         self._notes = notes or {}
 
     def __call__(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        """Raises HTTPException."""
+        """Answer a request.
+
+        Raises:
+            HTTPException: The request is refused.
+        """
         path = "/" + request.path.lstrip("/")
         if path not in ("/livez", "/healthz", "/readyz", "/metrics"):
             raise NotFound("Allowed are /livez, /healthz, /readyz and /metrics")

@@ -58,7 +58,7 @@ class RotationStep(Enum):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is stored, as far as the next step depends on it."""
+    """Stored certificate, as far as the next step depends on it."""
 
     served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
@@ -74,8 +74,10 @@ def settle(lifetime: float) -> float:
 def next_step(
     kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
-    """Return what is due at `now` by the API server's clock. `kept` None: nothing readable is stored.
-    `settled`: it has been in force for long enough."""
+    """Return the step that is due at `now` by the API server's clock.
+
+    `kept` None: nothing readable is stored. `settled`: it has been in force for long enough.
+    """
     if kept is None or not kept.served.covers(now):
         return RotationStep.MAKE
     if kept.prepared and not kept.prepared.covers(now):
@@ -88,8 +90,11 @@ def next_step(
 
 
 class Stored(Wire, frozen=True):
-    """The certificate as its Secret has it: tls.crt and tls.key are served, ca.crt has the trusted CAs, and
-    next.crt and next.key are served after the next switch."""
+    """Certificate as its Secret has it.
+
+    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after
+    the next switch.
+    """
 
     serving: Pair
     prepared: Pair | None  # to be served next
@@ -115,7 +120,7 @@ class Stored(Wire, frozen=True):
 
 
 def read_stored(data: Data) -> Stored | None:
-    """None if the data is not what Muster stores."""
+    """Return the certificate; None if the data is not as Muster stores it."""
     try:
         trusted = split(data["ca.crt"])
         serving = _pair(data, "tls", trusted)
@@ -138,7 +143,7 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
 def advanced(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
-    """What to store instead after one step."""
+    """Return the data to store after one step."""
     if stored is None or step is RotationStep.MAKE:
         made = make_pair(sorted(hosts), lifetime, now)
         return Stored(made, None, (made.authority,))
@@ -153,8 +158,11 @@ def advanced(
 
 
 class CertificateRotation(Poller):
-    """`serve` gets the certificate and the key at each look: whom it is shown to may have changed. `clock` is
-    the API server's; `monotonic` measures how long a change has been in force."""
+    """Rotation of the certificate that Muster makes for itself.
+
+    `serve` gets the certificate and the key at each look: its clients may have changed. `clock` is the
+    API server's; `monotonic` measures how long a change has been in force.
+    """
 
     def __init__(
         self,
@@ -185,8 +193,10 @@ class CertificateRotation(Poller):
         super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), poll)
 
     def look(self) -> bool:
-        """Take the step that is due. True if there is something new to look at. Raises ApiError, and what
-        `serve` raises, which keeps nothing from being renewed."""
+        """Take the step that is due. Return whether there is something new to look at.
+
+        It raises ApiError, and the errors of `serve`, which never prevent a renewal.
+        """
         try:
             return self._take_step()
         finally:

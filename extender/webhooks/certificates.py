@@ -1,5 +1,8 @@
-"""Certificates that Muster makes for itself. Each has a CA of its own, whose key is discarded once it has
-signed: what is stored can serve, but cannot sign other certificates."""
+"""Certificates that Muster makes for itself.
+
+Each has a CA of its own, whose key is discarded once it has signed: the stored files can serve, but cannot
+sign other certificates.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -40,7 +43,10 @@ class Unreadable(ValueError):
 
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
-    """Valid for `lifetime` seconds from `now`, in seconds since the epoch. Names may be IP addresses."""
+    """Return a pair valid for `lifetime` seconds from `now`, in seconds since the epoch.
+
+    Names may be IP addresses.
+    """
     authority = _Authority("kube-muster webhook CA", lifetime, now)
     return authority.pair("kube-muster webhook", ExtendedKeyUsageOID.SERVER_AUTH, names)
 
@@ -67,7 +73,7 @@ class _Authority:
         self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        """With the key identifiers of RFC 5280, on which Python insists since 3.13."""
+        """Return a builder with the key identifiers of RFC 5280, which Python requires since 3.13."""
         serial, public = x509.random_serial_number(), key.public_key()
         made = x509.CertificateBuilder(self._name, subject, public, serial, self._begin, self._end)
         made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -87,12 +93,20 @@ class _Authority:
 
 
 def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
-    """Whether the key is the certificate's, and the CA signed it. Raises Unreadable."""
+    """Return whether the key is the certificate's, and the CA signed it.
+
+    Raises:
+        Unreadable: One of them cannot be read.
+    """
     return _issued(_read(authority), _read(certificate)) and fits(certificate, key)
 
 
 def fits(certificate: bytes, key: bytes) -> bool:
-    """Whether the key is the certificate's. Raises Unreadable."""
+    """Return whether the key is the certificate's.
+
+    Raises:
+        Unreadable: One of them cannot be read.
+    """
     try:
         read = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
@@ -101,7 +115,11 @@ def fits(certificate: bytes, key: bytes) -> bool:
 
 
 def leads_to(chain: bytes, bundle: bytes) -> bool:
-    """Whether who trusts the bundle trusts the chain's first certificate. All PEM. Raises Unreadable."""
+    """Return whether a client that trusts the bundle trusts the chain's first certificate. All are PEM.
+
+    Raises:
+        Unreadable: One of them cannot be read.
+    """
     (at, *between), trusted = _read_all(chain), _read_all(bundle)
     while not any(at == issuer or _issued(issuer, at) for issuer in trusted):
         above = next((issuer for issuer in between if _issued(issuer, at)), None)
@@ -113,12 +131,20 @@ def leads_to(chain: bytes, bundle: bytes) -> bool:
 
 
 def split(bundle: bytes) -> tuple[bytes, ...]:
-    """The certificates of a bundle, each as PEM. Raises Unreadable."""
+    """Return the certificates of a bundle, each as PEM.
+
+    Raises:
+        Unreadable: The bundle cannot be read.
+    """
     return tuple(map(_pem, _read_all(bundle)))
 
 
 def expiry(certificate: bytes) -> float:
-    """When a certificate expires, in seconds since the epoch. Raises Unreadable."""
+    """Return when a certificate expires, in seconds since the epoch.
+
+    Raises:
+        Unreadable: It cannot be read.
+    """
     return validity(certificate).end
 
 
@@ -129,7 +155,11 @@ def validity(certificate: bytes) -> Validity:
 
 
 def names(certificate: bytes) -> frozenset[str]:
-    """The host names and IP addresses that a certificate is valid for. Raises Unreadable."""
+    """Return the host names and IP addresses that a certificate is valid for.
+
+    Raises:
+        Unreadable: It cannot be read.
+    """
     extensions = _read(certificate).extensions
     try:
         found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -161,7 +191,7 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """The key usage of a CA, which `signs` certificates, or of a server or client."""
+    """Return the key usage of a CA, which `signs` certificates, or of a server or client."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

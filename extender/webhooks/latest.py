@@ -1,8 +1,8 @@
-"""Queues, LocalQueues and namespaces as the API server has them now, since the watch may lag behind it, and
-who may use a queue.
+"""Latest queues, LocalQueues and namespaces of the API server, and rights to use a queue.
 
-A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
-is refused because of its queue, that queue is read. Objects that pass cost no request.
+The watch may lag behind. A user who applies a queue and its groups from one file writes both within
+milliseconds. So before an object is refused because of its queue, that queue is read. Objects that pass cost
+no request.
 """
 
 import time
@@ -42,12 +42,18 @@ MayUse = Callable[[Subject, str, float], bool]
 
 
 class LookUps(Generic[T]):
-    """Look-ups of objects of one kind by name, however many reviews ask at the same time. A cached answer
-    would refuse a group whose queue was created a moment ago, so each review gets a look-up that began after
-    it asked. But a tenant may write thousands of groups for a queue that does not exist: reviews share a
-    look-up that has not begun yet, one name is looked up at most ten times a second, and only a few names at
-    the same time. All reviews that wait for one share a lane, so that others go on: `lane`, for look-ups of
-    several kinds. `read`: one object by name, within seconds; raises ApiError."""
+    """Look-ups of objects of one kind by name, for any number of concurrent reviews.
+
+    A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
+    look-up that began after its request. But a tenant may write thousands of groups for a queue that does
+    not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
+    second, and only a few names at the same time. All reviews that wait for one share a lane, so that
+    others go on.
+
+    Attributes:
+        lane: Lane for look-ups of several kinds.
+        read: Returns one object by name, within seconds; raises ApiError.
+    """
 
     def __init__(
         self,
@@ -66,7 +72,11 @@ class LookUps(Generic[T]):
         self._lock = Lock()
 
     def find(self, name: str, timeout: float) -> T | None:
-        """An object as the API server has it now; None if there is none. Raises NotKnown."""
+        """Return an object as the API server has it now; None if it does not exist.
+
+        Raises:
+            NotKnown: The API server did not answer in time.
+        """
         if not self._lane.acquire(blocking=False):
             raise NotKnown("too many reviews wait for it")
         try:
@@ -131,7 +141,7 @@ class Latest:
         self.of_podgroup = ledger.queues.of_podgroup
 
     def left(self) -> float:
-        """The seconds left for this review."""
+        """Return the seconds left for this review."""
         left = self._ends - self._clock()
         if left <= 0:
             raise NotKnown(f"it took longer than {BUDGET} s")
@@ -162,7 +172,7 @@ class Latest:
         return allows_namespace(selector, (found.metadata.labels if found is not None else None) or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
-        """The tree, with the queues from `parent` upwards as they are now."""
+        """Return the tree with the queues from `parent` upwards as they are now."""
         ancestry: dict[str, QueueRecord] = {}
         while parent not in ("", ROOT_QUEUE, *ancestry) and (found := self._read(parent)):
             ancestry[parent] = queue_record(found)
@@ -176,7 +186,7 @@ class Latest:
 
 
 def access_reviews(api: AdmissionApi) -> MayUse:
-    """The answers of the API server's authorizer, kept for seconds."""
+    """Return the answers of the API server's authorizer, cached for seconds."""
 
     @cached(
         TTLCache(_MOST, _REMEMBERED),

@@ -50,7 +50,7 @@ Rule = Callable[[admission.ReviewRequest], ReviewOutcome]
 
 
 class Path(NamedTuple):
-    """How the reviews of one path are judged."""
+    """Rules for the reviews of one path."""
 
     rule: Rule
     operations: tuple[str, ...]  # those that it accepts
@@ -70,7 +70,12 @@ class Reviewer:
         self._synced = synced
 
     def answer(self, path: str, body: bytes) -> bytes:
-        """The AdmissionReview that answers `body`. Raises Malformed, and KeyError for an unknown path."""
+        """Return the AdmissionReview that answers `body`.
+
+        Raises:
+            Malformed: The body is no AdmissionReview.
+            KeyError: The path is unknown.
+        """
         with metrics.counted_review(path) as call:
             try:
                 review = decoded_in_part(admission.review_decoder, body)
@@ -137,7 +142,11 @@ def _is_leaving(raw: msgspec.Raw) -> bool:
 
 
 def read(raw: msgspec.Raw, kind: type[T]) -> T:
-    """An object under review. Raises BadObject."""
+    """Return an object under review.
+
+    Raises:
+        BadObject: It cannot be read.
+    """
     if is_cut(raw):
         raise BadObject(TOO_DEEP)
     try:

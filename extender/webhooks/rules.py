@@ -1,5 +1,6 @@
-"""The rules of each path, for queues, their flavors, LocalQueues, PodGroups, Jobs and pods: their defaults,
-whether their queue takes them, and who may use it.
+"""Rules of each path, for queues, flavors, LocalQueues, PodGroups, Jobs and pods.
+
+They concern defaults, whether the queue takes the object, and who may use it.
 """
 
 from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a que
 
 
 class EntryRules:
-    """Whether a queue takes new work, and whose, for one review: each queue is read at most once."""
+    """Rules of entry into queues, for one review: each queue is read at most once."""
 
     def __init__(self, ledger: Ledger, latest: Latest, may_use: MayUse) -> None:
         self._ledger = ledger
@@ -105,8 +106,10 @@ class EntryRules:
         self._may_use = may_use
 
     def destination(self, find: Callable[[QueueLookup], D]) -> D:
-        """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
-        known: it may lead to a restricted queue."""
+        """Return what `find` finds in the ledger, or in the API server where a LocalQueue is unknown.
+
+        The LocalQueue may lead to a restricted queue.
+        """
         to = find(self._ledger.queues)
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
@@ -134,7 +137,7 @@ class EntryRules:
 
 
 def warned(judge: Rule) -> Rule:
-    """The same, and warnings about annotations that cannot be read, and about fields that are ignored."""
+    """Return the rule with warnings about unreadable annotations, and about ignored fields."""
 
     def judged(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = judge(request), read(request.object, AnyObject).metadata
@@ -154,8 +157,12 @@ def _ignored(request: ReviewRequest) -> list[str]:
 
 
 class AdmissionRules:
-    """The rules by path. `latest`: reads queues as they are now, for one review. `runs_volcano_jobs`: whether
-    Muster runs Volcano Jobs, and not Volcano."""
+    """Admission rules by path.
+
+    Attributes:
+        latest: Reads queues as they are now, for one review.
+        runs_volcano_jobs: Whether Muster runs Volcano Jobs, and not Volcano.
+    """
 
     def __init__(
         self,
@@ -230,8 +237,10 @@ class AdmissionRules:
         return ReviewOutcome(list(judge_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
 
     def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
-        """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the
-        LocalQueue already would enter with it."""
+        """Review a LocalQueue: its author must have the right to use a restricted queue.
+
+        Groups in the LocalQueue would enter with it.
+        """
         local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
@@ -245,7 +254,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
 
     def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
-        """An update is judged if it names another queue, or another LocalQueue."""
+        """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
         group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
         topologies = list(judge_topologies(group))
@@ -271,7 +280,7 @@ class AdmissionRules:
         return ReviewOutcome([*faults, *topologies])
 
     def judge_other_group(self, request: ReviewRequest) -> ReviewOutcome:
-        """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
+        """Review a PodGroup of scheduler-plugins or of Kubernetes: only its queue counts."""
         entry = self._entry()
 
         def destination(raw: msgspec.Raw) -> Destination | None:
@@ -340,7 +349,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
 
     def judge_workload(self, request: ReviewRequest) -> ReviewOutcome:
-        """An object whose controller makes pods or jobs is never refused: what these enter is judged."""
+        """Review an object whose controller makes pods or jobs. It is never refused: these are reviewed."""
         workload, ledger = read(request.object, dict[str, Any]), self._ledger
         by_namespace = ledger.queues.of_namespace(request.namespace)
         takes_running = ledger.intake.jobs.mode == BY_QUEUE
@@ -351,8 +360,13 @@ class AdmissionRules:
         return partial(judge_job_entry, tree=self._ledger.queues.tree)
 
     def note_use(self, request: ReviewRequest) -> ReviewOutcome:
-        """Note on whatever enters a restricted queue that its author may use that: without, it waits. Who may
-        not is refused only where pods or groups are: what operators make of jobs of others is not judged."""
+        """Record on all objects that enter a restricted queue that their author may use it.
+
+        Without, they wait.
+
+        Only pods and groups are refused without the right: jobs that operators make for others are
+        not reviewed.
+        """
         if _is_ours(request):
             return ReviewOutcome()
         entry, kind = self._entry(), request.kind
@@ -420,7 +434,7 @@ class AdmissionRules:
         return ReviewOutcome(self._entry().judge(to, judge_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
-        """None for a pod that is not ours."""
+        """Return the destination; None for a pod of another scheduler."""
         if not self._ledger.pods.owns(pod):
             return None
         return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
@@ -428,9 +442,11 @@ class AdmissionRules:
     def _is_made_for(
         self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
     ) -> bool:
-        """Whether an operator, an account of another namespace, makes it for a job whose group may use the
-        queue by the rights of the job's author: its own do not matter. Operators write true owners, and so
-        does Muster, which makes the pods of Volcano Jobs."""
+        """Return whether an operator makes it for a job whose author may use the queue.
+
+        The operator is an account of another namespace, whose own rights do not matter. Operators
+        write true owners, and so does Muster, which makes the pods of Volcano Jobs.
+        """
         user, namespace = request.user_info, pod.metadata.namespace
         is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
@@ -447,8 +463,11 @@ class AdmissionRules:
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:
-    """Return the note of the user who makes an object. An update keeps it; the first user who changes an
-    object without a note counts as its author. Volcano's PodGroups have their note by then."""
+    """Return the record of the user who makes an object.
+
+    An update keeps it; the first user who changes an object without a record counts as its author.
+    Volcano's PodGroups have their record by then.
+    """
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
@@ -461,8 +480,12 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
 
 
 def _maker(request: ReviewRequest) -> str:
-    """Return the user who makes an object; empty if an account makes it for its owner, whose author counts. A
-    pod with a controller is in the group of that."""
+    """Return the user who makes an object.
+
+    Empty if an account makes it for its owner, whose author counts.
+
+    A pod with a controller is in the group of its controller.
+    """
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace
     has_owner = controller_of(meta.owner_references) is not None
@@ -471,11 +494,11 @@ def _maker(request: ReviewRequest) -> str:
 
 
 def _is_ours(request: ReviewRequest) -> bool:
-    """Whether Muster asks, which makes pods, groups and jobs for others."""
+    """Return whether Muster asks, which makes pods, groups and jobs for others."""
     return request.user_info.username.startswith(_OURS)
 
 
 def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
-    """The pod with the namespace that it will be in: a template does not name one."""
+    """Return the pod with its future namespace, which a template does not name."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

@@ -1,4 +1,4 @@
-"""What all objects have in common: metadata, owners, conditions, and how they are patched."""
+"""Common parts of all objects: metadata, owners, conditions, and patches."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -68,7 +68,7 @@ def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | 
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer (RFC 6901)."""
+    """Return a JSON pointer (RFC 6901)."""
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
@@ -93,12 +93,12 @@ Operation = dict[str, Any]  # of a JSON patch (RFC 6902)
 
 
 def added(path: Iterable[str | int], value: object) -> Operation:
-    """It puts a value where there is none, or another."""
+    """Return the operation that adds or replaces a value."""
     return {"op": "add", "path": pointer(path), "value": value}
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """A merge patch (RFC 7386) on a copy: null removes, objects are merged, all else is replaced."""
+    """Return a copy with a merge patch (RFC 7386): null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}

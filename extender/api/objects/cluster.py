@@ -1,8 +1,8 @@
-"""What a cluster has beside pods and queues, with the quotas of other systems, from which queues are made.
+"""Objects of a cluster besides pods and queues, with the quotas from which queues are made.
 
 `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota` that of the
-Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts are left as they are written, so
-that one that makes no sense costs its own node only.
+Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts stay as they are written, so that
+an unreadable one costs its own node only.
 """
 
 from enum import StrEnum
@@ -61,7 +61,7 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
 
 
 class PodDisruptionBudget(Wire, frozen=True):
-    """How many of some pods may be evicted (policy/v1)."""
+    """Limit of the evictions among some pods (policy/v1)."""
 
     metadata: BudgetMeta
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
@@ -106,7 +106,7 @@ def age_of(lease: LeaseSpec, now: float) -> float | None:
 
 
 def lively(lease: LeaseSpec, now: float) -> bool:
-    """Whether the Lease has a holder that renewed it in time, by that clock."""
+    """Return whether the Lease has a holder that renewed it in time, by that clock."""
     age = age_of(lease, now)
     return bool(lease.holder_identity) and age is not None and age < duration_of(lease)
 
@@ -142,7 +142,7 @@ class Event(Wire, frozen=True):
 
     @property
     def at(self) -> str:
-        """When it was seen last."""
+        """Return when it was seen last."""
         seen = self.series and self.series.last_observed_time
         return seen or self.last_timestamp or self.event_time or ""
 

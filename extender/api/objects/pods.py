@@ -78,7 +78,7 @@ class Container(Wire, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether this init container keeps running alongside the pod's main containers."""
+        """Return whether this init container keeps running alongside the pod's main containers."""
         return self.restart_policy == "Always"
 
 

@@ -16,7 +16,7 @@ class Guarantee(Wire, frozen=True):
 
 
 class RunningLimit(Wire, frozen=True):
-    """How much may run at the same time; None: no limit."""
+    """Limit of what may run at the same time; None: no limit."""
 
     groups: int | None = None
     pods: int | None = None
@@ -62,13 +62,13 @@ class QueueFlavor(Wire, frozen=True):
     resource_flavor: str = ""
 
     def amounts(self) -> dict[str, Quantities]:
-        """By field."""
+        """Return the amounts by field."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__[2:-1]}
         return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
 class Provisioning(Wire, frozen=True):
-    """How a queue asks an autoscaler for nodes: by ProvisioningRequests."""
+    """Requests of a queue to an autoscaler for nodes: ProvisioningRequests."""
 
     class_name: str = ""  # empty: not at all
     parameters: dict[str, str] | None = None
@@ -105,7 +105,7 @@ class QueueSpec(Wire, frozen=True):
 
 
 class QueueReservation(Wire, frozen=True):
-    """What is reserved for a group of the queue that has waited too long."""
+    """Reservation for a group of the queue that has waited too long."""
 
     nodes: list[str] | None = None
     resource: Quantities | None = None
@@ -120,8 +120,10 @@ class QueueTaken(Wire, frozen=True):
 
 
 class QueueReclaimed(Wire, frozen=True):
-    """When room was last taken from another queue, for which group, how often before in vain, and for which
-    groups it is not known yet whether it was."""
+    """Reclaim of a queue: when it last reclaimed from another one, for which group, and with which success.
+
+    It also says how often in vain before, and for which groups the success is not known yet.
+    """
 
     queue: str
     group: str = ""
@@ -143,7 +145,7 @@ class UsedPart(Wire, frozen=True):
 
 
 class QueueUsage(Wire, frozen=True):
-    """What its groups have held lately, as a part of the cluster."""
+    """Recent usage of a queue's groups, as a part of the cluster."""
 
     at: str = ""  # when: RFC 3339
     share: float = 0.0
@@ -214,7 +216,7 @@ ABORT, RESUME = "AbortJob", "ResumeJob"  # actions of Commands for Volcano Jobs
 
 
 def new_command(target: OwnerReference, action: str, name: str = "") -> dict[str, Any]:
-    """A Command as vcctl makes it. Without a `name` the API server gives it one."""
+    """Return a Command as vcctl makes it. Without a `name` the API server generates one."""
     about = msgspec.to_builtins(target)
     named = {"name": name} if name else {"generateName": f"{target.name}-{action.lower()}-"}
     head = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
@@ -238,7 +240,7 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class GroupHolder(Wire, frozen=True):
-    """What stands in the way of a PodGroup: a group, or a pod of others. `holds`: of what is lacking."""
+    """Holder in the way of a PodGroup: a group, or a pod of others. `holds`: of the lacking resources."""
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -259,7 +261,7 @@ class Raise(Wire, frozen=True):
 
 
 class Estimate(Wire, frozen=True):
-    """When a PodGroup is expected to start: two moments and how they were found, or why nobody knows."""
+    """Estimate of a PodGroup's start: two timestamps and their method, or why it is unknown."""
 
     at_p50: str | None = None  # in half of the futures it has started by then
     at_p90: str | None = None  # in nine of ten
@@ -268,7 +270,7 @@ class Estimate(Wire, frozen=True):
 
 
 class WaitingStatus(Wire, frozen=True):
-    """How a PodGroup waits, or further members of it do; what `condition` Scheduled says in words."""
+    """Status of a waiting PodGroup, or of its further members; condition Scheduled says it in words."""
 
     since: str | None = None  # when it began to wait for its present reason
     position: int = 0  # 1 for the next one of its queue; 0: it is not in line

@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 class LifecyclePolicy(Wire, frozen=True):
-    """What is to be done about an event, or about a container that ended with `exit_code`."""
+    """Policy of a Volcano Job: the action on an event, or on a container that ended with `exit_code`."""
 
     action: str = ""
     event: str = ""
@@ -51,7 +51,7 @@ class TaskSpec(Wire, frozen=True):
 
     @property
     def least(self) -> int:
-        """How many of its pods are needed."""
+        """Return how many of its pods are needed."""
         return self.replicas if self.min_available is None else self.min_available
 
 
@@ -97,7 +97,7 @@ class VolcanoJobState(Wire, frozen=True):
 
 
 class TaskState(Wire, frozen=True):
-    """How many of a task's pods are in which phase."""
+    """Numbers of a task's pods by phase."""
 
     phase: dict[str, int] | None = None
 

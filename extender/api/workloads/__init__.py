@@ -1,2 +1,4 @@
-"""Kinds whose controllers make pods, as data: where their templates and counts are, and how what they make is
-named, labelled and owned. `children` reads the table."""
+"""Kinds whose controllers make pods, as data: templates, counts, names, labels and owners.
+
+`children` reads the table.
+"""

@@ -1,4 +1,4 @@
-"""What the controller of a workload makes of it, by the table: objects as created, and their number."""
+"""Children of a workload, as its controller makes them by the table: objects as created, and their number."""
 
 import json
 import zlib
@@ -17,7 +17,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 
 
 class WorkloadPart(NamedTuple):
-    """What of an object some pods are made of, and where it is. `role`: empty for the object itself."""
+    """Part of an object from which some pods are made, and its place. `role`: empty for the object itself."""
 
     role: str
     body: Json
@@ -43,7 +43,7 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
 
 
 def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
-    """The parts of which something is made, each with the values for the first that is made of it."""
+    """Yield the parts from which something is made, each with the values for its first child."""
     if not all(at(obj, path) in values for path, values in offspring.when.items()):
         return
     parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
@@ -118,7 +118,7 @@ def _hash(template: Json) -> str:
 
 
 def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
-    """None where no controller makes pods of it."""
+    """Return the row of an object; None where no controller makes pods of it."""
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
@@ -128,7 +128,11 @@ def suspended(obj: Json) -> bool:
 
 
 def count_pods(obj: Json) -> int:
-    """How many pods there will be, without making them: those of one part are alike. Raises MALFORMED."""
+    """Return the future number of pods without making them: those of one part are equal.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     kind = kind_of(obj)
     if kind is None:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
@@ -158,14 +162,22 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
 
 
 def makers(obj: Json) -> Iterator[Json]:
-    """What it makes that makes pods in its turn. Raises MALFORMED."""
+    """Yield the children that make pods in their turn.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     for child in children(obj, with_pods=False):
         yield child
         yield from makers(child)
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
-    """Those of these indexes, of an object like a Job, whose children are all alike. Raises MALFORMED."""
+    """Yield the children of these indexes, of an object like a Job, whose children are all equal.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     kind = kind_of(obj)
     complete = kind.complete(obj) if kind else obj
     for offspring in kind.offspring if kind else ():

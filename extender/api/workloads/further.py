@@ -44,7 +44,7 @@ class Written(NamedTuple):
         self.faults.append(f"{self.where}: got {got}; allowed is {allowed}")
 
     def read(self, reader: Callable[[str], T], instead: T, allowed: str) -> T:
-        """What `reader` makes of a text; it raises ValueError for one that is not allowed."""
+        """Return the result of `reader` for a text; it raises ValueError for one that is not allowed."""
         try:
             if isinstance(self.value, str):
                 return reader(self.value)
@@ -66,7 +66,7 @@ class Written(NamedTuple):
         return [item.text(r"\S(?:.*\S)?", "a text") for item in self.items(allowed)]
 
     def items(self, allowed: str) -> "list[Written]":
-        """Those of a list that is not empty."""
+        """Return the items of a list that is not empty."""
         if isinstance(self.value, list) and self.value:
             return [
                 Written(f"{self.where}[{number}]", each, self.faults)
@@ -77,7 +77,7 @@ class Written(NamedTuple):
         return []
 
     def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
-        """By name: the needed ones, with what is allowed there, and the optional ones that are there."""
+        """Return by name the required fields, with their allowed values, and the optional ones that exist."""
         given = self.value if isinstance(self.value, dict) else {}
         known = (*needed, *optional)
         if given is not self.value and self.value is not None:
@@ -124,12 +124,12 @@ class FurtherKind(msgspec.Struct, frozen=True):
 
 
 def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
-    """The whole table."""
+    """Return the table with further kinds."""
     return {**WORKLOADS, **{kind.row.key: kind.row for kind in kinds}}
 
 
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
-    """Those of a list in a file, whose numbers may be texts, and what is wrong with it."""
+    """Return the kinds in a list of a file, and its faults. Numbers in the list may be texts."""
     given = Written(where, value, [])
     rows = [(_row(entry), entry.value) for entry in given.items("a list of kinds")]
     known = {*WORKLOADS}
@@ -142,7 +142,7 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
 
 
 def _row(given: Written) -> WorkloadRow:
-    """Of no use if there are faults."""
+    """Return the row; unusable if there are faults."""
     fields = given.fields(
         apiVersion=_VERSION_FORM,
         kind=_KIND_FORM,
@@ -165,7 +165,7 @@ def _row(given: Written) -> WorkloadRow:
 
 
 def _pod_sets(given: Written) -> tuple[Offspring, ...]:
-    """Those without [*] need roles that differ, and the others the names of their items."""
+    """Return the pod sets: those without [*] need distinct roles, and the others the names of their items."""
     found = tuple(map(_pod_set, given.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
     if twice := [role for role, number in roles.items() if number > 1]:

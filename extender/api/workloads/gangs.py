@@ -1,4 +1,4 @@
-"""How many pods of a job start together. The first of these that says it counts:
+"""Gang size: how many pods of a job start together. The first of these with a value counts:
 
     the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
 
@@ -38,14 +38,18 @@ class GangSize(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """What the annotations of a namespace and of a queue say; empty where there are none."""
+    """Annotations of a namespace and of a queue about gang sizes; empty where there are none."""
 
     namespace: str = ""
     queue: str = ""
 
 
 def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> MadePods:
-    """`counts`: by role, the pods of its sets that come at the start. Raises MALFORMED."""
+    """Return the pods of a job. `counts`: by role, the pods of its sets that come at the start.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     annotations, pods = at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
     at_once = row.at_once(obj, counts) if row is not None else pods
     together = row is not None and row.together(obj)
@@ -53,15 +57,19 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
 
 
 def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: str) -> MadePods:
-    """Return the pods of a ReplicaSet or StatefulSet. `replicas`: None for other kinds, whose number is their
-    own. `policy`: spec.podManagementPolicy."""
+    """Return the pods of a ReplicaSet or StatefulSet.
+
+    Args:
+        replicas: None for other kinds, which have counts of their own.
+        policy: spec.podManagementPolicy.
+    """
     pods = 1 if replicas is None else replicas
     at_once = min(pods, 1) if policy == ORDERED_READY else pods
     return MadePods(pods, 1, at_once, False, *asked_by(annotations), scales=replicas is not None)
 
 
 def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """The fields `asked` and `volcano`."""
+    """Return the fields `asked` and `volcano`."""
     asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return asked, None
@@ -69,8 +77,13 @@ def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
 
 
 def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
-    """`gang`: None where it is not known who makes the pods. `template`: the annotation of the pods. `waits`:
-    the job waits suspended, for the room of all its pods, in whatever order they come."""
+    """Return how many pods start together.
+
+    Args:
+        gang: None where the owner of the pods is unknown.
+        template: The annotation of the pods.
+        waits: The job waits suspended, for the capacity of all its pods, in any order.
+    """
     most = None if gang is None else gang.pods if waits else gang.at_once
     usual = most if gang and most and (waits or gang.together) else 1
     asked = (gang.asked if gang else "") or template

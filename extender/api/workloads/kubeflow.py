@@ -1,8 +1,7 @@
-"""The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), MPIJob v2beta1 of
-kubeflow/mpi-operator, and the TrainJob of Kubeflow Trainer (v2).
+"""Kinds of Kubeflow: the training operator (kubeflow/trainer, v1), MPIJob v2beta1, and TrainJob (Trainer v2).
 
-A TrainJob is a JobSet, made of its runtime, another object that `with_runtime` puts in, and of what it says
-itself of its nodes. What it changes of the JobSet stands in these fields, later ones on top:
+A TrainJob is a JobSet, made of its runtime, another object that `with_runtime` adds, and of its own fields
+about nodes. These fields change the JobSet, later ones on top:
 
     2.0  podSpecOverrides      of the pods of some Jobs, without their metadata
     2.1  podTemplateOverrides  the same with labels and annotations
@@ -62,7 +61,7 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 
 def _made_first(job: Json, counts: Counts) -> int:
-    """The launcher of an MPIJob may come once the workers are ready."""
+    """Return the pods without the launcher of an MPIJob, which may come once the workers are ready."""
     waits = at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return sum(counts.values()) - (counts.get("launcher", 0) if waits else 0)
 
@@ -122,7 +121,7 @@ KUBEFLOW = (
 
 
 def patched(jobs: list[Json], train_job: Json) -> list[Json]:
-    """The replicated Jobs of a runtime, as the TrainJob wants them."""
+    """Return the replicated Jobs of a runtime with the changes of the TrainJob."""
     by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
     for field in ("podSpecOverrides", "podTemplateOverrides"):
         for override in shape.items_at(train_job, "spec", field):
@@ -139,7 +138,7 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
 
 
 def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
-    """The spec fields that annotate the pods of these Jobs, in the forms of all releases of the Trainer."""
+    """Return the spec fields that annotate the pods of these Jobs, for all releases of the Trainer."""
     meta = {"metadata": {"annotations": annotation}}
     overrides = shape.items_at(train_job, "spec", "podTemplateOverrides")
     others = [override for override in overrides if _without_targets(override) != meta]
@@ -154,7 +153,10 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
 
 
 def merged_by_name(base: Any, patch: Any) -> Any:
-    """A strategic merge patch: mappings, and lists of named items, are merged; other lists replaced."""
+    """Return a strategic merge patch: mappings, and lists of named items, are merged.
+
+    Other lists replaced.
+    """
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):
@@ -177,7 +179,11 @@ def _is_named(found: Any) -> bool:
 
 
 def with_job_set(train_job: Json) -> Json:
-    """Puts in `spec.jobSet`. Raises ValueError for a TrainJob without a runtime that does not say enough."""
+    """Add `spec.jobSet` to a TrainJob.
+
+    Raises:
+        ValueError: It has no runtime and says too little.
+    """
     runtime = runtime_in(TRAIN_JOB, train_job)
     given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
     jobs = patched(list(given.get("replicatedJobs") or []), train_job)
@@ -203,7 +209,7 @@ def job_set_left(train_job: Json) -> Json:
 
 
 def annotated(train_job: Json, name: str, text: str) -> Json:
-    """The fields of its spec by which all its pods have this annotation; none if they have it."""
+    """Return the spec fields that give all its pods this annotation; none if they have it."""
     jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
     path = (*_POD, "metadata", "annotations", name)
     if all(at(job, path) == text for job in jobs):
@@ -226,7 +232,7 @@ def _step(job: Json) -> str:
 
 
 def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
-    """A replicated Job with its number of pods, the resources of its nodes, and the group that they name."""
+    """Return a replicated Job with its number of pods, the resources of its nodes, and its group."""
     nodes = _pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
@@ -242,7 +248,10 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 
 def _pods(job: Json, train_job: Json, policy: Json) -> int:
-    """Of MPI, the number of nodes is that of the Job of this name; the launcher may be one of them."""
+    """Return the number of pods.
+
+    Of MPI, the nodes belong to the Job of this name; the launcher may be one.
+    """
     counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
     if counted and at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).of(train_job)

@@ -55,9 +55,11 @@ _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 6
 
 
 def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) -> Iterator[tuple[str, str]]:
-    """What a Volcano Job has too many of: the field, and how many. Each look at it goes through its tasks,
-    and through its `policies` and theirs; each container of its pods gets all volumes and, from plugins,
-    variables for each task."""
+    """Yield the fields of which a Volcano Job has too many, and how many.
+
+    Each look at the job goes through its tasks, and through its `policies` and theirs; each container of
+    its pods gets all volumes and, from plugins, variables for each task.
+    """
     counts = [
         ("spec.tasks", len(templates), _MOST_TASKS),
         ("spec.volumes", len(volumes), _MOST_VOLUMES),
@@ -71,8 +73,11 @@ def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) ->
 
 
 def volcano_tasks(job: Json) -> Json:
-    """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority.
-    Raises ValueError if there are too many, or a number is none."""
+    """Return the fields that Volcano's webhook adds: names of tasks, minAvailable, scheduler and priority.
+
+    Raises:
+        ValueError: There are too many tasks, or a number is invalid.
+    """
     spec, tasks = job.get("spec") or {}, []
     as_written = shape.items_at(job, "spec", "tasks")
     policies = sum(len(shape.items_at(each, "policies")) for each in (spec, *as_written))
@@ -103,7 +108,7 @@ def _least(task: Json) -> int:
 
 
 def _sub_group(task: Json) -> Json:
-    """A task in parts, as Volcano's controller puts it into the PodGroup."""
+    """Return a task in parts, as Volcano's controller writes it into the PodGroup."""
     topology = at(task, ("partitionPolicy", "networkTopology"))
     return {
         "name": task["name"],
@@ -116,7 +121,7 @@ def _sub_group(task: Json) -> Json:
 
 
 def _first_pods(job: Json, _: Counts) -> int:
-    """Those of tasks that depend on no other."""
+    """Return the number of pods of tasks without dependencies."""
     tasks = shape.items_at(job, "spec", "tasks")
     return sum(_REPLICAS.of(task) for task in tasks if not task.get("dependsOn"))
 
@@ -135,7 +140,7 @@ def _waits(job: Json) -> bool:
 
 
 def _unit(job: Json) -> Json:
-    """As Volcano's controller makes it."""
+    """Return the PodGroup spec as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
     needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
     if needed > total:
@@ -204,7 +209,7 @@ _NEEDED_WORKERS = Count(path=("minReplicas",), default=0, times=("numOfHosts",))
 
 
 def with_ray_group(cluster: Json) -> Json:
-    """The head, and the workers that there are to be; with the autoscaler those that there are at least."""
+    """Return the head and the desired workers; with the autoscaler, its minimum of workers."""
     meta, spec = cluster.get("metadata") or {}, cluster.get("spec") or {}
     labels = meta.get("labels") or {}
     if labels.get("ray.io/scheduler-name") != VOLCANO:
@@ -228,7 +233,7 @@ _RAY_GROUPS = ("spec", "workerGroupSpecs")
 
 
 def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
-    """The head and its workers; where the autoscaler adds some, those without which it never is."""
+    """Return the head and its workers; with the autoscaler, only the workers that always exist."""
     spec = cluster.get("spec") or {}
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
     return 1 + sum(counted.of(group) for group in spec.get("workerGroupSpecs") or [])
@@ -324,7 +329,7 @@ _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priority
 
 
 def with_templates(app: Json) -> Json:
-    """The driver starts alone, and asks for the executors."""
+    """Return the driver alone: it starts first and asks for the executors."""
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
     made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
@@ -338,7 +343,7 @@ def with_templates(app: Json) -> Json:
 
 
 def _template(spec: Json, given: Json, role: str) -> Json:
-    """What the role says, on top of the template that it may have."""
+    """Return the role's settings on top of its optional template."""
     template = given.get("template") or {}
     meta, base = template.get("metadata") or {}, template.get("spec") or {}
     labels = {**(meta.get("labels") or {}), **(given.get("labels") or {})}

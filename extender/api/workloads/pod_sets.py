@@ -1,5 +1,6 @@
-"""The pods that a controller will make of an object, as sets of like pods; with how few a job may start; and
-where its pods get annotations from. The cost is that of the object, never that of its counts.
+"""Pod sets that a controller will make of an object, partial starts, and the paths of pod annotations.
+
+The cost is that of the object, never that of its counts.
 """
 
 from collections import Counter
@@ -30,8 +31,10 @@ class JobPodSet(msgspec.Struct, frozen=True):
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
-    """Those with pods that have not ended, in the order in which the controller makes them, suspended or not.
-    Raises MALFORMED for what cannot be read: counts, templates, amounts, or two sets of one role.
+    """Return the sets with pods that have not ended, in the controller's order, suspended or not.
+
+    Raises:
+        MALFORMED: Counts, templates or amounts cannot be read, or two sets have one role.
     """
     try:
         found = list(_sets(obj, JobPodSet("", 1, {}), kinds))
@@ -59,7 +62,11 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
 
 
 def _template(pod: Json, role: str) -> Json:
-    """Raises ValueError for one that the API server would refuse, or that has unreadable amounts."""
+    """Return a pod template.
+
+    Raises:
+        ValueError: The API server would refuse it, or its amounts cannot be read.
+    """
     given = pod["metadata"]
     kept = {field: given[field] for field in ("labels", "annotations") if given.get(field)}
     template = {"metadata": kept, "spec": pod["spec"]}
@@ -83,7 +90,7 @@ def _template(pod: Json, role: str) -> Json:
 
 
 class PartialStart(NamedTuple):
-    """With how many pods a job was started, and how many its author asks for."""
+    """Partial start of a job: its number of pods, and the number that its author asks for."""
 
     given: int
     asked: int
@@ -93,7 +100,11 @@ class PartialStart(NamedTuple):
 
 
 def least_of(row: WorkloadRow, obj: Json) -> int:
-    """With how few pods a job may start, 0 if it does not say. Raises ValueError for anything else."""
+    """Return the least number of pods with which a job may start, 0 if it does not say.
+
+    Raises:
+        ValueError: The field is invalid.
+    """
     annotations = _annotations(obj)
     key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
     if not (row.parallelism and key):
@@ -105,7 +116,7 @@ def least_of(row: WorkloadRow, obj: Json) -> int:
 
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
-    """Of an object with fewer pods than its author asks for; None if its number was changed since."""
+    """Return the partial start of an object; None if it is whole, or its number was changed since."""
     given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(given) and _is_count(asked)):
         return None
@@ -113,13 +124,13 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
 
 
 def as_asked(row: WorkloadRow, obj: Json) -> Json:
-    """As its author wrote it, whatever it was started with."""
+    """Return the object as its author wrote it, independent of its start."""
     noted = partial_start(row, obj)
     return obj if noted is None else _put(obj, row.parallelism, noted.asked)
 
 
 def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
-    """Whether its next start may change the number of its pods."""
+    """Return whether its next start may change the number of its pods."""
     marks = {*_MINIMUM_KEYS, keys.PARTIAL_START}
     return bool(row.parallelism) and not marks.isdisjoint(_annotations(obj))
 
@@ -138,14 +149,19 @@ def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
 
 
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """Where the annotations are that pods get: keys of mappings and numbers of items, as in a JSON pointer.
-    The last two mappings of a path need not be there. Raises MALFORMED."""
+    """Return the paths of annotations that pods get: keys of mappings and numbers of items.
+
+    The form is that of a JSON pointer. The last two mappings of a path may be absent.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
 
 
 def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:
-    """Also of the pods of what is made of a part: there, a path is one in what is made."""
+    """Yield the paths, also of the pods of children: there, a path is relative to the child."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.made == POD:

@@ -9,7 +9,7 @@ _RUNTIME = "runtime"
 
 
 class RuntimeName(NamedTuple):
-    """Which object it is. `namespace` is empty for kinds that are in none."""
+    """Name of an object with the templates of jobs. `namespace` is empty for cluster-scoped kinds."""
 
     kind: str
     namespace: str
@@ -22,7 +22,10 @@ class RuntimeName(NamedTuple):
 
 
 def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
-    """None for a kind that has its templates itself. One of a kind that is not known is found nowhere."""
+    """Return the runtime that an object names; None for a kind with its own templates.
+
+    A runtime of an unknown kind is not found anywhere.
+    """
     reference = row.runtime
     if reference is None:
         return None
@@ -46,17 +49,21 @@ def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
 
 
 def with_runtime(obj: Json, spec: Json | None) -> Json:
-    """A copy that has the spec of its runtime as `spec.runtime`; None: there is no such runtime."""
+    """Return a copy that has the spec of its runtime as `spec.runtime`; None: the runtime does not exist."""
     return with_spec(obj, **{_RUNTIME: spec})
 
 
 def is_whole(row: WorkloadRow, obj: Json) -> bool:
-    """Whether an object has its templates, or its runtime was looked for."""
+    """Return whether an object has its templates, or its runtime was looked for."""
     return row.runtime is None or _RUNTIME in (obj.get("spec") or {})
 
 
 def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
-    """What `with_runtime` put in, if anything. Raises ValueError if there is no such runtime."""
+    """Return the runtime that `with_runtime` added, if any.
+
+    Raises:
+        ValueError: The runtime does not exist.
+    """
     spec = obj.get("spec") or {}
     if _RUNTIME in spec and spec[_RUNTIME] is None:
         named = runtime_named_by(row, obj)

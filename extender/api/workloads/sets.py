@@ -44,12 +44,12 @@ def jobs_left(job_set: Json) -> Json:
 
 
 def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
-    """By replicated Job: how many Jobs have, as its status says."""
+    """Return the number of succeeded Jobs by replicated Job, from the status."""
     return {str(job.get("name")): Count(path=("succeeded",), default=0).of(job) for job in statuses}
 
 
 def made_first(job_set: Json, counts: Counts) -> int:
-    """Of Jobs in order, or of those that depend on others, the pods of the first."""
+    """Return the number of first pods, where Jobs are in order or depend on others."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
     if at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
         return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
@@ -58,14 +58,17 @@ def made_first(job_set: Json, counts: Counts) -> int:
 
 
 def in_order(job_set: Json) -> str:
-    """A JobSet may make Jobs only once earlier ones are ready or complete."""
+    """Return why the pods come in order: Jobs may wait for earlier ones to be ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
     waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
 
 
 def workers_of_each_leader(lws: Json) -> Json:
-    """A part for each leader, by its index: all pods of its group but itself. Leaders default to workers."""
+    """Return a part for each leader, by its index: all pods of its group but itself.
+
+    Leaders default to workers.
+    """
     given = at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.of(given) - 1, 0)}
     groups = range(min(_LEADERS.of(lws), _MOST_LEADERS))
@@ -82,7 +85,7 @@ def workers_of_all_leaders(lws: Json) -> Json:
 
 
 def one_group(lws: Json, _: Counts) -> int:
-    """A leader and its workers, which may come once it is ready."""
+    """Return the size of a group: a leader and its workers, which may come once it is ready."""
     waits = at(lws, ("spec", "startupPolicy")) == "LeaderReady"
     return 1 if waits else _SIZE.of(at(lws, ("spec", "leaderWorkerTemplate")) or {})
 

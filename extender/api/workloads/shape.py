@@ -28,8 +28,10 @@ TEMPLATE = ("spec", "template")
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How many are made of one part: the number at `path`, or `default`; not below `at_least`, not above
-    `at_most`, and so many for each of `times`."""
+    """Count of the children of one part: the number at `path`, or `default`.
+
+    It is not below `at_least`, not above `at_most`, and multiplied by each of `times`.
+    """
 
     path: Path = ()
     default: int = 1
@@ -38,7 +40,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     times: Path = ()
 
     def of(self, part: Json) -> int:
-        """Raises ValueError for what is no number of 32 bits. Fewer than none are none."""
+        """Return the count of a part; a negative one counts as 0.
+
+        Raises:
+            ValueError: It is no 32-bit number.
+        """
         number = self._at(part, self.path, self.default)
         number = max(number, self._at(part, self.at_least, number))
         number = min(number, self._at(part, self.at_most, number))
@@ -81,7 +87,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object shows once something is so."""
+    """Sign in an object of a state that it has reached."""
 
     condition: str = ""  # the type of a condition in its status that is True
     fields: Mapping[Path, tuple[str, ...]] = {}  # instead of that, the values of which one is at each path
@@ -98,7 +104,7 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """Empty for the kinds of Kubernetes' core."""
+        """Return the API group; empty for the core of Kubernetes."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -114,7 +120,7 @@ class RuntimeKind(ApiKind, frozen=True, kw_only=True):
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
-    """How an object names the one that has its templates: where group, kind and name are."""
+    """Reference of an object to another one with its templates: the paths of group, kind and name."""
 
     group: Path
     kind: Path
@@ -123,9 +129,10 @@ class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commanded(msgspec.Struct, frozen=True, kw_only=True):
-    """How a kind without a field for it waits: by Muster's note, while Commands stop and resume its objects.
+    """Kind without a suspend field: its objects wait by Muster's annotation; Commands stop and resume them.
 
-    Its pods name the PodGroup `OWNER-UID`, of which `unit` is the spec; it raises MALFORMED."""
+    Its pods name the PodGroup `OWNER-UID`, of which `unit` is the spec; it raises MALFORMED.
+    """
 
     waits: Callable[[Json], bool]
     stopped: Callable[[Json], bool]  # it makes nothing until a Command resumes it
@@ -165,12 +172,12 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
 
     @property
     def makes_groups(self) -> bool:
-        """Whether it says itself how many of its pods start together."""
+        """Return whether it says itself how many of its pods start together."""
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
     def spoken(self) -> str:
-        """What people write before a slash."""
+        """Return the prefix that people write before a slash."""
         return spoken_kind(*self.key)
 
 
@@ -183,19 +190,19 @@ def spoken_kind(api_version: str, kind: str) -> str:
 
 
 def at(obj: Any, path: Path) -> Any:
-    """None where nothing is."""
+    """Return the value at a path; None if it is absent."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """A copy with these fields in its spec."""
+    """Return a copy with these fields in its spec."""
     return {**obj, "spec": {**(obj.get("spec") or {}), **fields}}
 
 
 def items_at(obj: Any, *path: str) -> list[Json]:
-    """The mappings in a list."""
+    """Return the mappings in a list."""
     found = at(obj, path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
@@ -206,21 +213,24 @@ class JobOutcome(Enum):
 
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
-    """Whether its controller is told to make nothing. What is not true counts as false, as for the API."""
+    """Return whether its controller is told to make no pods.
+
+    Values other than true count as false, as in the API.
+    """
     if row.commanded is not None:
         return row.commanded.stopped(obj) or row.commanded.waits(obj)
     return bool(row.suspend) and at(obj, row.suspend) is True
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
-    """Whether it is suspended until somebody resumes it: by its user, or since it has run too long."""
+    """Return whether it is suspended until a user resumes it: by its user, or since it has run too long."""
     if row.commanded is not None:
         return row.commanded.stopped(obj)
     return is_suspended(row, obj) and bool(at(obj, ("metadata", "annotations", STARTED)))
 
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
-    """None while it is not finished, whatever its status looks like."""
+    """Return the outcome; None while it is not finished, whatever its status looks like."""
     conditions = items_at(obj, "status", "conditions")
     holding = [given.get("type") for given in conditions if given.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):

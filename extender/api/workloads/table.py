@@ -24,7 +24,7 @@ _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "to
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
-    """With an empty volume for each that is claimed, since no claims are made here."""
+    """Return a copy with an empty volume for each claim template, since no claims are made here."""
     claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
     template = at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
@@ -37,7 +37,7 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
 
 
 def _what_is_left(job: Json) -> Json:
-    """Of a Job that ran before and was suspended: pods, or indexes, that ended are not made again."""
+    """Return the rest of a Job that was suspended after a run: ended pods, or indexes, are not made again."""
     completions, status = at(job, ("spec", "completions")), job.get("status")
     if completions is None or not isinstance(status, dict):
         return job
@@ -49,7 +49,7 @@ def _what_is_left(job: Json) -> Json:
 
 
 def _is_whole(job: Json) -> bool:
-    """Whether each of its pods has its own index, and all run at the same time."""
+    """Return whether each of its pods has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
     indexed = spec.get("completionMode") == "Indexed"
@@ -57,7 +57,7 @@ def _is_whole(job: Json) -> bool:
 
 
 def _in_order(stateful_set: Json) -> str:
-    """A gang of such pods never completes in a real cluster."""
+    """Return why the pods come in order. A gang of such pods never completes in a real cluster."""
     ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
     if not ordered or _REPLICAS.of(stateful_set) < 2:
         return ""
@@ -71,7 +71,7 @@ def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
 
 
 def with_first_pods(workflow: Json) -> Json:
-    """With the pods that a Workflow begins with: of its entrypoint, its first steps, or its first tasks."""
+    """Return a Workflow with its first pods: of its entrypoint, its first steps, or its first tasks."""
     spec = workflow.get("spec") or {}
     templates = {
         str(template.get("name")): template
@@ -92,7 +92,7 @@ def remark(workflow: Json) -> str:
 
 
 def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator[tuple[str, Json, int]]:
-    """The name, the template and the number of pods."""
+    """Yield the name, the template and the number of pods."""
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
@@ -116,7 +116,7 @@ def _repeats(step: Json) -> int:
 
 
 def _pod(spec: Json, template: Json) -> Json:
-    """What the workflow says of its pods, and on top of that what the template says of its own."""
+    """Return a pod of a template, with the workflow's settings below those of the template."""
     parts = [spec.get("podMetadata") or {}, template.get("metadata") or {}]
     meta = {
         field: {key: text for part in parts for key, text in (part.get(field) or {}).items()}

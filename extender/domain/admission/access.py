@@ -36,16 +36,19 @@ def service_account(namespace: str, name: str) -> Subject:
 
 
 def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """The subjects of which one must have the right. Empty for a pod that the cluster's own controllers
-    create for a Job, which was judged when it was created; a user may write any group into a Deployment's
-    template. Owner references count only if those controllers wrote them, since any user can write them."""
+    """Return the subjects of which one must have the right to use the queue.
+
+    The result is empty for a pod that the cluster's own controllers create for a Job, which was reviewed
+    when it was created; a user may write any group into a Deployment's template. Owner references count
+    only if those controllers wrote them, since any user can write them.
+    """
     owner = pod.controller
     of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
     return () if of_job and acts_for_all(user) else asked_about_template(pod, user)
 
 
 def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """The same for a Job. The rights of a controller that acts for all users do not count."""
+    """Return the subjects of a Job. The rights of a controller that acts for all users do not count."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
     return (account,) if acts_for_all(user) else (subject(user), account)
 
@@ -55,8 +58,10 @@ def acts_for_all(user: UserInfo) -> bool:
 
 
 def acts_for_owners(user: UserInfo, namespace: str) -> bool:
-    """Whether an account makes objects for the owners of these: the cluster's controllers, and operators,
-    which are accounts of other namespaces."""
+    """Return whether an account creates objects for the owners of these.
+
+    Such accounts are the cluster's controllers, and operators: accounts of other namespaces.
+    """
     is_account, own = user.username.startswith(ACCOUNTS), f"{ACCOUNTS}{namespace}:"
     return acts_for_all(user) or (is_account and not user.username.startswith(own))
 
@@ -69,8 +74,11 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
 
 
 def pods_not_judged(to: Destination, pods: int) -> Fault:
-    """For a group whose pods existed before it, when it was not known that they would use this queue. They
-    are counted, not named: who asks may not be the API server."""
+    """Return the fault of a group whose pods existed before it.
+
+    It was not known then that they would use this queue. The pods are counted, not named: the caller may
+    not be the API server.
+    """
     text = (
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
         f"({pods}), so their permission was not checked: delete them, create the group, then its pods"

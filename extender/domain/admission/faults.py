@@ -72,12 +72,12 @@ class Code(StrEnum):
 
     @property
     def about_value(self) -> bool:
-        """Whether the object itself is wrong, whatever else is in the cluster."""
+        """Return whether the object itself is wrong, independent of other objects in the cluster."""
         return _ORDER[self] <= _ORDER[Code.INVALID_OPERATION]
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may pass a moment later."""
+        """Return whether the same request may pass a moment later."""
         return self is Code.NOT_NOW
 
 

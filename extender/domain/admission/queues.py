@@ -1,4 +1,4 @@
-"""Whether a queue may be created, changed or deleted, by itself and among others; and its defaults."""
+"""Admission of queues: whether one may be created, changed or deleted; and its defaults."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,12 +22,12 @@ from extender.domain.queues.tree import QueueTree
 
 
 def _parent_of(queue: Queue) -> str:
-    """The parent, or empty for a queue directly below root."""
+    """Return the parent, or an empty name for a queue directly below root."""
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
 def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
-    """A new parent must exist, hold no pods, not be the queue or below it, nor make the tree too deep."""
+    """Yield a fault unless a new parent exists, holds no pods, forms no cycle and is not too deep."""
     name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
         return
@@ -66,7 +66,7 @@ def _recorded(queue: QueueRecord) -> _Amounts:
 
 
 def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
-    """The first amount that does not fit with those of the queues around it, if amounts or parent are new."""
+    """Yield the first amount that does not fit with the queues around it, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE:
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
@@ -76,7 +76,7 @@ def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
 
 
 def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
-    """What does not fit with the queues above, then with those below."""
+    """Yield the faults with the queues above, then with those below."""
     if parent:
         for resource, amount in own.capability.items():
             above = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
@@ -103,7 +103,7 @@ def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator
 
 
 def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
-    """Of guarantees or deserved amounts that are too much: the code, the field, the sum and the limit."""
+    """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
     guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
     for code, field, amounts, limits in (
         (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, most.guarantee),
@@ -117,8 +117,11 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
 def guaranteed_too_much(
     queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
 ) -> Iterator[str]:
-    """Warnings where new guarantees directly below root, which include those below them, add up to more than
-    nodes offer: `there`. That is no fault, since nodes come and go."""
+    """Yield warnings where new guarantees directly below root add up to more than nodes offer.
+
+    `there` is what nodes offer. The guarantees include those below the queues. This is no fault, since
+    nodes come and go.
+    """
     own, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
         return
@@ -143,8 +146,11 @@ def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> I
 
 
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
-    """Where new flavors name no ResourceFlavor that exists, have only labels that suffice for an earlier one,
-    or a name by which another queue means other nodes."""
+    """Yield warnings about new flavors.
+
+    Warned of are flavors that name no existing ResourceFlavor, that have only labels that suffice for an
+    earlier one, or that have a name by which another queue means other nodes.
+    """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
     flavors = resolved(queue_record(queue).flavors, tree.shared_flavors)
@@ -167,7 +173,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
 
 
 def judge_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
-    """What the schema does not say of a ResourceFlavor."""
+    """Yield the faults of a ResourceFlavor that its schema does not find."""
     for key in flavor.spec.node_labels or {}:
         if len(key.rpartition("/")[2]) > _LONGEST_NAME or _LABEL_KEY.fullmatch(key) is None:
             text = f"got the key {key!r}; allowed is that of a label, such as example.com/gpu"
@@ -179,7 +185,7 @@ def judge_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
 
 
 def judge_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
-    """A ResourceFlavor that queues name stays: else nothing would start on it."""
+    """Yield a fault if queues name the ResourceFlavor: without it no group would start on it."""
     users = [queue for queue, it in tree.queues.items() if any(name == each.shared for each in it.flavors)]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
@@ -305,7 +311,7 @@ def _exact(quantity: Quantity) -> int:
 
 
 def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
-    """The annotations of hierarchical shares: the first fault, as each check relies on those before."""
+    """Yield the first fault in the annotations of hierarchical shares; each check relies on those before."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
@@ -365,9 +371,12 @@ def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
 
 
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
-    """For a new queue: reclaimable, a weight unless it `has_weight`, a path that begins with root, and a
-    state: that of its status, where vcctl writes it and the API server drops it. One from a backup that its
-    parent kept closed is Open itself."""
+    """Return the operations that fill in a new queue.
+
+    Filled in are reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
+    that of its status, where vcctl writes it and the API server drops it. A queue from a backup that its
+    parent kept closed is Open itself.
+    """
     patch = []
     if queue.spec.reclaimable is None:
         patch.append(added(("spec", "reclaimable"), True))

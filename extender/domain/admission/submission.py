@@ -1,7 +1,7 @@
-"""Which queue a new pod, Job or group goes to, whether that queue takes it, and what is filled in.
+"""Submission of pods, Jobs and groups: their queue, whether it takes them, and their defaults.
 
-A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken in time.
-A pod that names no queue and a group that does not exist yet is not judged: its group will be.
+A pod of an existing group goes to the group's queue in any state of the queue: the group was taken in time. A
+pod that names no queue and a group that does not exist yet is not reviewed: its group will be.
 """
 
 import re
@@ -40,19 +40,19 @@ class QueueLookup(Protocol):
     """The queues that these rules need: those of the ledger, or as the API server has them now."""
 
     def view(self, name: str) -> QueueView | None:
-        """None if there is no such queue."""
+        """Return a queue with its usage; None if it does not exist."""
 
     def of_namespace(self, namespace: str) -> str:
-        """The queue that the namespace's annotation or its quota names, or empty."""
+        """Return the queue that the namespace's annotation or its quota names, or an empty name."""
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
-        """The queue of a PodGroup; None if there is no PodGroup of this name."""
+        """Return the queue of a PodGroup; None if no PodGroup has this name."""
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
-        """What an object names by a label, whether it exists or not; None: nothing."""
+        """Return the LocalQueue that an object's label names, existing or not; None without such a label."""
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        """Whether a queue takes groups of a namespace."""
+        """Return whether a queue takes groups of a namespace."""
 
 
 class Destination(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
 
 
 def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
-    """The queue that a LocalQueue leads to."""
+    """Return the queue that a LocalQueue leads to."""
     local, label = queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
     if local is None or label is None:
         return None
@@ -112,7 +112,10 @@ def by_namespace(namespace: str, queues: QueueLookup) -> Destination:
 def destination_of_other_group(
     group: NewOtherGroup, namespace: str, queues: QueueLookup
 ) -> Destination | None:
-    """None if neither it nor its namespace names a queue: its scheduler may have none."""
+    """Return the destination of a group of another API.
+
+    The result is None if neither the group nor its namespace names a queue: its scheduler may have none.
+    """
     meta = group.metadata
     own = queue_named_in(meta) or _by_label(meta, namespace, queues)
     to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
@@ -120,7 +123,7 @@ def destination_of_other_group(
 
 
 def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> Destination:
-    """The queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
+    """Return the queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
     to = _by_label(meta, namespace, queues) or by_namespace(namespace, queues)
@@ -151,8 +154,10 @@ def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
 
 
 def judge_move(to: Destination, started_in: str) -> list[Fault]:
-    """Faults if a group that starts or has started in one queue is sent to another. `started_in`: empty if it
-    has not."""
+    """Return faults if a group that starts or has started in one queue is sent to another.
+
+    `started_in` is empty if the group has not started.
+    """
     if started_in in ("", to.queue):
         return []
     text = f"got {to.queue!r}, but the group has started in queue {started_in!r} and keeps it: leave it, or "
@@ -160,8 +165,10 @@ def judge_move(to: Destination, started_in: str) -> list[Fault]:
 
 
 def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
-    """As `judge_entry`, and only to queues without children. A Job that names no queue is always taken
-    (Volcano's design of queue states), and its pods wait until `default` is open.
+    """Return the faults of a Job that enters a queue: those of `judge_entry`, and if the queue has children.
+
+    A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
+    `default` is open.
     """
     faults = judge_entry(to, queues) if to.named else []
     if faults or to.joined or not to.named:
@@ -179,7 +186,7 @@ _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
 def judge_budgets(pod: Pod) -> Iterator[Fault]:
-    """The disruption budget of a pod's Job."""
+    """Yield the faults in the disruption budget of a pod's Job."""
     annotations = pod.metadata.annotations or {}
     given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
     for key in given:
@@ -205,7 +212,7 @@ def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
 
 
 def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
-    """What is wrong with Muster's annotations of any object, for people. `pods`: those of a job."""
+    """Yield the faults in Muster's annotations of any object, for people. `pods`: those of a job."""
     annotations = meta.annotations or {}
     if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
         fault := size_of(None, size, Defaults(), waits=False).fault
@@ -233,7 +240,7 @@ _FIELD = "spec.containers[*].resources.requests"
 
 
 def growth(before: Pod, now: Pod) -> Resources:
-    """What a pod asks for beyond before; empty if unreadable, which the API server refuses."""
+    """Return the increase of a pod's request; empty if unreadable, which the API server refuses."""
     try:
         had, has = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:
@@ -244,8 +251,11 @@ def growth(before: Pod, now: Pod) -> Resources:
 def judge_growth(
     more: Resources, to: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
 ) -> list[Fault]:
-    """Faults unless `more` stays within the capability of the queue, by what it holds now, and below the
-    `ceilings` of it and all queues above it."""
+    """Return faults unless `more` stays within the capability of the queue and below all `ceilings`.
+
+    The capability is compared with what the queue holds now. `ceilings` are those of the queue and all
+    queues above it.
+    """
     if (view := queues.view(to.queue)) is None:
         return []
     own = Ceiling(view.record.name, view.allocated, view.record.capability or {})
@@ -265,17 +275,23 @@ def judge_growth(
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
-    """The user who makes it, whatever it says itself, and the namespace's own queue in place of a `default`
-    that a schema filled in, unless it names a LocalQueue: that may lead elsewhere tomorrow. `user`: empty if
-    the author of its owner counts, None if it says the user itself."""
+    """Return the operations that fill in a new PodGroup.
+
+    Filled in are the user who creates it, in place of any other that it names, and the namespace's own
+    queue in place of a `default` that a schema filled in. A group with a LocalQueue keeps `default`: the
+    LocalQueue may lead elsewhere tomorrow. `user` is empty if the author of its owner counts, and None if
+    the group itself says its user.
+    """
     says = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
     patch = noted(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 
 def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
-    """The same queue for a Volcano Job, else `default` while that takes work: a job that names none is always
-    taken."""
+    """Return the operations that name the queue of a Volcano Job.
+
+    The fallback is `default` while it accepts work: a job that names no queue is always taken.
+    """
     patch, view = _namespace_default(meta, namespace, queue, queues), queues.view(keys.DEFAULT_QUEUE)
     is_open = view is not None and view.state == "Open"
     if queue or patch or not is_open or queues.local_queue_named_by(namespace, meta) is not None:
@@ -299,9 +315,11 @@ def noted(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation]:
-    """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster, as
-    the admission policies set them; `pod` is the object as submitted. A pod with a node bypasses the
-    scheduler, and pods of a DaemonSet do not wait for one another: those that its controller creates.
+    """Return the operations that put Muster's gate on a new pod, and the marker resources if `marked`.
+
+    Marker resources make the scheduler send the pod to Muster, as the admission policies set them. `pod`
+    is the object as submitted. A pod with a node bypasses the scheduler, and pods that a DaemonSet's
+    controller creates do not wait for each other.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)

@@ -1,6 +1,4 @@
-"""Warnings about objects: fields that the API accepts and Muster ignores, and workloads whose pods cannot
-follow what the workload itself says of a queue or a gang.
-"""
+"""Warnings about objects: ignored fields, and workloads whose pods cannot follow their queue or gang."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -103,7 +101,7 @@ def _scheduler_of(part: JobPodSet) -> str:
 
 
 def _enters_its_queue(workload: Json, takes_running: bool) -> bool:
-    """Whether it waits as a job, so that the queue on the object itself counts."""
+    """Return whether the workload waits as a job, so that the queue on the object itself counts."""
     row = kind_of(workload)
     if row is None or row.commanded is not None:
         return True

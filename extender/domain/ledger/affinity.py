@@ -27,22 +27,23 @@ class HostPorts:
                 del by_node[node]
 
     def clash(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
-        """Whether any of `wanted` is taken by another claim than the one that has `own`."""
+        """Return whether any of `wanted` is taken by another claim than the one that has `own`."""
         if not wanted:
             return False
         taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
         return clashing(wanted, taken - Counter(own))
 
     def pinned(self) -> dict[str, dict[HostPort, int]]:
-        """A copy of what pinned claims take."""
+        """Return a copy of the host ports of pinned claims."""
         return {node: dict(taken) for node, taken in self._pinned.items()}
 
 
 class PodsByLabels:
-    """How many pods are on each node, by namespace and labels: this tells which of them a new term selects.
+    """Numbers of pods on each node, by namespace and labels, from which the pods of a new term are found.
 
-    Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by label
-    pairs only in namespaces in which a term has selected pods before: most never see a term."""
+    Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by
+    label pairs only in namespaces in which a term has selected pods before: most never see a term.
+    """
 
     def __init__(self) -> None:
         self._in: dict[str, _LabelSets] = {}
@@ -56,7 +57,7 @@ class PodsByLabels:
             del self._in[pod.namespace]
 
     def selected_by(self, term: Term) -> Counter[str]:
-        """How many of the pods that a term selects are on each node."""
+        """Return how many of the pods that a term selects are on each node."""
         selected: Counter[str] = Counter()
         for namespace in self._in if term.namespaces is None else sorted(term.namespaces & self._in.keys()):
             for labels, by_node in self._in[namespace].selected_by(term):
@@ -73,7 +74,7 @@ class _LabelSets:
         self._having: dict[Pair, dict[int, None]] | None = None
 
     def count(self, labels: Labels, node: str, times: int) -> bool:
-        """Whether any set is left."""
+        """Count pods; return whether any set is left."""
         known = self._sets.get(id(labels))
         if known is None:
             known = self._sets[id(labels)] = (labels, {})
@@ -94,7 +95,7 @@ class _LabelSets:
         return bool(self._sets)
 
     def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
-        """The sets of labels that `term` may select."""
+        """Yield the sets of labels that `term` may select."""
         selector = term.label_selector
         if selector is None:
             return ()
@@ -143,7 +144,10 @@ class Terms:
         self._carried = _Places()
 
     def has_room_for(self, pod: PodRecord) -> bool:
-        """Whether its terms can be followed, too: those of one namespace make events dearer for all."""
+        """Return whether its terms can be followed, too.
+
+        Those of one namespace make events expensive for all.
+        """
         more = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
         return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
 
@@ -166,12 +170,12 @@ class Terms:
             del self._of[pod.uid]
 
     def watch_other(self, pod: PodRecord) -> None:
-        """A pod that is not ours is on a node."""
+        """Record that a pod of another scheduler is on a node."""
         for term in self._others.add(pod):
             self._use(term)
 
     def unwatch(self, uid: Uid) -> None:
-        """The pod is gone, whether ours or not."""
+        """Record that any pod is gone."""
         for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
             self._disuse(term)
 
@@ -183,20 +187,20 @@ class Terms:
             self._carried.count(term, node, times)
 
     def selected(self) -> ByNode:
-        """The nodes of the pods that each term selects: a copy."""
+        """Return a copy of the nodes of the pods that each term selects."""
         return self._selected.of(self._users)
 
     def carried(self) -> ByNode:
-        """The nodes of the pods that have each term as an anti-affinity term: a copy."""
+        """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
         return self._carried.of(self._users)
 
     @property
     def namespaces(self) -> int:
-        """How many have pods of ours with terms."""
+        """Return how many namespaces have pods of Muster with terms."""
         return len(self._weight)
 
     def index(self) -> TermIndex:
-        """A copy; the same object until terms come or go."""
+        """Return a copy of the index; the same object until terms come or go."""
         if self._frozen is None:
             self._frozen = self._index.copy()
         return self._frozen
@@ -224,7 +228,7 @@ class Terms:
 
 
 def _weight(term: Term, namespace: str) -> int:
-    """A term counts for many unless it looks only into its own namespace, by labels that it requires."""
+    """Return the weight of a term: many, unless it looks only into its own namespace, by required labels."""
     is_local, selector = term.namespaces == frozenset({namespace}), term.label_selector
     return 1 if is_local and selector is not None and required_pairs(selector) else WEIGHT_OF_WIDE
 
@@ -241,7 +245,7 @@ class _TermsOfOthers:
         self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
 
     def note_ours(self, pod: PodRecord) -> list[Term]:
-        """A pod of ours is there. Returns the terms that are followed from now on."""
+        """Record a pod of Muster. Return the terms that are followed from now on."""
         known = self._ours.get(pod.uid)
         if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:
             return []
@@ -256,7 +260,7 @@ class _TermsOfOthers:
         return more
 
     def add(self, pod: PodRecord) -> list[Term]:
-        """Returns the terms that are followed from now on. What a pod has, it keeps."""
+        """Add a pod; return the terms that are followed from now on. The terms of a pod never change."""
         terms = pod.shape.constraints.anti_affinity
         if not terms or pod.uid in self._of:
             return []
@@ -271,7 +275,7 @@ class _TermsOfOthers:
         return more
 
     def remove(self, uid: Uid) -> list[Term]:
-        """A pod is gone, whether ours or not. Returns the terms that are followed no more."""
+        """Remove any pod; return the terms that are followed no more."""
         if (ours := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
             self._our_labels.count(ours, "", -1)
         terms = self._of.pop(uid, ())

@@ -24,7 +24,7 @@ class Grant(msgspec.Struct, frozen=True):
     expires: float  # monotonic, in seconds
 
     def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> Losses:
-        """The members that `claimant` may still evict."""
+        """Return the members that `claimant` may still evict."""
         if claimant is not None and claimant.node:
             return Counter()
         chosen = self.options.get(claimant.nominated) if claimant is not None else None
@@ -50,9 +50,13 @@ class Preemptions:
     def may_clear(
         self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
     ) -> set[str]:
-        """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
-        way. A pod that neither the watch has shown nor the API server has confirmed may evict none of ours:
-        any caller of the port could have invented it."""
+        """Return the nodes whose victims a pod of another scheduler may evict.
+
+        No gang and no start breaks by it.
+
+        A pod that neither the watch has shown nor the API server has confirmed may evict no pod of
+        Muster: any caller of the port could have invented it.
+        """
         with self._lock:
             is_real = is_confirmed or claimant in self._pods
             now = self._clock()
@@ -74,7 +78,7 @@ class Preemptions:
             return set(granted)
 
     def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
-        """Whether the groups can lose these victims together with what other claimants were promised."""
+        """Return whether the groups can lose these victims together with those promised to others."""
         if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
             return False
         lost = promised + losses(victims)
@@ -87,7 +91,7 @@ class Preemptions:
 
 
 def losses(victims: Iterable[PodRecord]) -> Losses:
-    """The members that groups lose with `victims`; those that are being deleted are lost already."""
+    """Return the members that groups lose with `victims`; those that are being deleted are lost already."""
     return Counter((victim.group, victim.role) for victim in victims if victim.placed)
 
 
@@ -99,8 +103,11 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class AssumedPods:
-    """Which nodes a pod may use, and how its claim advances: filter assumes the pod on a node, a bind call
-    holds it there, and it is posted with the whole group. `decided`: returns the decisions published last."""
+    """Assumed pods: which nodes a pod may use, and how its claim advances.
+
+    Filter assumes the pod on a node, a bind call holds it there, and it is posted with the whole group.
+    `decided` returns the decisions published last.
+    """
 
     def __init__(self, parts: Parts, pods: Pods, decided: Callable[[], Decisions]) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
@@ -110,9 +117,10 @@ class AssumedPods:
         self._decided = decided
 
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """The offered `nodes` that a pod of ours may use; the claim moves with the answer. A member of a gang
-        gets its planned node, else any other that fits; a group of one gets every node that fits, for the
-        scheduler to choose, unless its queue says how pods are placed.
+        """Return the offered `nodes` that a pod of Muster may use; the claim moves with the answer.
+
+        A member of a gang gets its planned node, else any other that fits. A group of one gets every
+        node that fits, for the scheduler to choose, unless its queue says how pods are placed.
         """
         with self._lock:
             pod = self._pods.get(uid)
@@ -146,7 +154,7 @@ class AssumedPods:
             return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call, `token`, arrived for a pod and holds its claim. Returns why it must be refused."""
+        """Hold a pod's claim for a bind call, `token`; return the reason of a refusal."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is not None:
@@ -166,9 +174,11 @@ class AssumedPods:
             return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
-        """Once bound and held members make a group whole: check every held node once more, and let members
-        that still have theirs be posted, if they still make it whole, and if a decision on its present
-        PodGroup starts it."""
+        """Return the bindings that may be posted, once bound and held members make a group whole.
+
+        Every held node is checked once more. Members that still have theirs may be posted, if they
+        still make the group whole, and if a decision on its present PodGroup starts it.
+        """
         with self._lock:
             group, decisions = self._registry.groups.get(key), self._decided()
             decision = decisions.groups.get(key)
@@ -189,8 +199,11 @@ class AssumedPods:
             return Confirmation(posting, tuple(lost))
 
     def release(self, uid: Uid, token: int) -> None:
-        """A bind call for a pod ends without a binding. The claim ends with the last one: a newer call keeps
-        it, and so does a binding which is on its way, because it may still take effect."""
+        """End a bind call for a pod without a binding; the claim ends with the last call.
+
+        A newer call keeps the claim, and so does a binding which is on its way, because it may still
+        take effect.
+        """
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None or token not in claim.calls:
@@ -218,7 +231,7 @@ class AssumedPods:
             return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        """Return by node the used part of its scarcest resource with the pod on it, 0 … 1."""
         with self._lock:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
@@ -226,7 +239,7 @@ class AssumedPods:
     # ---- inside
 
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
-        """The call `token` has the claim from now on, with the bindings of `posting` on their way."""
+        """Pass the claim to the call `token`, with the bindings of `posting` on their way."""
         is_posted = any(binding.token == token for binding in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)
@@ -248,7 +261,7 @@ class AssumedPods:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _same_flavor(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
-        """Those of `nodes` in the flavor of the claimed one; all where the queue has no flavors."""
+        """Return those of `nodes` in the flavor of the claimed one; all where the queue has no flavors."""
         flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
         part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
         if not flavors:

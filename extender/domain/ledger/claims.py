@@ -27,7 +27,7 @@ class ClaimStage(IntEnum):
 
     @property
     def pinned(self) -> bool:
-        """Whether decisions made on older snapshots may no longer move it."""
+        """Return whether decisions made on older snapshots may no longer move it."""
         return self >= ClaimStage.ANSWERED
 
 
@@ -67,7 +67,11 @@ def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
 
 
 def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
-    """The stage that follows; None: no claim. Raises KeyError if the event is not allowed at this stage."""
+    """Return the stage that follows; None: no claim.
+
+    Raises:
+        KeyError: The event is not allowed at this stage.
+    """
     return TRANSITIONS[event][stage]
 
 
@@ -102,7 +106,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def in_flight(self) -> bool:
-        """Whether its pod is on its way to the node."""
+        """Return whether its pod is on its way to the node."""
         return self.pinned and self.stage is not ClaimStage.BOUND
 
 
@@ -169,7 +173,7 @@ class Claims:
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """By amounts only."""
+        """Return the rows that fit, by amounts only."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:

@@ -32,12 +32,13 @@ _LATE = -inf  # room is kept no more, until a pod comes
 
 
 class LaterPods:
-    """Later pods of a job that runs: until as many have succeeded as it asks for, the room of one that ends
-    stays the job's own, else it would queue anew for each of them, behind all others.
+    """Later pods of a job that runs: its capacity stays reserved until enough pods have succeeded.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
-    Room is kept for `patience` seconds while no pod comes. Callers hold the ledger's lock."""
+    Otherwise the job would queue again for each of them, behind all others. Capacity is reserved for
+    `patience` seconds while no pod comes. Callers hold the ledger's lock.
+    """
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock
@@ -45,7 +46,7 @@ class LaterPods:
         self._since: dict[GroupKey, float] = {}  # when a job that has pods to come was last given one
 
     def to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
-        """How many pods its controller will make now, besides those that are `there`."""
+        """Return how many pods its controller will make now, besides those that are `there`."""
         # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
         succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
         active = sum(1 for pod in there if pod.waiting or (pod.holds_room and not pod.deleting))
@@ -65,12 +66,12 @@ class LaterPods:
         self._since.pop(key, None)
 
     def late(self) -> list[GroupKey]:
-        """The groups whose next pods have not come in time by now."""
+        """Return the groups whose next pods have not come in time by now."""
         oldest = self._clock() - self._patience
         return [key for key, since in self._since.items() if _LATE < since <= oldest]
 
     def expiries(self) -> Iterable[float]:
-        """When time alone gives room back."""
+        """Yield the times at which a reservation expires."""
         moments = (since + self._patience for since in self._since.values())
         return [moment for moment in moments if moment > _LATE]
 
@@ -84,8 +85,11 @@ Missing = Mapping[int, tuple[int, list[PodRecord]]]
 
 
 class ExpectedMembers:
-    """`most`: how many pods the jobs of one namespace may wait for. A job costs its author one object,
-    however many pods it asks for, so what is beyond waits until others have started or are gone."""
+    """Expected members of jobs.
+
+    `most` is how many pods the jobs of one namespace may wait for. A job costs its author one object,
+    however many pods it asks for, so the excess waits until others have started or are gone.
+    """
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
         self._parts = parts
@@ -171,7 +175,11 @@ class ExpectedMembers:
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
     def _note_crowded_out(self, group: Group, wanted: int) -> None:
-        """A namespace waits for all pods of a job, or for none. Of a job that Muster has let go, for all."""
+        """Record that a namespace exceeds its expected members.
+
+        A namespace waits for all pods of a job, or for none; for all of a job that Muster has
+        admitted.
+        """
         is_let_go = group.job is not None and group.job.is_let_go
         waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
         is_out = not is_let_go and self._is_too_much(waited_for, wanted)
@@ -219,8 +227,11 @@ class ExpectedMembers:
 
 
 def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-    """Let the last of the pods that have come take over the claim of an expected one, which is forgotten.
-    The claim ends without any, or if that asks for more: ceilings have admitted the claim, and no more."""
+    """Let the last of the new pods take over the claim of an expected one, which is forgotten.
+
+    The claim ends without a new pod, or if the pod asks for more: ceilings have admitted the claim, and
+    no more.
+    """
     claim = parts.claims.get(expected.uid)
     if claim is not None:
         parts.moves.end(expected, ClaimEvent.WITHDRAW)
@@ -236,8 +247,11 @@ def _takes_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) ->
 
 
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
-    """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
-    go those that have not come yet, until it stands whole or its start is given up."""
+    """Return whether the job expects pods.
+
+    A suspended job expects all its pods once those of an earlier start are gone. A job that Muster has
+    admitted expects those that have not come yet, until it is fully running or its start is given up.
+    """
     if job.fault or job.outcome is not None or job.stopped:
         return False
     if job.suspended:
@@ -261,7 +275,7 @@ def _by_part(group: Group) -> dict[int, list[PodRecord]]:
 
 
 def _first_open(left: Sequence[int], *several: deque[int]) -> int | None:
-    """The first part of these of which pods are left to come. Others are dropped: no more come."""
+    """Return the first part with pods left to come. The parts before it are dropped: no more come."""
     for parts in several:
         while parts and left[parts[0]] <= 0:
             parts.popleft()
@@ -271,7 +285,7 @@ def _first_open(left: Sequence[int], *several: deque[int]) -> int | None:
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
-    """The part of its job, and its number among those."""
+    """Return the part of its job, and its number among the pods of that part."""
     _, index, number = pod.uid.rsplit("/", 2)
     return int(index), int(number)
 

@@ -37,8 +37,11 @@ class Used(msgspec.Struct):
 
 
 class Usage:
-    """What the groups of each queue hold and ask for together, updated by differences. Only resources that
-    some node offers are added up: no pod can make a queue's status longer than the cluster's list of them."""
+    """Usage and requests of the groups of each queue, updated by differences.
+
+    Only resources that some node offers are added up: no pod can make a queue's status longer than the
+    cluster's list of them.
+    """
 
     def __init__(self) -> None:
         self.of: dict[str, Used] = {}  # by queue that groups name
@@ -58,7 +61,10 @@ class Usage:
             self.count(view, 1)
 
     def follow(self, before: GroupView | None, now: GroupView | None) -> None:
-        """A group was `before` and is `now`; None: it is not there. Mostly its sums stay as they are."""
+        """Update the sums for a group that was `before` and is `now`; None: it is absent.
+
+        Mostly they stay.
+        """
         if before is not None and now is not None and _counted(before) == _counted(now):
             return
         if before is not None:
@@ -100,8 +106,10 @@ def _counted(view: GroupView) -> tuple[object, ...]:
 
 
 class GroupViews:
-    """The views of groups and queues that decide() sees, rebuilt only if something about a group changed; the
-    sums of its queue are updated by the difference. Callers hold the ledger's lock."""
+    """Views of groups and queues for decide(), rebuilt only if something about a group changed.
+
+    The sums of its queue are updated by the difference. Callers hold the ledger's lock.
+    """
 
     def __init__(
         self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck: Container[Uid]
@@ -115,7 +123,7 @@ class GroupViews:
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupView], Mapping[str, QueueView]]:
-        """The groups that changed since the last call, and all views of groups and queues, up to date."""
+        """Return the groups that changed since the last call, and all current views of groups and queues."""
         self.usage.sum_up(self._claims.capacity.columns.names, self._views)
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
@@ -142,7 +150,7 @@ class GroupViews:
         return touched, self._views, self._queues
 
     def _refresh_queues(self) -> None:
-        """Of a thousand queues, few hold something else than before."""
+        """Refresh the queues whose holdings changed: few of a thousand."""
         turned, self.usage.turned_queues = self.usage.turned_queues, set()
         there = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
         known = self._queues if self._registry.queues.version == self._queues_at else {}
@@ -168,8 +176,11 @@ class GroupViews:
     # ---- inside
 
     def _moved_view(self, group: Group, before: GroupView) -> GroupView | None:
-        """That of a group of which only claims, attempts and the start are not as `before`: what its pods and
-        all others say is kept. None: that has moved it to another queue."""
+        """Return the view of a group of which only claims, attempts and the start differ from `before`.
+
+        The parts from its pods and all others are kept. None: the change moved the group to another
+        queue.
+        """
         members = Members(group, self._claims, self._stuck)
         self._registry.note_start(group, members.are_under_way)
         if self._registry.routes.queue_of(group) != before.queue:
@@ -237,8 +248,11 @@ class GroupViews:
         )
 
     def _created(self, group: Group) -> str:
-        """Return when its PodGroup was created. One that Muster makes may come late, for example after a
-        restart: the creation of its job or its first pod counts, if that is earlier."""
+        """Return when its PodGroup was created.
+
+        A PodGroup that Muster makes may come late, for example after a restart: the creation of its
+        job or its first pod counts, if that is earlier.
+        """
         record, job = group.record, self._registry.jobs.get(group.key)
         times = [record.created] if record is not None else []
         if record is None or record.stands_for or group.plain_pod is not None:
@@ -258,9 +272,12 @@ class GroupViews:
         )
 
     def _history(self, group: Group, queue: str, stood_with: Needs | None) -> GroupHistory:
-        """Members on nodes belong to a start that Muster admitted before its last restart, if a mark says so
-        that no one but Muster may write: users may write a phase or a node name. If marks are not protected,
-        or there was no time to write one, missing members are judged like all others."""
+        """Return the history of a group.
+
+        Members on nodes belong to a start that Muster admitted before its last restart, if a
+        protected annotation says so: users may write a phase or a node name. If annotations are not
+        protected, or there was no time to write one, missing members are evaluated like all others.
+        """
         record, marks_count = group.record, self._registry.marks_count
         return GroupHistory(
             entitled=group.entitled_in == queue,
@@ -305,33 +322,35 @@ class GroupViews:
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:
-        """What its members hold on the nodes of each pool."""
+        """Return what its members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
         pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
         return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
-        """What is known of saved work by its PodGroup, what makes its pods, and its members on nodes."""
+        """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""
         job = self._registry.jobs.get(group.key)
         yield NEVER_SAVED
         yield from (it.checkpoint for it in (group.record, job, group.owner) if it is not None)
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """As its PodGroup says, else what makes its pods, else all of these."""
+        """Return the run time in its PodGroup, else in the owner of its pods, else in all of these."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
         return said[0] if said else _longest(pod.run_time for pod in group.pods.values())
 
     def _run_limit(self, group: Group) -> float | None:
-        """That of its pods, if all have one; else that of their controller."""
+        """Return the limit of its pods' run time, if all have one; else that of their controller."""
         of_pods = _longest(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _note_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Update the facts that stay true: the group was created while its queue was open, and it stood
-        whole. Only a group with no member left on a node counts as never having stood: it must start whole
-        again. After the first time, further needed members count as soon as they are on nodes."""
+        """Update the facts that stay true: its queue was open at its creation; it has fully run.
+
+        Only a group with no member left on a node counts as never having run: it must start whole
+        again. After the first time, further needed members count as soon as they are on nodes.
+        """
         is_new = group.entitled_in != queue
         if is_new and (self._registry.was_taken_in(group, queue) or self._registry.queues.is_open(queue)):
             group.entitled_in = queue
@@ -348,8 +367,11 @@ class GroupViews:
             group.stood_with = Needs(noted, {})  # the mark on a PodGroup does not record roles
 
     def _note_kept_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Note since when it wants room: time in which it, or its queue, was held, its owner suspended, or
-        gates of others kept members back, is no waiting that anybody owes it."""
+        """Record since when the group could have started.
+
+        Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
+        others kept members back.
+        """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         waiting = sum(not pod.keeps_room for pod in members.waiting)
         there = len(members.placed) + len(members.pinned) + waiting
@@ -366,6 +388,6 @@ class GroupViews:
 
 
 def _longest(times: Iterable[float | None]) -> float | None:
-    """None: one is not known, or there is none."""
+    """Return the longest time; None: one is not known, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

@@ -1,4 +1,4 @@
-"""What is known of one group and its members; views are made from it."""
+"""Group of the ledger: the state of one group and its members, from which views are made."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -61,14 +61,17 @@ class Group(msgspec.Struct, eq=False):
         self.gave_to = {}
 
     def begin_anew(self) -> None:
-        """It has another PodGroup: what was decided on the former one does not count, but members that stood
-        whole by its needs still did, so what is left of them is not undone for those that were lost."""
+        """Reset the decisions on the group: it has another PodGroup.
+
+        Members that were fully running by the needs of the former one still were, so the rest of them
+        is not undone for lost ones.
+        """
         stood_with = self.stood_with if self.last_record is not None else None
         self.forget_history()
         self.stood_with = stood_with
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
-        """The PodGroup that the API has from `version` on; None: it is gone."""
+        """Record the PodGroup that the API has from `version` on; None: it is gone."""
         if _terms(self.record) != _terms(record):
             self.known_since = version
         had, has = ((each.start_timeouts if each else 0) for each in (self.record, record))
@@ -91,12 +94,12 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a group: it has a PodGroup, or consists of pods that name none."""
+        """Return whether such a group exists: it has a PodGroup, or consists of pods that name none."""
         return self.record is not None or self.is_implied or is_single(self.key)
 
     @property
     def is_implied(self) -> bool:
-        """Whether the group exists by its pods alone, even without a PodGroup."""
+        """Return whether the group exists by its pods alone, even without a PodGroup."""
         return any(pod.auto for pod in self.pods.values())
 
     @property
@@ -107,8 +110,11 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember, or what its job makes if that is less by now; of a job that waits, and
-        of a group that never had a PodGroup, what `size` says, which its PodGroup follows."""
+        """Return minMember and minTaskMember, or what its job makes if that is less by now.
+
+        A waiting job, and a group that never had a PodGroup, need what `size` says, which the
+        PodGroup follows.
+        """
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
@@ -120,7 +126,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def size(self) -> GangSize:
-        """How many of its pods start together, if no PodGroup of others says it."""
+        """Return how many of its pods start together, if no PodGroup of others says it."""
         if self.job is None:
             gang = self.owner.gang if self.owner else None
             if gang is None and (is_single(self.key) or any(not pod.maker for pod in self.pods.values())):
@@ -130,13 +136,13 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def least(self) -> int:
-        """With how few members it may start; 0: with no fewer than it needs."""
+        """Return with how few members it may start; 0: with no fewer than it needs."""
         if self.job is None or not self.job.suspended or self.reduced_to is not None:
             return 0
         return self.job.least if self.job.least < self.needs.min_member else 0
 
     def _at_most_made(self, members: int) -> int:
-        """Of so many members as many as a start with fewer will make, or has made."""
+        """Return how many of so many members a partial start will make, or has made."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
         is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
@@ -144,7 +150,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def start_timeouts(self) -> int:
-        """How often in a row its job did not get going in time or, without a job, its start was undone."""
+        """Return how often in a row its job missed the start timeout, or its start was undone."""
         noted = self.record.start_timeouts if self.record else 0
         if self.job is not None:
             return noted
@@ -155,7 +161,7 @@ class Group(msgspec.Struct, eq=False):
         return self.stood_with is not None
 
     def is_quorate(self) -> bool:
-        """Whether the standing members make the group whole, or it has stood whole before."""
+        """Return whether the running members make the group whole, or it has fully run before."""
         if self.stood_whole:
             return True
         members, by_role = self.needs
@@ -169,14 +175,17 @@ class Group(msgspec.Struct, eq=False):
         return self.attempts.get(uid, _NO_ATTEMPT)
 
     def note_planned(self, uid: Uid, node: str, is_new: bool) -> None:
-        """A member is planned on another node, or at last: then others that wait for places wait anew."""
+        """Record the node planned for a member; a new plan restarts the wait of others for places."""
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
         known = self.attempt(uid)
         self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals)
 
     def note_shown(self, uid: Uid, node: str, now: float) -> None:
-        """The scheduler can use the planned node of a member. The clock of a start begins with the first."""
+        """Record that the scheduler can use the planned node of a member.
+
+        The clock of a start begins with the first.
+        """
         known = self.attempt(uid)
         if known.shown_at is None:
             self.attempts[uid] = replace(known, node=node, shown_at=now)
@@ -184,7 +193,7 @@ class Group(msgspec.Struct, eq=False):
             self.start = replace(self.start, released_at=now)
 
     def note_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
-        """The scheduler found no node. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node. `refused_at`: None if it is asked once more."""
         known = self.attempt(uid)
         self.attempts[uid] = replace(
             known,
@@ -196,30 +205,32 @@ class Group(msgspec.Struct, eq=False):
         )
 
     def note_withdrawn(self, uid: Uid) -> None:
-        """The scheduler cannot use a planned node any more, or what it said of one does not count."""
+        """Record that the scheduler cannot use a planned node any more, or that its last answer is void."""
         if (known := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
     def note_barred(self, uid: Uid, words: str) -> None:
-        """Note that the API server refuses the binding of a member for good, or (empty) that this counts no
-        more: it may be tried again."""
+        """Record that the API server refuses the binding of a member for good.
+
+        An empty text ends that: the binding may be tried again.
+        """
         self.attempts[uid] = replace(self.attempt(uid), barred=words)
 
     def begin_attempts_anew(self) -> None:
-        """A start is over. It is still known whom the scheduler refused."""
+        """Reset the attempts after a start, except for the scheduler's refusals."""
         refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
 
     # ---- starts
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
-        """The history of its starts after a decision, published `now`."""
+        """Return the history of its starts after a decision, published `now`."""
         resumes = self.view is not None and self.view.history.resumes
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
 
     def note_started(self, pod: PodRecord) -> None:
-        """A member runs or has run: a group may stand whole for no longer than between two decisions."""
+        """Record that a member runs or has run: a group may run fully for less than a cycle."""
         if not (pod.placed and pod.started):
             self.started.pop(pod.uid, None)
             return
@@ -258,7 +269,7 @@ class Group(msgspec.Struct, eq=False):
         self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
 
     def note_vacated(self, pod: PodRecord) -> None:
-        """A member of a job, or of a gang that fully ran, holds its room no more."""
+        """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
         if pod.holds_room and (self.job is not None or self.stood_whole):
             self.vacated.append(pod)
 
@@ -270,7 +281,10 @@ class Group(msgspec.Struct, eq=False):
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Whether it stays whole without `lost`, numbers by role. A group of one can lose its member."""
+        """Return whether it stays whole without `lost`, numbers by role.
+
+        A group of one can lose its member.
+        """
         if self.needs_no_barrier:
             return True
         left = Counter(self.standing.values())
@@ -289,7 +303,7 @@ _ONE = MadePods()
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
-    """The fields of a PodGroup on which decisions depend. Its status is not one of them."""
+    """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
     return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault, record.held)
@@ -332,10 +346,10 @@ class Members:
 
     @property
     def are_under_way(self) -> bool:
-        """Whether any has a node, or one is planned for it."""
+        """Return whether any has a node, or one is planned for it."""
         return bool(self.planned or self.holds_any)
 
     @property
     def pending(self) -> dict[str, int]:
-        """What those that wait ask for together."""
+        """Return the joint requests of the waiting members."""
         return asked_by([pod.shape for pod in self.waiting])

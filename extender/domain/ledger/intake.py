@@ -52,7 +52,11 @@ class Intake:
     # ---- nodes
 
     def set_node(self, node: Node) -> None:
-        """Raises BadQuantity."""
+        """Record a node.
+
+        Raises:
+            BadQuantity: An amount cannot be read.
+        """
         record = NodeRecord(
             name=node.metadata.name,
             labels=node.metadata.labels or {},
@@ -76,7 +80,7 @@ class Intake:
             self._changes.mark()
 
     def _touch_flavored(self, node: str) -> None:
-        """A node's labels say which flavors its pods hold."""
+        """Mark groups as changed whose flavors follow from a node's labels."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.touch(key)
@@ -94,12 +98,12 @@ class Intake:
             self._changes.mark()
 
     def set_owner(self, workload: Workload) -> Collection[GroupKey]:
-        """A controller of pods. The keys of their groups, none if nothing changed that matters for these."""
+        """Record a controller of pods. Return the changed groups of its pods."""
         record = owner_record(workload)
         return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
-        """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
+        """Record a job as the owner of pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
@@ -117,8 +121,10 @@ class Intake:
                 self._changes.mark()
 
     def set_author(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Keep the author of an owner, by its note or its controller. Return the keys of groups that awaited
-        it."""
+        """Record the author of an owner, by its annotation or its controller.
+
+        Return the groups that awaited it.
+        """
         with self._lock:
             if groups := self._registry.authors.put(kind, meta):
                 self._note_turned(groups)
@@ -129,7 +135,7 @@ class Intake:
             self._registry.authors.drop(namespace, uid)
 
     def expect_makers(self, is_read: Callable[[str], bool]) -> None:
-        """Of which kinds all objects are known."""
+        """Record the kinds of which all objects are known."""
         self._registry.owners.is_read = is_read
 
     def expect_authors(self, are_read: Callable[[str], bool]) -> None:
@@ -137,7 +143,7 @@ class Intake:
         self._registry.authors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
-        """What it says of its pods; None where that is not read."""
+        """Record a job; return what it says of its pods, None where that is not read."""
         ownership, key = self._pods.ownership, unit_of(kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
@@ -163,7 +169,7 @@ class Intake:
             self._note_turned(self._registry.jobs.of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
-        """An object that has the templates of jobs. Returns the jobs that are to be read again."""
+        """Record an object with the templates of jobs. Return the jobs that are to be read again."""
         with self._lock:
             return self._registry.runtimes.put(name, spec)
 
@@ -172,7 +178,7 @@ class Intake:
             return self._registry.runtimes.drop(name)
 
     def read_job_again(self, key: GroupKey) -> None:
-        """A job whose runtime has changed: one at a time, since there may be many."""
+        """Read a job again whose runtime has changed: one at a time, since there may be many."""
         with self._lock:
             if (read := self._registry.runtimes.job(key)) is not None:
                 self.set_job(*read)
@@ -222,7 +228,7 @@ class Intake:
                 self._note_turned([*naming, *self._registry.jobs.naming(namespace, name)])
 
     def note_kueue(self, is_served: bool) -> None:
-        """Whether the cluster has Kueue's own LocalQueues, so that its labels may be meant for those."""
+        """Record whether the cluster has Kueue's own LocalQueues, for which its labels may be meant."""
         with self._lock:
             local_queues = self._registry.routes.local_queues
             if local_queues.kueue_is_served is not is_served:
@@ -243,7 +249,7 @@ class Intake:
                 self._note_turned(self._registry.groups_in(name))
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
-        """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
+        """Record the queue of each namespace's quota, which counts where its annotation names none."""
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
                 self._note_turned(key for name in changed for key in self._registry.groups_in(name))
@@ -276,7 +282,7 @@ class Intake:
                 self._changes.mark()
 
     def disruption_budgets(self) -> BudgetsByNamespace:
-        """The same object until a budget changes; never changed. Callers hold the lock."""
+        """Return the budgets, the same object until one changes; immutable. Callers hold the lock."""
         if self._stale:
             now = dict(self._shown)
             for namespace in self._stale:
@@ -289,7 +295,10 @@ class Intake:
         return self._shown
 
     def trust_marks(self, kept: bool) -> None:
-        """Whether marks on PodGroups count: only if the API server lets nobody but Muster write them."""
+        """Record whether annotations on PodGroups count.
+
+        They count only if the API server lets only Muster write them.
+        """
         with self._lock:
             if self._registry.marks_count is not kept:
                 self._registry.marks_count = kept
@@ -303,7 +312,7 @@ class Intake:
                 self._note_turned(self._registry.groups)
 
     def trust_uses(self, kept: bool) -> None:
-        """Whether notes of who may use a queue count: only if the API server checks them."""
+        """Record whether records of rights to use a queue count: only if the API server checks them."""
         with self._lock:
             if self._registry.uses_count is not kept:
                 self._registry.uses_count = kept

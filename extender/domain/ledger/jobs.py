@@ -45,8 +45,10 @@ class Jobs:
         return self._records.get(key)
 
     def put(self, record: JobRecord) -> bool:
-        """True if anything that matters changed. A job that was let go stays so, whoever takes the note of
-        that away."""
+        """Record a job; return whether anything that matters changed.
+
+        An admitted job stays admitted, even if a user removes the annotation.
+        """
         before = self._records.get(record.group)
         if before is not None and before.uid == record.uid and before.is_let_go and not record.suspended:
             record = replace(record, started_at=record.started_at or before.started_at)
@@ -57,7 +59,7 @@ class Jobs:
         return True
 
     def drop(self, key: GroupKey) -> bool:
-        """True if there was such a job."""
+        """Remove a job; return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
             take_out(self._in_namespace, record.namespace, key)
@@ -67,7 +69,7 @@ class Jobs:
         return self._in_namespace.get(namespace, ())
 
     def naming(self, namespace: str, local_queue: str) -> list[GroupKey]:
-        """Those whose label names a LocalQueue."""
+        """Return the jobs whose label names a LocalQueue."""
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]
 
@@ -76,13 +78,16 @@ class Jobs:
 
     @property
     def with_label(self) -> list[GroupKey]:
-        """Those that name any LocalQueue."""
+        """Return the jobs that name any LocalQueue."""
         return [key for key, job in self._records.items() if job.local_queue is not None]
 
 
 class Runtimes:
-    """The objects that have the templates of jobs, and the jobs that name each: a change touches only those.
-    A job that is let go keeps what its runtime said at that time, as its pods do."""
+    """Runtimes: objects with the templates of jobs, and the jobs that name each.
+
+    A change concerns only those jobs. An admitted job keeps what its runtime said at that time, as its
+    pods do.
+    """
 
     def __init__(self) -> None:
         self._specs: dict[RuntimeName, Json] = {}
@@ -94,18 +99,18 @@ class Runtimes:
     # ---- changes
 
     def put(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
-        """The jobs that it concerns."""
+        """Record a runtime; return the jobs that it concerns."""
         if self._specs.get(name) == spec:
             return ()
         self._specs[name] = spec
         return self._jobs_of(name)
 
     def drop(self, name: RuntimeName) -> Collection[GroupKey]:
-        """The jobs that it concerned."""
+        """Remove a runtime; return the jobs that it concerned."""
         return self._jobs_of(name) if self._specs.pop(name, None) is not None else ()
 
     def complete(self, key: GroupKey, row: WorkloadRow, kind: JobKind, job: AnyJob) -> AnyJob:
-        """A new or changed job, with its runtime put in where its kind has one."""
+        """Return a new or changed job, with its runtime added where its kind has one."""
         if row.runtime is None or (name := runtime_named_by(row, obj := as_json(kind, job))) is None:
             return job
         self._take_out(key)
@@ -126,11 +131,11 @@ class Runtimes:
     # ---- reading
 
     def job(self, key: GroupKey) -> tuple[JobKind, AnyJob] | None:
-        """A job that names a runtime, as it was told."""
+        """Return a job that names a runtime, as it was recorded."""
         return self._jobs.get(key)
 
     def used_by(self, key: GroupKey) -> Json | None:
-        """What the runtime of a job says; None if it is not there."""
+        """Return the spec of a job's runtime; None if it does not exist."""
         return self._used.get(key)
 
     def _take_out(self, key: GroupKey) -> None:
@@ -156,8 +161,11 @@ class _Origin(NamedTuple):
 
 
 class Authors:
-    """Authors by owner. Owners and pods come by different watches: groups whose author is unknown are
-    reported once an owner comes."""
+    """Authors by owner.
+
+    Owners and pods come by different watches: groups whose author is unknown are reported once an owner
+    comes.
+    """
 
     def __init__(self) -> None:
         self.are_read: Callable[[str], bool] = lambda _: False  # whether all owners of a kind are known
@@ -198,13 +206,13 @@ class Authors:
         return ""
 
     def are_coming(self, owners: Iterable[Owner]) -> bool:
-        """Whether no author is known, and an owner is of a kind that is watched and has not come yet."""
+        """Return whether no author is known, and an owner of a watched kind has not come yet."""
         found = [self.nearest(owner) for owner in owners]
         missing = (end.key not in self._origins and self.are_read(end.kind) for _, end in found)
         return not any(author for author, _ in found) and any(missing)
 
     def forget(self, group: GroupKey) -> None:
-        """The group awaits no author."""
+        """Record that the group awaits no author."""
         for owner in self._awaited.pop(group, ()):
             take_out(self._awaiting, owner, group)
 

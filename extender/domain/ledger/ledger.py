@@ -48,11 +48,12 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger:
-    """`snapshot`, then decide(), then `publish`, each at the cost of what changed. Others work with its
-    parts.
+    """Ledger: `snapshot`, then decide(), then `publish`, each at the cost of what changed.
 
-    `clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the
-    lock, when a decision may change, `on_shown` when another pod is to be shown; None: the view is off."""
+    Other callers work with its parts. `clock` is monotonic, in seconds; `wall_clock` counts them since
+    1970. `on_change` is called, under the lock, when a decision may change, `on_shown` when another pod
+    is to be shown; None: the scheduler proxy is off.
+    """
 
     def __init__(
         self,
@@ -185,8 +186,10 @@ class Ledger:
         self._meter.follow({key: holding_of(groups.get(key)) for key in touched}, now)
 
     def _end_answers(self) -> None:
-        """End answers of filter that no bind call followed within the longest time that a start may take
-        (volumes are bound before bind is called). They would hold their room indefinitely."""
+        """End answers of filter without a bind call within the longest time that a start may take.
+
+        Volumes are bound before bind is called. Such answers would hold their capacity indefinitely.
+        """
         oldest = self._clock() - self.limits.start_deadline
         for claim in [claim for claim in self.claims.at(ClaimStage.ANSWERED) if claim.since <= oldest]:
             self._moves.end(claim.pod, ClaimEvent.EXPIRE)
@@ -206,7 +209,7 @@ class Ledger:
 
     @property
     def is_usage_due(self) -> bool:
-        """Whether statuses are to show what was held since, though nothing else happens."""
+        """Return whether statuses are to show recent usage, even if nothing else happens."""
         with self._lock:
             return self._meter.is_to_be_shown(self._wall_clock())
 
@@ -241,7 +244,7 @@ class Ledger:
         self._takings = with_changes(self._takings, takings)
 
     def _note_lost_work(self, before: Decisions, now: Decisions) -> None:
-        """Of groups whose pods were evicted: those that were to be, and are on their way out by now."""
+        """Record the lost work of groups whose pods were to be evicted, and are terminating by now."""
         for uid, eviction in before.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
             has_gone = uid not in now.evictions and (pod is None or pod.deleting)
@@ -260,7 +263,7 @@ class Ledger:
             self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
 
     def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
-        """Where an eviction was refused: the groups of which nobody has gone, or is on the way out."""
+        """Return the groups without any terminating pod where an eviction was refused."""
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
             return set()
@@ -268,7 +271,7 @@ class Ledger:
         return {victim.group for victim in victims} - gone
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
-        """What its group remembers of a decision."""
+        """Apply a decision to the state of its group."""
         now, turned = self._clock(), False
         for uid, node in decision.moved.items():  # where the scheduler refuses a shape
             if (pod := group.pods.get(uid)) is not None:
@@ -299,7 +302,7 @@ class Ledger:
             self._changes.mark()
 
     def _note_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
-        """What victims of other queues remember; those that `stayed` have given nothing."""
+        """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
@@ -323,8 +326,11 @@ class Ledger:
             self._changes.mark()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
-        bind call holds ends with that call; the scheduler is to forget the pod before the call fails."""
+        """Bring a waiting member's claim in line with its group's decision, made on `version`.
+
+        A claim that a bind call holds ends with that call; the scheduler is to forget the pod before
+        the call fails.
+        """
         claim, node = self.claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
             if claim.stage is ClaimStage.HELD and decision.verdict is Verdict.WAITING:
@@ -346,13 +352,13 @@ class Ledger:
     # ---- what came of decisions
 
     def spare(self, uid: Uid) -> None:
-        """The eviction of a pod was refused: for a while it is no victim."""
+        """Record that the eviction of a pod was refused: for a while it is no victim."""
         with self._lock:
             self._spared[uid] = self._clock() + self.limits.spared
             self._changes.mark()
 
     def note_refusal(self, key: GroupKey, message: str) -> None:
-        """The API server was asked why pods of a job do not come. `message`: empty if it says nothing."""
+        """Record the API server's answer about missing pods of a job. `message`: empty if it says nothing."""
         with self._lock:
             group = self.registry.groups.get(key)
             if group is not None and group.coming.there >= 0:
@@ -361,8 +367,10 @@ class Ledger:
                 self._changes.mark()
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
-        """The job of a group did not get going in time: the group waits again, and backs off, whatever
-        decisions say; if they say so, too, it is counted once."""
+        """Give up the start of a job that missed its start timeout: the group waits again, and backs off.
+
+        Decisions do not matter; if they give it up, too, it is counted once.
+        """
         with self._lock:
             group = self.registry.groups.get(key)
             if group is None or group.start.retry_at > self._clock():
@@ -378,8 +386,10 @@ class Ledger:
     # ---- reading
 
     def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Planned claims of pods that exist and are not answered yet, for the scheduler to look at; None: of
-        all groups."""
+        """Return planned claims of existing pods without an answer, for the scheduler.
+
+        None: of all groups.
+        """
         with self._lock:
             decided = self.decisions.groups
             return [
@@ -391,11 +401,14 @@ class Ledger:
             ]
 
     def awaits_the_scheduler(self) -> bool:
-        """Whether any pod is planned and has no gate of ours, so that the scheduler should ask about it."""
+        """Return whether any pod is planned without Muster's gate.
+
+        The scheduler should ask about such a pod.
+        """
         return any(not claim.pod.gated for claim in self.to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
-        """The job that makes a group's pods; None if there is none, or it is not managed."""
+        """Return the job that makes a group's pods; None if there is none, or it is not managed."""
         with self._lock:
             group = self.registry.groups.get(key)
             if group is None or (job := group.job) is None:
@@ -432,7 +445,7 @@ class Ledger:
             )
 
     def manages(self, key: GroupKey) -> bool:
-        """Whether it is up to Muster when the job of a group starts, as the job was told last."""
+        """Return whether Muster decides when the job of a group starts, by the job's last state."""
         with self._lock:
             job = self.registry.jobs.get(key)
             return job is not None and self._expected.manages(job)
@@ -442,14 +455,16 @@ class Ledger:
             return self.claims.capacity.suits(pod, node)
 
     def offered(self) -> Resources:
-        """What all nodes offer together."""
+        """Return what all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
             return dict(zip(columns.names, in_all(columns.allocatable), strict=True))
 
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
-        """Those of a queue and all above it, as they were decided last. What all nodes offer is none: that is
-        a question of room."""
+        """Yield the last ceilings of a queue and all above it.
+
+        What all nodes offer is no ceiling: that is a question of free capacity.
+        """
         decided, offered = self.decisions.queues, self.offered()
         while (found := decided.get(queue)) is not None:
             most = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
@@ -468,9 +483,12 @@ class Ledger:
 
 
 class ReclaimedRoom:
-    """Room that is being taken back, and room for what replaces pods that have moved for it, kept from
-    everybody but those who have it planned already. Its members have no claims yet: what they will claim is
-    still in use, or they are still to be made. So it is counted beside the claims."""
+    """Reclaimed capacity, and capacity for the replacements of moved pods.
+
+    It is reserved: only pods that have it planned already may use it. Its members have no claims yet:
+    what they will claim is still in use, or they are still to be made. So it is counted apart from the
+    claims.
+    """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
         self._registry, self._capacity = registry, capacity
@@ -480,7 +498,7 @@ class ReclaimedRoom:
         self._kept: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}  # True: for what has moved
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
-        """What is being taken back for a group now; None: nothing."""
+        """Record the reclaim for a group; None: it has ended."""
         if self._reclaims.get(key) is reclaim:
             return
         before = self._reclaims.pop(key, None)
@@ -504,8 +522,11 @@ class ReclaimedRoom:
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupView], now: float) -> dict[GroupKey, Move]:
-        """By group the last one within the time in which it may not move again, with the places that are
-        still kept: for those who will move, or have left, and are not replaced yet."""
+        """Return by group the last move within the time in which it may not move again.
+
+        Places that are still reserved come with it: for pods that will move, or have left, and are
+        not replaced yet.
+        """
         known, self._moves, found = self._moves, {}, {}
         for key, move in known.items():
             group = groups.get(key)
@@ -537,7 +558,7 @@ class ReclaimedRoom:
             self._kept[key, is_moved] = parts
 
     def expiries(self, now: float) -> Iterator[float]:
-        """When places, or what is known of moves, expire."""
+        """Yield the times at which places, or known moves, expire."""
         for move in self._moves.values():
             yield move.until if now < move.until else move.at + self._memory
 

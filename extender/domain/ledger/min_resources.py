@@ -28,8 +28,11 @@ _PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions ha
 
 
 class MinResources:
-    """`most`: how many expected members there are of all groups of one namespace; of each group beyond that
-    there is one, as large as all of them."""
+    """Capacity that minResources of PodGroups asks for beyond members.
+
+    `most` is how many expected members there are of all groups of one namespace; of each group beyond
+    that there is one, as large as all of them.
+    """
 
     def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
         self._parts, self._shapes = parts, shapes
@@ -72,8 +75,10 @@ class MinResources:
             self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
 
     def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
-        """Return whether members on nodes have used all of it since the start: those that are lost since
-        have their places for a while only."""
+        """Return whether members on nodes have used all of it since the start.
+
+        Lost members have their places for a while only.
+        """
         held = asked_by([pod.shape for pod in there if pod.placed])
         if not held:
             self._used.pop(key, None)
@@ -82,16 +87,20 @@ class MinResources:
         return self._used.get(key) == asked
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return those that have room or, before any is on its way to a node, all that wait; else those that
-        the start needs."""
+        """Return the members with capacity or, before any is on its way to a node, all that wait.
+
+        Once one is on its way, these are the members that the start needs.
+        """
         members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.place))
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, there: Sequence[PodRecord], needed: int) -> Resources:
-        """Return what members use. Before any is on its way to a node, that is the least that `needed` ones
-        ask for: the plan depends on what is kept beside it, so the reverse must not be true."""
+        """Return what members use; before any is on its way, the least that `needed` ones ask for.
+
+        The plan depends on the reservation next to it, so the reverse must not be true.
+        """
         if self._is_under_way(there):
             return asked_by([pod.shape for pod in there])
         names = {name for pod in there for name in pod.shape.requests}
@@ -134,8 +143,10 @@ class MinResources:
         return None
 
     def _take_over(self, pod: PodRecord, node: str, kept: Sequence[Claim]) -> list[Claim]:
-        """Put a pod in the place of claims of as much, those on its node first; return the others. Decisions
-        see to the ceilings of what it asks for besides."""
+        """Put a pod in the place of equal claims, those on its node first; return the others.
+
+        Decisions check the ceilings of further requests.
+        """
         left, freed = deque(sorted(kept, key=lambda claim: claim.node != node)), Counter[str]()
         names = {name for claim in kept for name in claim.pod.shape.requests}
         asked = {name: n for name, n in pod.shape.requests.items() if name in names}

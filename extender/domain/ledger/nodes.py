@@ -1,4 +1,4 @@
-"""What nodes offer and what is left of it: one row per node, one column per resource that any node offers."""
+"""Capacity of nodes and what is left of it: a row per node, a column per resource that any node offers."""
 
 import itertools
 from collections import Counter
@@ -18,11 +18,12 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """What claims take of one node, by resource and without zeros: `pinned` and `planned` ones, and the room
-    `kept` for groups it is taken back for.
+    """Sums of claims on one node, by resource and without zeros: `pinned`, `planned`, and `kept`.
 
-    Python's integers have no limit, so removing a claim subtracts exactly what it added. The arrays that
-    decide() works with are made from these sums, limited to 64 bits."""
+    `kept` is the capacity reserved for groups it is reclaimed for. Python's integers have no limit, so
+    removing a claim subtracts exactly what it added. The arrays that decide() works with are made from
+    these sums, limited to 64 bits.
+    """
 
     __slots__ = ("kept", "pinned", "planned")
 
@@ -43,11 +44,16 @@ _LEAST = -(2**60)  # the lower limit of what is left: far below any real shortag
 
 
 class ResourceColumns:
-    """The arrays over all nodes: a row for each, zero if vacant, and a column for each resource that any node
-    offers, which pods never add.
+    """Arrays over all nodes: a row for each, zero if vacant, and a column for each offered resource.
 
-    `names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
-    that. `free`: what planned claims leave of that."""
+    Pods never add columns.
+
+    Attributes:
+        names: The columns' resources.
+        allocatable: What nodes offer.
+        room: What pinned claims leave of that.
+        free: What planned claims leave of that.
+    """
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = _ALWAYS
@@ -63,7 +69,10 @@ class ResourceColumns:
             matrix[row] = 0
 
     def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
-        """A node offered `before`, and offers `now`. Whether other columns are there now, new ones zero."""
+        """Record that a node offered `before`, and offers `now`.
+
+        Return whether columns changed, new ones zero.
+        """
         now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
         self._offering.update(now)
         self._offering.subtract(before)
@@ -84,7 +93,10 @@ class ResourceColumns:
             self.free[row, column] = max(offers - pinned - planned, _LEAST)
 
     def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
-        """The columns and the amounts of a request; None if a resource has no column: it fits nowhere."""
+        """Return the columns and the amounts of a request.
+
+        None if a resource has no column: it fits on no node.
+        """
         columns = [self._column.get(name) for name in asked]
         if None in columns:
             return None
@@ -113,8 +125,10 @@ class CountedClaim(Protocol):
 
 
 class NodeCapacity:
-    """What nodes offer and what is left of it. An event costs one row. Nodes that are unknown so far have
-    sums as well: claims on them count as soon as the node appears."""
+    """Capacity of nodes and what is left of it. An event costs one row.
+
+    Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears.
+    """
 
     def __init__(self) -> None:
         self._columns = ResourceColumns()
@@ -134,7 +148,7 @@ class NodeCapacity:
     # ---- nodes
 
     def set_node(self, node: NodeRecord) -> bool:
-        """True if anything that matters changed."""
+        """Record a node; return whether anything that matters changed."""
         row = self._row.get(node.name)
         before = self._nodes[row] if row is not None else None
         if before == node:
@@ -165,8 +179,10 @@ class NodeCapacity:
 
     @property
     def columns(self) -> ResourceColumns:
-        """A row is written when somebody looks: claims of a gang come one after the other to the same nodes,
-        and move there."""
+        """Return the columns. A row is written when it is read.
+
+        Claims of a gang come one after the other to the same nodes, and move there.
+        """
         for row in self._stale:
             self._write(row)
         self._stale.clear()
@@ -212,7 +228,10 @@ class NodeCapacity:
     # ---- looking
 
     def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
-        """Whether `pod`, whose claim is `own`, fits on `node` net of all other claims, also planned ones."""
+        """Return whether `pod`, whose claim is `own`, fits on `node` net of all other claims.
+
+        Planned claims count, too.
+        """
         if node not in self._row:
             return False
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
@@ -238,12 +257,12 @@ class NodeCapacity:
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """What all claims together leave of a node's resources; negative if they take more than it offers."""
+        """Return what all claims together leave of a node's resources; negative if they exceed its offer."""
         sums = self._sums.get(node, _NOTHING)
         return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
 
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
-        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
         asks = pod.shape.requests.items()
@@ -251,8 +270,10 @@ class NodeCapacity:
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
-        """Whether pinned claims take more of a node than it offers, in any resource that `pod` asks for.
-        Other shortages (a device that vanished under running pods) do not affect it."""
+        """Return whether pinned claims exceed a node's offer in any resource that `pod` asks for.
+
+        Other shortages (a device that vanished under running pods) do not affect it.
+        """
         if node not in self._row:
             return True
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
@@ -263,7 +284,7 @@ class NodeCapacity:
         return row is not None and bool(self.table().suitable(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
-        """A copy: of the few nodes with host ports, and of the few terms in use."""
+        """Return a copy: of the few nodes with host ports, and of the few terms in use."""
         terms = self.terms
         selected, carried = terms.selected(), terms.carried()
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
@@ -291,7 +312,7 @@ class NodeCapacity:
             self._stale.add(row)
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
-        """A node's resources may have changed, and with them the columns: new ones are filled for all."""
+        """Record a node's resources, and with them the columns: new ones are filled for all."""
         if self._columns.offer(before.allocatable if before else (), now.allocatable if now else ()):
             self._asked.clear()
             self._stale.update(self._row.values())

@@ -1,5 +1,6 @@
-"""Pods that the watch has shown: whether they are Muster's, what they hold, what the scheduler reports, and
-pods that cannot end because their node does not answer.
+"""Pods that the watch has shown: their owner, their holdings, the scheduler's reports, and stuck deletions.
+
+A deletion is stuck if the pod's node does not answer.
 """
 
 from collections import defaultdict
@@ -38,8 +39,11 @@ class _Leaving(NamedTuple):
 
 
 class StuckPods:
-    """`uids`: those of pods that are stuck. The wall clock is read once for each deletion, to tell when its
-    grace is over on the ledger's clock: steps of the wall clock shift nothing that is known."""
+    """Stuck pods: `uids`.
+
+    The wall clock is read once for each deletion, to tell when its grace is over on the ledger's clock:
+    steps of the wall clock shift nothing that is known.
+    """
 
     def __init__(
         self, registry: Registry, clock: Callable[[], float], wall_clock: Callable[[], float]
@@ -55,7 +59,7 @@ class StuckPods:
 
     @property
     def next_at(self) -> float | None:
-        """When the next one is stuck, unless it ends before."""
+        """Return when the next one is stuck, unless it ends before."""
         return self._due[0][0] if self._due else None
 
     def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
@@ -159,7 +163,7 @@ class Pods:
         return self.by_uid.get(uid)
 
     def find(self, namespace: str, name: str) -> PodRecord | None:
-        """A pod by name, for the debug pages. Everything else looks pods up by UID."""
+        """Return a pod by name, for the debug pages. All other code looks pods up by UID."""
         with self._lock:
             pods = self.by_uid.values()
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
@@ -170,7 +174,10 @@ class Pods:
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
     def leaves(self, scheduler: str) -> bool:
-        """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
+        """Return whether pods of this scheduler name are left to another scheduler.
+
+        Muster could place them.
+        """
         return scheduler in self.left
 
     def left_gated(self) -> list[PodRecord]:
@@ -180,7 +187,7 @@ class Pods:
             return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
 
     def others(self) -> OtherPods:
-        """The pods on nodes that are not ours; the same object until that changes."""
+        """Return the pods of other schedulers on nodes; the same object until that changes."""
         if self._other_changes:
             self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
         return self._others
@@ -188,7 +195,11 @@ class Pods:
     # ---- from the watch
 
     def set(self, pod: Pod) -> None:
-        """Raises BadQuantity."""
+        """Record a pod.
+
+        Raises:
+            BadQuantity: A request cannot be read.
+        """
         with self._lock:
             before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.leaves(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_room else None
@@ -221,8 +232,10 @@ class Pods:
                     self._set(self._within_bounds(waiting))
 
     def leave(self, schedulers: frozenset[str]) -> None:
-        """From now on pods of these schedulers are left to another scheduler; all others are ours again. A
-        pod that is left keeps what it holds on a node, but a plan for it is void."""
+        """Leave pods of these schedulers to another scheduler; Muster takes back all others.
+
+        A pod that is left keeps its holdings on a node, but a plan for it is void.
+        """
         with self._lock:
             changed = (self.left ^ schedulers) & self.ownership.schedulers
             self.left = schedulers
@@ -236,7 +249,7 @@ class Pods:
     # ---- inside: callers hold the lock
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
-        """The pod; one that waits if its namespace has as many (anti-)affinity terms as are followed."""
+        """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
         self._crowded.pop(pod.uid, None)
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_room_for(pod):
             return pod
@@ -244,7 +257,7 @@ class Pods:
         return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
 
     def leave_group(self, pod: PodRecord) -> None:
-        """It is a member no more, whatever becomes of it."""
+        """Remove a member from its group, whatever happens to it."""
         group = self._registry.group(pod.group)
         group.forget(pod.uid)
         if group.record is None and not group.pods:
@@ -307,8 +320,11 @@ class Pods:
             self._other_changes[pod.uid] = None
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
-        """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own, or came while no node
-        was planned for the pod. A claim that filter had answered may be moved again."""
+        """Record a new refusal of a pod by the scheduler, and free the claim that filter had answered.
+
+        A refusal that repeats Muster's own, or came while no node was planned for the pod, does not
+        count.
+        """
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
@@ -321,13 +337,13 @@ class Pods:
     def note_refused(
         self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
-        """The scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
         self._registry.group(pod.group).note_refused(pod.uid, words, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 
     def separate(self, pod: PodRecord) -> Shape:
-        """The shape of a pod and others of its namespace: what is learned of it concerns them alone."""
+        """Return a separate shape for a pod and others of its namespace: refusals concern them alone."""
         shape = self.shapes.own(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
@@ -337,6 +353,6 @@ class Pods:
 
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
-    """Whether it takes or frees room."""
+    """Return whether it takes or frees capacity."""
     was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
     return was != (pod.node, pod.holds_room, pod.shape) and (pod.node != "" or was[1])

@@ -1,4 +1,4 @@
-"""What other parts ask the ledger about groups and queues. Nothing here changes anything."""
+"""Queries about groups and queues in the ledger; they change nothing."""
 
 from collections.abc import Collection
 
@@ -24,13 +24,13 @@ class GroupQueries:
         self._pods = pods
 
     def is_quorate(self, key: GroupKey) -> bool:
-        """Whether a group is whole in bound and held members."""
+        """Return whether a group is whole in bound and held members."""
         with self._lock:
             group = self._registry.groups.get(key)
             return group is not None and group.is_quorate()
 
     def needs_no_barrier(self, key: GroupKey) -> bool:
-        """Whether a group needs at most one pod to start, and so has no barrier."""
+        """Return whether a group needs at most one pod to start, and so has no barrier."""
         group = self._registry.groups.get(key)
         return group is None or group.needs_no_barrier
 
@@ -48,18 +48,18 @@ class GroupQueries:
         return group.record if group else None
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
-        """The pod for which a group is there, if that names no group and nothing makes it."""
+        """Return the pod of a group that exists for it: a pod without a group name and without an owner."""
         group = self._registry.groups.get(key)
         return group.plain_pod if group is not None else None
 
     def may_use(self, key: GroupKey, queue: str) -> bool:
-        """Whether a group may enter a queue, as far as its author's rights go."""
+        """Return whether a group may enter a queue, as far as its author's rights go."""
         with self._lock:
             group = self._registry.groups.get(key)
             return group is not None and self._registry.may_use(group, queue)
 
     def auto_group(self, key: GroupKey) -> AutoGroup:
-        """A group of pods that name none, as it is now."""
+        """Return a group of pods that name none, as it is now."""
         with self._lock:
             members, record = self.members(key), self.record(key)
             pods, group = [pod for pod in members if pod.auto], self._registry.groups.get(key)
@@ -78,18 +78,21 @@ class GroupQueries:
             )
 
     def queue_of(self, key: GroupKey) -> str:
-        """The queue of a group; empty when it is gone."""
+        """Return the queue of a group; empty when it is gone."""
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.routes.queue_of(group) if group else ""
 
     def started_in(self, key: GroupKey) -> str:
-        """The queue in which a group starts or has started; empty if none of its members has room."""
+        """Return the queue in which a group starts or has started.
+
+        Empty if none of its members has capacity.
+        """
         group = self._registry.groups.get(key)
         return group.started_in if group is not None else ""
 
     def queue_uid(self, key: GroupKey) -> str:
-        """The UID of the queue of a group; empty when either is gone."""
+        """Return the UID of the queue of a group; empty when either is gone."""
         with self._lock:
             queue = self._registry.queues.get(self.queue_of(key))
             return queue.uid if queue is not None else ""
@@ -112,13 +115,20 @@ class GroupQueries:
             return self._registry.authors.nearest(owner)[0] if counts else ""
 
     def may_be_left(self, key: GroupKey) -> bool:
-        """Whether a group has no members of ours, and may belong to a scheduler that pods are left to."""
+        """Return whether a group has no members of Muster.
+
+        It may belong to a scheduler that pods are left to.
+        """
         return bool(self._pods.left) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
-        """What has to survive a restart: how many members it needed when it stood whole, if it did; the UID
-        of the queue that takes it in; whether its start was admitted and is not whole yet; how many starts
-        were undone in a row (None: its job counts them); the seconds of its work that evictions have cost."""
+        """Return the facts that have to survive a restart.
+
+        Returns:
+            How many members it needed when it was fully running, if it was; the UID of the queue that takes
+            it in; whether its start was admitted and is not whole yet; how many starts were undone in a row
+            (None: its job counts them); the seconds of its work that evictions have cost.
+        """
         group = self._registry.groups.get(key)
         view = group.view if group else None
         stood_with = group.stood_with.min_member if group and group.stood_with else None
@@ -137,7 +147,7 @@ class QueueQueries:
         self._views = views
 
     def names(self) -> set[str]:
-        """The queues that the API has."""
+        """Return the queues that the API has."""
         with self._lock:
             return set(self._registry.queues.records)
 
@@ -146,7 +156,7 @@ class QueueQueries:
             return self._registry.queues.get(name)
 
     def view(self, name: str) -> QueueView | None:
-        """None if there is no such queue; `default` counts as existing before it is created."""
+        """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
         with self._lock:
             view = self._views.queue_view(name)
         return view if view.exists else None
@@ -174,7 +184,7 @@ class QueueQueries:
             return {record.parent for record in self._registry.queues.records.values() if record.parent}
 
     def has_groups(self, queue: str, uid: str) -> bool:
-        """Whether groups are in a queue, or were taken in by it and would be lost with it."""
+        """Return whether groups are in a queue, or were taken in by it and would be lost with it."""
         with self._lock:
             return self._views.queue_view(queue).groups > 0 or self._registry.taken_in.any_of(uid)
 
@@ -188,7 +198,7 @@ class QueueQueries:
             return set(self._local_queues.records)
 
     def local_queue_activity(self, key: str) -> Activity | None:
-        """Whether its groups may start, and if not, why; None if there is no such LocalQueue."""
+        """Return the obstacle to starts in a LocalQueue; None if it does not exist."""
         with self._lock:
             record = self._local_queues.records.get(key)
             if record is None:
@@ -197,7 +207,7 @@ class QueueQueries:
             return activity_of(record, self._views.queue_view(record.queue), allowed)
 
     def local_queue_reserved(self, key: str) -> Resources:
-        """What its groups hold."""
+        """Return what its groups hold."""
         with self._lock:
             return dict(self._views.usage.of_local.get(key, {}))
 
@@ -206,7 +216,7 @@ class QueueQueries:
             return self._registry.routes.ways.local_queue(namespace, local_queue_label(meta))
 
     def take_turned_local_queues(self) -> Collection[str]:
-        """Those of which anything changed since the last call, but for numbers that are in decisions."""
+        """Return the changed LocalQueues since the last call, except for numbers in decisions."""
         with self._lock:
             usage, local_queues = self._views.usage, self._local_queues
             turned, local_queues.turned = local_queues.turned | usage.turned, set()

@@ -31,7 +31,10 @@ class Owners:
         return self._of.get(key)
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
-        """True if anything that matters changed. A record is kept only once it differs from the defaults."""
+        """Record the annotations of a namespace or queue; return whether anything that matters changed.
+
+        A record is kept only once it differs from the defaults.
+        """
         if record == (self._of.get(key) or OwnerRecord(record.uid)):
             return False
         self._of[key] = record
@@ -42,7 +45,7 @@ class Owners:
         return True
 
     def drop(self, key: GroupKey) -> bool:
-        """True if there was a record of it."""
+        """Remove a record; return whether there was one."""
         record = self._of.pop(key, None)
         if record is not None:
             self.suspended.discard(record.uid)
@@ -72,7 +75,7 @@ class Priorities:
         self._default = 0
 
     def put(self, priority: PriorityClass) -> bool:
-        """True if anything changed."""
+        """Record a class; return whether anything changed."""
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
@@ -82,22 +85,24 @@ class Priorities:
         return before != now and self._settle_default()
 
     def drop(self, name: str) -> bool:
-        """True if it existed."""
+        """Remove a class; return whether it existed."""
         return self._classes.pop(name, None) is not None and self._settle_default()
 
     def preempts(self, name: str) -> bool:
-        """Whether groups that name this class may take the room of others."""
+        """Return whether groups that name this class may evict others."""
         return self._classes.get(name, _MISSING).preempts
 
     def _settle_default(self) -> bool:
-        """If several classes are the default, the lowest counts, as for pods."""
+        """Set the default class; if several classes are the default, the lowest counts, as for pods."""
         self._default = min((kind.value for kind in self._classes.values() if kind.is_default), default=0)
         return True
 
     def of_group(self, name: str, pods: Iterable[int]) -> int:
-        """The priority of a group whose PodGroup names the class `name`, or none (""), and whose pods have
-        the priorities `pods`. Without a class it is the highest of the pods; without pods either, that of
-        the default class. A class that does not exist counts as 0."""
+        """Return the priority of a group by its class `name`, or none (""), and its `pods`' priorities.
+
+        Without a class it is the highest of the pods; without pods either, that of the default class.
+        A class that does not exist counts as 0.
+        """
         highest = max(pods, default=None)
         if not name:
             return self._default if highest is None else highest
@@ -152,18 +157,24 @@ class Registry:
         self._dirty[key] = True
 
     def _touch_in_place(self, key: GroupKey) -> None:
-        """What is changed does not lead it into another queue."""
+        """Record a change that does not move the group to another queue."""
         self._dirty.setdefault(key, False)
         self._moved.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
-        """True if anything that matters changed. `version`: the ledger's, from which on the record counts."""
+        """Record a PodGroup; return whether anything that matters changed.
+
+        `version`: since when it counts.
+        """
         group = self.group(record.key)
         group.records[record.origin] = record
         return self._settle_record(group, version)
 
     def _settle_record(self, group: Group, version: int) -> bool:
-        """A group's needs and its progress outlive its PodGroup as long as it has members."""
+        """Settle the record of a group.
+
+        Its needs and progress outlive its PodGroup as long as it has members.
+        """
         before, now = group.record, group.records[min(group.records)] if group.records else None
         if before == now:
             return False
@@ -189,7 +200,7 @@ class Registry:
         return self._dirty
 
     def touched_jobs(self) -> Collection[GroupKey]:
-        """The groups that were touched and have, or had, a job."""
+        """Return the changed groups that have, or had, a job."""
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
@@ -197,11 +208,11 @@ class Registry:
         return group is not None and group.job is not None
 
     def set_queue(self, record: QueueRecord) -> bool:
-        """True if anything that matters changed."""
+        """Record a queue; return whether anything that matters changed."""
         return self._note_queues(self.queues.put(record))
 
     def set_flavor(self, name: str, flavor: SharedFlavor | None) -> bool:
-        """The same for a ResourceFlavor; None: it is gone."""
+        """Record a ResourceFlavor; None: it is gone."""
         return self._note_queues(self.queues.put_flavor(name, flavor))
 
     def _note_queues(self, affected: set[str]) -> bool:
@@ -220,14 +231,17 @@ class Registry:
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
     def note_arrival(self, group: Group) -> None:
-        """A group whose queue is open when it appears stays entitled, however soon the queue closes."""
+        """Record the arrival of a group: if its queue is open then, it stays entitled."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
 
     def note_start(self, group: Group, is_under_way: bool) -> None:
-        """Note in which queue a group is starting or has started, while that exists: by what bindings noted
-        on its pods or, where that does not count, as this process saw it."""
+        """Record in which queue a group is starting or has started, while that exists.
+
+        The queue is that of the records on its pods' bindings or, where those do not count, the one
+        that this process saw.
+        """
         if not is_under_way:
             group.started_in = ""
             return
@@ -252,7 +266,7 @@ class Registry:
         self.authors.forget(group.key)
 
     def take_touched(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
-        """The groups that were touched since the last call, in that order, and which of them only moved."""
+        """Return the groups that changed since the last call, in that order, and which of them only moved."""
         touched, moved = self._dirty, self._moved
         self._dirty, self._moved = {}, set()
         return touched, moved
@@ -271,19 +285,22 @@ class Registry:
     # ---- reading
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        """Whether a queue takes groups of a namespace; one that does not exist refuses none."""
+        """Return whether a queue takes groups of a namespace; one that does not exist refuses none."""
         record = self.queues.get(queue)
         selector = record.namespace_selector if record is not None else None
         return allows_namespace(selector, self.routes.labels_of(namespace))
 
     def groups_in(self, namespace: str) -> list[GroupKey]:
-        """The groups of a namespace, and those of its jobs."""
+        """Return the groups of a namespace, and those of its jobs."""
         return [*self.routes.groups_in(namespace), *self.jobs.groups_in(namespace)]
 
     def may_use(self, group: Group, queue: str) -> bool:
-        """Whether a group may enter a queue: a restricted one by the note of what makes its pods, managed or
-        not, of its PodGroup, or of each pod that waits or, if none does, runs. What a job's template says of
-        pods to be was not checked."""
+        """Return whether a group may enter a queue.
+
+        A restricted queue asks for the record of the right on the owner of its pods, managed or not,
+        on its PodGroup, or on each pod that waits or, if none does, runs. A job's template says
+        nothing: it was not checked.
+        """
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
             return True
@@ -295,9 +312,11 @@ class Registry:
         return self.uses_count and (queue in noted or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
-        """Return the user who made a group: by its PodGroup, by the owners of that or of its pods, or by its
-        pods without a controller if all name the same user; empty if that is not known, or users could have
-        written it."""
+        """Return the user who made a group; empty if unknown, or if users could have written it.
+
+        The user is that of its PodGroup, of the owners of that or of its pods, or of its pods without
+        a controller if all name the same user.
+        """
         if not self.authors_count:
             return ""
         if group.record is not None and group.record.submitter:
@@ -308,7 +327,7 @@ class Registry:
         return authors.pop() if len(authors) == 1 else ""
 
     def _owners_of(self, group: Group) -> Iterator[Owner]:
-        """The owners of a group: its job, what makes its pods, and the controller of its PodGroup."""
+        """Yield the owners of a group: its job, the owner of its pods, and the controller of its PodGroup."""
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
         named = (job and job.uid, owner and owner.uid, record and record.owner)
         yield from (Owner(group_of_owner(group.namespace, uid)) for uid in named if uid)
@@ -317,17 +336,16 @@ class Registry:
             yield Owner(group.key, kind)
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
-        """The flavors of a group's queue; none where it divides nothing."""
+        """Return the flavors of a group's queue; none where it divides nothing."""
         group = self.groups.get(key)
         return () if group is None else self.queues.flavors_of(self.routes.queue_of(group))
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
-        """What makes pods that name no group, if it is known. Groups of one LeaderWorkerSet share it."""
+        """Return the owner of pods that name no group, if known. Groups of one LeaderWorkerSet share it."""
         return self.owners.get(GroupKey(key.partition(".")[0]))
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
-        """Take in an owner that is new, or of which what its groups depend on has changed; return the keys of
-        these groups."""
+        """Record an owner; return its groups if anything they depend on has changed."""
         shared = [other for other in self.groups if other.startswith(f"{key}.")] if is_shared(key) else ()
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
@@ -336,8 +354,10 @@ class Registry:
         return (key, *shared)
 
     def awaits_maker(self, group: Group) -> bool:
-        """Whether it is not known yet what makes its pods, and so how many of them start together, or its
-        user where the queue limits users."""
+        """Return whether the owner of its pods is unknown yet.
+
+        With it, the gang size or a limited user is unknown.
+        """
         if group.last_record is not None or group.job is not None:
             return False
         makers = (pod.maker for pod in group.pods.values() if pod.maker)
@@ -348,21 +368,26 @@ class Registry:
         return is_limited and self.authors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
-        """What its namespace and its queue say of its size."""
+        """Record the defaults of its namespace and its queue for its size."""
         queue = self.queues.get(self.routes.queue_of(group))
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def accepts(self, group: Group, name: str) -> str:
-        """The UID of its queue, of that name, if it takes a group in, or empty. A queue created again under
-        the name of a deleted one does not take in the groups of that one."""
+        """Return the UID of its queue, of that name, if it takes a group in, or empty.
+
+        A queue created again under the name of a deleted one does not take in the groups of the
+        deleted one.
+        """
         queue = self.queues.get(name)
         accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group, name: str) -> bool:
-        """Whether a mark proves that it came while its queue, of that name, was open; phase and reason prove
-        nothing."""
+        """Return whether an annotation proves that it came while its queue, of that name, was open.
+
+        Phase and reason prove nothing.
+        """
         queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.marks_count:
             return False
@@ -370,21 +395,24 @@ class Registry:
         return queue_took_it or record.admitted or record.stood_with is not None
 
     def is_suspended(self, group: Group) -> bool:
-        """Whether its owner keeps its members from being made, and does not wait in its queue for that."""
+        """Return whether its owner keeps its members from being made, other than by waiting in its queue."""
         if group.job is not None and group.job.suspended:
             return group.job.stopped
         named = group.record.owner if group.record else ""
         return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
-        """The seconds after which the controller of its pods ends them."""
+        """Return the seconds after which the controller of its pods ends them."""
         named = group.record.owner if group.record else ""
         owner = self.owners.get(group_of_owner(group.namespace, named)) if named else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
-        If users may have written the note, it counts only for a queue that this process has seen."""
+        """Return whether the queue that took a group in is gone for good.
+
+        `default` never is: it is created again. If users may have written the record, it counts only
+        for a queue that this process has seen.
+        """
         noted = group.record.queue_uid if group.record else ""
         if not noted or noted in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
@@ -395,12 +423,12 @@ class Registry:
         return self.priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
     def preempts(self, group: Group) -> bool:
-        """Whether a group may take the room of others: neither its class nor a member's says never."""
+        """Return whether a group may evict others: neither its class nor a member's says never."""
         name = group.last_record.priority_class if group.last_record else ""
         return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """The groups that were taken in by queues which are gone."""
+        """Return the groups that were taken in by queues which are gone."""
         left = self.taken_in.left_by(self.queues.names.keys())
         self.queues.gone &= {record.queue_uid for record in left}
         return tuple(

@@ -35,8 +35,11 @@ class ReleaseCounts(NamedTuple):
 
 
 class Releases:
-    """`on_change` is called when anything looks different; None: the scheduler does not read its pods through
-    Muster. Callers hold the ledger's lock."""
+    """Releases of pods to the scheduler.
+
+    `on_change` is called when anything looks different; None: the scheduler does not read its pods
+    through Muster. Callers hold the ledger's lock.
+    """
 
     def __init__(self, on_change: Callable[[], None] | None, clock: Callable[[], float]) -> None:
         self._on_change = on_change
@@ -67,20 +70,20 @@ class Releases:
         return Bypasses(self._bypasses, self._clock() - self._bypassed_at) if self._bypasses else Bypasses()
 
     def note_call(self, pod: PodRecord) -> None:
-        """A verb names a pod of ours."""
+        """Record that a verb names a pod of Muster."""
         if self.is_on and pod.waiting and pod.uid not in self._met:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def sees(self, pod: PodRecord) -> bool:
-        """Whether the scheduler looks at a planned pod without being told to."""
+        """Return whether the scheduler looks at a planned pod by itself."""
         return not self.is_on and not pod.gated
 
     def named(self, key: str) -> Uid | None:
-        """The unbound pod of ours of this name: "namespace/name"."""
+        """Return the unbound pod of Muster of this name: "namespace/name"."""
         return self._named.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
-        """Whether the scheduler can take a pod now that is planned for `node`."""
+        """Return whether the scheduler can take a pod now that is planned for `node`."""
         if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
             return False
         return len(self._nominated.get(node, ())) < MOST_NOMINATED
@@ -104,7 +107,7 @@ class Releases:
             self._leaving[uid] = self._clock() + _CALLED
 
     def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
-        """The claim of a pod of ours was `before`, and is `claim` now."""
+        """Follow the claim of a pod of Muster, which was `before`, and is `claim` now."""
         if not self.is_on:
             return
         if pod.node:
@@ -122,7 +125,7 @@ class Releases:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:
-        """The pod is bound or gone: the watch shows that to the scheduler."""
+        """Forget a pod that is bound or gone: the watch shows that to the scheduler."""
         self._count_off(pod.uid)
         self.shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
@@ -132,20 +135,26 @@ class Releases:
             del self._named[pod.key]
 
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
-        """A pod for one of our schedulers that is not ours appears as it is, unless it is left to another."""
+        """Record a pod of Muster's scheduler name that Muster does not place.
+
+        It appears as it is, unless it is left to another scheduler.
+        """
         if self.is_on and not is_left:
             self._met.add(uid)
         self._change(uid, None if is_left else AS_IT_IS)
 
     def note_ended(self, uid: Uid) -> None:
-        """The scheduler has reported the end of its attempt."""
+        """Record that the scheduler has reported the end of its attempt."""
         self._leaving.pop(uid, None)
 
     def note_fresh_start(self) -> None:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """The attempt of a pod that was taken back has ended, and another one follows after so many lags."""
+        """Show a pod again after so many lags.
+
+        It was taken back, and its attempt has ended.
+        """
         self._leaving[uid] = self._clock() + lags * _LAG
 
     def note_planned(self, group: GroupKey) -> None:
@@ -153,7 +162,7 @@ class Releases:
             self._planned.add(group)
 
     def take_planned(self) -> set[GroupKey]:
-        """The groups of which some members may have to be shown."""
+        """Return the groups of which some members may have to be shown."""
         self._has_begun = True
         planned, self._planned = self._planned, set()
         return planned
@@ -179,6 +188,8 @@ class Releases:
 
 
 def lacks_nomination(pod: PodRecord, node: str) -> bool:
-    """Whether the API has to say where a pod will stand before the scheduler begins with it: the scheduler
-    takes its time to bind what such a pod needs, and autoscalers see no other sign of it."""
+    """Return whether the API has to name a pod's node before the scheduler begins with it.
+
+    The scheduler takes its time to bind what such a pod needs, and autoscalers see no other sign of it.
+    """
     return pod.binds_late and pod.nominated != node

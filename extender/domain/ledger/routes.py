@@ -1,4 +1,4 @@
-"""How groups come into queues: by what they name, by a LocalQueue, or by their namespace."""
+"""Routes of groups into queues: by their own field, by a LocalQueue, or by their namespace."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -31,7 +31,7 @@ class LocalQueues:
     # ---- changes
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
-        """The groups that it concerns; None if nothing changed."""
+        """Record a LocalQueue; return the groups that it concerns, None if nothing changed."""
         if self.records.get(record.key) == record:
             return None
         self._forget(record.key)
@@ -42,7 +42,7 @@ class LocalQueues:
         return self._groups_of(record.key)
 
     def drop(self, key: str) -> Collection[GroupKey] | None:
-        """The groups that it concerned; None if it was not known."""
+        """Remove a LocalQueue; return the groups that it concerned, None if it was unknown."""
         return self._groups_of(key) if self._forget(key) else None
 
     def follow(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
@@ -104,7 +104,7 @@ class Routes:
         return True
 
     def drop_namespace(self, namespace: str) -> bool:
-        """True if anything that matters changed."""
+        """Remove a namespace; return whether anything that matters changed."""
         changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
@@ -112,7 +112,7 @@ class Routes:
         return changed
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
-        """The queues that quotas give to namespaces; returns those for which that matters and has changed."""
+        """Record the queues of namespaces' quotas; return the namespaces with a change that matters."""
         changed = {name for name, _ in queues.items() ^ self._quota_queues.items()}
         self._quota_queues = dict(queues)
         return {name for name in changed if not self._named_queues.get(name)}
@@ -129,7 +129,7 @@ class Routes:
     # ---- reading
 
     def namespace_queue(self, namespace: str) -> str:
-        """The queue of what names none in a namespace, or empty: its annotation comes before its quota."""
+        """Return the default queue of a namespace, or empty: its annotation comes before its quota."""
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
@@ -150,23 +150,26 @@ class Routes:
         return self._groups_in.get(namespace, ())
 
     def label_of(self, group: Group) -> LocalQueueLabel | None:
-        """The label by which a group comes into its queue; None if no LocalQueue leads it there."""
+        """Return the label by which a group comes into its queue; None if no LocalQueue leads it there."""
         return _label_of(group) if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
-        """What leads a group into its queue, existing or not; None: it names none, or its queue itself."""
+        """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
         return None if _named_by(group) else self.ways.local_queue(group.namespace, _label_of(group))
 
     def queue_of(self, group: Group) -> str:
-        """The queue of a group; after its PodGroup is gone, still the queue that it named. One that starts
-        or has started keeps its queue, wherever it is sent: its room was granted there."""
+        """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
+
+        A group that starts or has started keeps its queue, wherever it is sent: its capacity was
+        granted there.
+        """
         if group.started_in:
             return group.started_in
         return self.ways.queue_of(group.namespace, _named_by(group), _label_of(group)) or DEFAULT_QUEUE
 
 
 def _named_by(group: Group) -> str:
-    """The queue that a group names itself; empty if it names none."""
+    """Return the queue that a group names itself; empty if it names none."""
     if group.last_record is not None:
         return explicit_queue(group.last_record.queue)
     if group.job is not None:

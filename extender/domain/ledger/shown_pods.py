@@ -29,7 +29,7 @@ class ShownPods(Appearances):
 
     @property
     def is_on(self) -> bool:
-        """Whether the scheduler reads its pods through Muster."""
+        """Return whether the scheduler reads its pods through Muster."""
         return self._releases.is_on
 
     def counts(self) -> ReleaseCounts:
@@ -37,7 +37,7 @@ class ShownPods(Appearances):
             return self._releases.counts
 
     def bypasses(self) -> Bypasses:
-        """The calls about pods that were not shown, since the start."""
+        """Return the calls about pods that were not shown, since the start."""
         with self._lock:
             return self._releases.bypasses
 
@@ -58,7 +58,10 @@ class ShownPods(Appearances):
             return self._releases.take_changes()
 
     def note_left(self, node: str) -> None:
-        """What was refused on this node until now may be due to a pod that the scheduler still saw there."""
+        """Record that earlier refusals on this node may be due to a pod that has left.
+
+        The scheduler still saw the pod there.
+        """
         with self._lock:
             is_forgotten = self._refusals.forget(node)
             for claim in self._claims.on_node(node):
@@ -92,7 +95,7 @@ class ShownPods(Appearances):
     # ---- for the controller that releases
 
     def due(self) -> set[GroupKey]:
-        """The groups of which some members may have to be released now."""
+        """Return the groups of which some members may have to be released now."""
         with self._lock:
             due = self._releases.take_planned()
             self._minds_gangs = bool(due) and any(
@@ -103,7 +106,7 @@ class ShownPods(Appearances):
             return due
 
     def postpone(self, key: GroupKey) -> None:
-        """The group could not be released: it is due again."""
+        """Make the group due again: it could not be released."""
         with self._lock:
             self._releases.note_planned(key)
 
@@ -124,8 +127,11 @@ class ShownPods(Appearances):
     # ---- inside
 
     def _release_group(self, group: Group) -> bool:
-        """Return whether all planned members are shown now. Pods that a job has yet to make cannot be shown:
-        nobody would count them off their node again."""
+        """Return whether all planned members are shown now.
+
+        Pods that a job has yet to make cannot be shown: nothing would count them off their node
+        again.
+        """
         claims = (self._claims.get(uid) for uid, pod in group.pods.items() if not pod.to_be)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
@@ -140,26 +146,35 @@ class ShownPods(Appearances):
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
-        """Return whether the scheduler's own scoring picks the nodes: for a group of one whose queue does not
-        say how pods are placed, and that keeps no room which the scheduler does not know."""
+        """Return whether the scheduler's own scoring picks the nodes.
+
+        That is so for a group of one whose queue does not say how pods are placed, and that reserves
+        no capacity which the scheduler does not know.
+        """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
         is_free = group.needs_no_barrier and not (queue and queue.placement)
         return is_free and not any(pod.keeps_room for pod in group.pods.values())
 
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
-        """Return how a planned member looks to the scheduler. It is nominated to its node, unless the
-        scheduler picks one, which it may do after it has refused the pod. The pod has to ask then, where
-        claims are to be minded that the scheduler does not know."""
+        """Return how a planned member looks to the scheduler.
+
+        It is nominated to its node, unless the scheduler picks one, which it may do after it has
+        refused the pod. The pod has to ask then, where claims matter that the scheduler does not
+        know.
+        """
         if was_refused or (picks_itself and self._minds_gangs):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
-        """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
-        is shown again soon, and the scheduler asks filter: a call may have met a restart, or it does not know
-        yet that room has become free. After that it counts as refused. For room that is there it is asked a
-        few times more, ever later: others may be assumed there until their own bindings are refused. So it is
-        for a group of one whose binding failed: another may take its place between filter and bind."""
+        """Take back a pod whose attempt ended without a bind call that holds the claim.
+
+        The first time it is shown again soon, and the scheduler asks filter: a call may have met a
+        restart, or the scheduler does not know yet of freed capacity. After that it counts as
+        refused. Where capacity is free it is asked a few times more, at growing intervals: others may
+        be assumed there until their own bindings are refused. The same goes for a group of one whose
+        binding failed: another pod may take its place between filter and bind.
+        """
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return

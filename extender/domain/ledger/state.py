@@ -1,4 +1,4 @@
-"""What all parts of the ledger share: version, lock, clock, how claims move, and what was refused."""
+"""State that all parts of the ledger share: version, lock, clock, claims, and refusals."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -15,9 +15,11 @@ from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, momen
 
 
 class Changes:
-    """The ledger's version, which grows with every change that a decision may depend on; `on_change` is
-    called then, under the lock. `clock` is monotonic, in seconds. `pause`: seconds without a question after
-    which the scheduler counts as having started anew."""
+    """Changes: the ledger's version, which grows with every change that a decision may depend on.
+
+    `on_change` is called then, under the lock. `clock` is monotonic, in seconds. `pause` is how many
+    seconds without a call make the scheduler count as restarted.
+    """
 
     def __init__(self, on_change: Callable[[], None], clock: Callable[[], float], pause: float) -> None:
         self.version = 0
@@ -48,21 +50,24 @@ class Changes:
         self.freed = self.freed.noted(self._clock(), by)
 
     def note_asked(self) -> bool:
-        """The scheduler asks about a pod, or reports on one. True if it had paused before."""
+        """Record a call or report of the scheduler about a pod. Return whether it had paused before."""
         before = self.attention
         self.attention = before.asked(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
-        """Whether decisions of this replica take effect; True if that is a change."""
+        """Record whether decisions of this replica take effect; return whether that is a change."""
         before = self.attention
         self.attention = before.led(self._clock(), leading)
         return self.attention is not before
 
 
 class Refusals:
-    """The scheduler's refusals, remembered for a while: which shape, on which node. Otherwise the same plan
-    would be tried endlessly. A refusal is forgotten when its node changes, or after a time."""
+    """Refusals of the scheduler, remembered for a while: which shape, on which node.
+
+    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or
+    after a time.
+    """
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
@@ -73,7 +78,7 @@ class Refusals:
         self._known.setdefault(node, {})[shape] = (epoch, expires)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
-        """By shape the rows of nodes that still refuse it; refusals that no longer count are forgotten."""
+        """Return by shape the rows of nodes that still refuse it, and forget expired refusals."""
         rows: dict[Shape, set[int]] = {}
         for node, shapes in list(self._known.items()):
             epoch, row = self._claims.capacity.epochs.get(node, 0), self._claims.capacity.row(node)
@@ -88,11 +93,11 @@ class Refusals:
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
     def forget(self, node: str) -> bool:
-        """Whether anything was refused on a node: it may not be any more."""
+        """Forget the refusals on a node; return whether there were any."""
         return self._known.pop(node, None) is not None
 
     def until(self) -> float | None:
-        """When the next refusal expires; None: there is none."""
+        """Return when the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
 
@@ -100,10 +105,12 @@ _FEW_MOMENTS = 10_000
 
 
 class Moments:
-    """When, on the ledger's clock, the timestamps of groups and their members were: each is read once, when
-    it is first seen, so that a step of the wall clock shifts nothing that is known already. One that lies in
-    the future then counts as that moment, unless a tenant wrote it: that of a checkpoint would stay there,
-    later than all that is saved until it comes. It is read again whenever it is asked for."""
+    """Times of groups and their members on the ledger's clock.
+
+    Each timestamp is read once, when it is first seen, so that a step of the wall clock shifts nothing
+    that is known already. One in the future then counts as now, unless a tenant wrote it: that of a
+    checkpoint would stay there, later than all that is saved until it comes. It is read again each time.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self.known: dict[str, float] = {}  # by timestamp; nothing in it changes: to forget, it is replaced
@@ -185,14 +192,17 @@ class ClaimMoves:
         self._note(pod, before)
 
     def refuse(self, pod: PodRecord) -> None:
-        """The scheduler found no node for a pod: a claim that filter had answered may be planned again."""
+        """Record that the scheduler found no node for a pod, and free a claim that filter had answered."""
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
             self._releases.follow(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
-        """The watch shows a pod: on a node it holds room, ended it holds none, waiting it keeps its claim."""
+        """Record a pod of the watch.
+
+        On a node it holds capacity, ended it holds none, waiting it keeps its claim.
+        """
         before = now = self._claims.get(pod.uid)
         if pod.holds_room:
             now = self._claims.put(pod, pod.node, ClaimStage.BOUND)
@@ -221,7 +231,7 @@ class ClaimMoves:
             group.standing.pop(pod.uid, None)
 
     def moved_since(self, version: int) -> dict[GroupKey, int]:
-        """Groups whose claims moved since the last call; those after `version` are returned again."""
+        """Return groups whose claims moved since the last call; those after `version` are returned again."""
         moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
         return moved
 
@@ -240,8 +250,11 @@ class ClaimMoves:
 
 
 class Parts(NamedTuple):
-    """What the classes of the ledger work with. Every public method of theirs that changes anything, or reads
-    more than one thing, takes `lock`, which is reentrant."""
+    """Parts of the ledger, as its classes use them.
+
+    Every public method of theirs that changes anything, or reads more than one thing, takes `lock`, which
+    is reentrant.
+    """
 
     registry: Registry
     claims: Claims

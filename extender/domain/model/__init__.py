@@ -1,1 +1,1 @@
-"""What is remembered of objects: pods and groups, amounts, shapes, and the closed list of reasons."""
+"""Records of objects: pods and groups, amounts, shapes, and the closed list of reasons."""

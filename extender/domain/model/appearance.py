@@ -1,4 +1,4 @@
-"""How pods look in the scheduler's copy of the API: as they are, hidden, or shown with their node."""
+"""Appearance of pods in the scheduler's copy of the API: as they are, hidden, or with their node."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -18,7 +18,7 @@ Change = tuple[Uid, Appearance | None]  # None: the pod is taken back
 
 
 class PodFacts(NamedTuple):
-    """What a stream of pods needs to know of one."""
+    """Facts of one pod that a stream of pods uses."""
 
     uid: Uid
     namespace: str
@@ -30,25 +30,39 @@ class PodFacts(NamedTuple):
 
 
 class Appearances(Protocol):
-    """Which pods appear, and how. Safe to use from any thread."""
+    """Appearances of pods for the scheduler. Safe to use from any thread."""
 
     def of(self, uid: Uid) -> Appearance | None:
-        """How an unbound pod of one of our schedulers appears; None: it does not, since it waits or is not
-        known yet. A pod that is not ours appears as it is."""
+        """Return how an unbound pod of one of Muster's schedulers appears.
+
+        None hides the pod: it waits or is not known yet. A pod of another scheduler appears as it is.
+        """
 
     def in_flight(self, uid: Uid) -> bool:
-        """Whether a bind call holds the pod or its binding was posted: then the scheduler has it."""
+        """Return whether the scheduler has the pod: a bind call holds it or its binding was posted."""
 
     def take_changes(self) -> Sequence[Change]:
-        """What has changed since the last call, in order: a pod may have been taken back and shown again.
-        Pods that were bound or are gone are not among them: the watch shows that."""
+        """Return the changes since the last call, in order.
+
+        A pod may have been taken back and shown again. Pods that were bound or are gone are left out:
+        the watch shows them.
+        """
 
     def note_left(self, node: str) -> None:
-        """A scheduler is told now that a bound pod has left this node: it may have refused others for it."""
+        """Record that a scheduler learns now that a bound pod left this node.
+
+        The scheduler may have refused other pods because of it.
+        """
 
     def note_fresh_start(self) -> None:
-        """A scheduler has read all pods anew: nothing that it was doing with any of them goes on."""
+        """Record that a scheduler has listed all pods again: none of its earlier attempts goes on."""
 
     def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
-        """The scheduler patches a pod's status: it has given up an attempt. `unschedulable`: its words if it
-        found no node, empty after errors. Returns the UID of an unbound pod of ours; None: it is not one."""
+        """Record that the scheduler patches a pod's status: it has given up an attempt.
+
+        Args:
+            unschedulable: The scheduler's message if it found no node, empty after errors.
+
+        Returns:
+            The UID of an unbound pod of Muster; None for any other pod.
+        """

@@ -42,8 +42,11 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 
 
 class BudgetsOfNamespace:
-    """By a label that they select. A tenant may have thousands, and as many pods: one for which too many or
-    too large ones would be tried counts as covered by two, which the Eviction API does not let go."""
+    """Disruption budgets of a namespace, by a label that they select.
+
+    A tenant may have thousands, and as many pods: a pod for which too many or too large budgets would be
+    tried counts as covered by two, which the Eviction API refuses.
+    """
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
@@ -70,19 +73,19 @@ class BudgetsOfNamespace:
 
 
 class Protection(NamedTuple):
-    """What protects the pods of a queue from those whose room it holds beyond its share."""
+    """Protection of a queue's pods from groups whose share the queue uses."""
 
     honour: frozenset[str] = frozenset({keys.BUDGETS})  # where neither the queue nor one above says anything
     max_grace: float = _MAX_GRACE
 
     @property
     def by_budgets(self) -> bool:
-        """By disruption budgets."""
+        """Return whether disruption budgets protect it."""
         return keys.BUDGETS in self.honour
 
     @property
     def by_word(self) -> bool:
-        """By what pods and PodGroups say themselves."""
+        """Return whether pods and PodGroups protect themselves."""
         return keys.PREEMPTABLE_WORD in self.honour
 
 
@@ -123,8 +126,10 @@ class Reclaim(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """That members of a group were evicted only to stand elsewhere. Moments on the ledger's clock, in
-    seconds."""
+    """Move of a group: its members were evicted only to run elsewhere.
+
+    Timestamps are seconds on the ledger's clock.
+    """
 
     claimant: GroupKey  # for which they made room
     at: float  # when it was decided

@@ -1,4 +1,7 @@
-"""Which pods are ours, the group of each, and the PodGroup that follows from its owner, as in Volcano."""
+"""Ownership of pods: whether Muster places them, their group, and the PodGroup that follows from their owner.
+
+The rules of PodGroups of owners are Volcano's.
+"""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ INHERITED = "volcano.sh/"
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the controller of pods says about their group."""
+    """Record of a controller of pods, as far as it concerns their group."""
 
     uid: str
     gang: MadePods = MadePods()
@@ -64,7 +67,7 @@ NAMED_MAKERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the na
 
 
 def maker_of(pod: Pod) -> OwnerReference | None:
-    """What makes a pod and those of its group: its controller, or the job above, perhaps without UID."""
+    """Return the owner of a pod's group: its controller, or the job above, perhaps without UID."""
     controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
     kind = (controller.api_version, controller.kind) if controller else None
     job_set, uid = (labels.get(key, "") for key in _JOB_SET)
@@ -86,12 +89,12 @@ def auto_name(pod: Pod) -> str:
 
 
 def group_name_of(uid: str) -> str:
-    """The name of the group of a controller's pods, or of a pod's own."""
+    """Return the name of the group of a controller's pods, or of a pod's own group."""
     return f"{_PREFIX}{uid}"
 
 
 def uid_of_group(name: str) -> str:
-    """Whose UID is in the name of such a group."""
+    """Return the UID in the name of such a group."""
     return name.removeprefix(_PREFIX)
 
 
@@ -101,33 +104,38 @@ def is_named_by_uid(name: str) -> bool:
 
 
 def unit_name(job: OwnerReference) -> str:
-    """The group as which a job waits: that of its pods, which name another only where Volcano named it."""
+    """Return the group as which a job waits.
+
+    It is the group of the job's pods, which name another one only where Volcano named it.
+    """
     is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB
     return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
 
 
 def named_group(maker: OwnerReference) -> str:
-    """The group of pods whose maker is known by name only; of a LeaderWorkerSet one for each index."""
+    """Return the group of pods whose owner is known by name only; a LeaderWorkerSet has one per index."""
     return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
 
 
 def is_shared(key: str) -> bool:
-    """Whether several groups have one maker, of which this is the key."""
+    """Return whether several groups have one owner, whose key this is."""
     return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
 
 
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
-    """The owner for whose pods Muster made the group of this name; None: it was made by others."""
+    """Return the owner for whose pods Muster made the group of this name; None if others made it."""
     names = (group, group.partition(".")[0])
     made = (own for own in owners or () if unit_name(own) in names or named_group(own) in names)
     return next(made, None)
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """Which pods are ours, and which group and queue a pod names. Nothing else reads this from pods.
+    """Rules about which pods belong to Muster, and which group and queue a pod names.
 
-    Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they must
-    also name a group, a queue or a LocalQueue (not Kueue's), themselves or through their namespace."""
+    Pods belong to Muster if they name one of its schedulers. Where that is the cluster's default
+    scheduler, they must also name a group, a queue or a LocalQueue (not Kueue's), themselves or through
+    their namespace.
+    """
 
     schedulers: frozenset[str]  # values of spec.schedulerName
     auto_groups: bool = False  # whether pods of one controller that name no group form one
@@ -148,7 +156,10 @@ class Ownership(msgspec.Struct, frozen=True):
 
 
 def group_name(pod: Pod) -> str:
-    """The PodGroup that a pod names: Volcano's annotation, scheduler-plugins' label, the native field."""
+    """Return the PodGroup that a pod names.
+
+    It names one by Volcano's annotation, scheduler-plugins' label or the native field.
+    """
     meta = pod.metadata
     native = pod.spec.scheduling_group
     return name_of(
@@ -159,7 +170,7 @@ def group_name(pod: Pod) -> str:
 
 
 def spoken_group_name(pod: Pod) -> str:
-    """The group as people name it: for pods that name none, their owner, `job/train`."""
+    """Return the group as people name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named not in (auto_name(pod), unit_name(owner) if owner else ""):
         return named
@@ -167,7 +178,7 @@ def spoken_group_name(pod: Pod) -> str:
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
-    """A pod's group, and whether that follows from its controller, also where the pod names just that."""
+    """Return a pod's group, and whether it follows from the pod's controller, even if the pod names it."""
     named = group_name(pod)
     if not auto_groups:
         return named or f"pod:{pod.metadata.name}", False
@@ -187,11 +198,11 @@ _LONGEST, _SHOWN, _CUT = 253, 40, "…"
 
 
 def name_of(written: str) -> str:
-    """A name as it is used."""
+    """Return a name cut to the length that is used."""
     return written if len(written) <= _LONGEST else f"{written[:_SHOWN]}{_CUT}"
 
 
 def too_long(what: str, name: str) -> str:
-    """What is wrong with a name, for people; empty unless it was cut."""
+    """Return the fault of a name that was cut, for people; empty for other names."""
     fault = f"the name of its {what}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
     return fault if name.endswith(_CUT) else ""

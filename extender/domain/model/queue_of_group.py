@@ -1,5 +1,7 @@
-"""Names of queues on objects: explicit ones, labels for LocalQueues, annotations of namespaces, and records
-of queues that took a group in. Their precedence is in `queues/local_queues`."""
+"""Names of queues on objects: explicit ones, LocalQueue labels, namespace annotations, and records of entry.
+
+The precedence between them is in `queues/local_queues`.
+"""
 
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ class LocalQueueLabel(NamedTuple):
 
     @property
     def is_kueues(self) -> bool:
-        """Whether Kueue reads the same label."""
+        """Return whether Kueue reads the same label."""
         return self.key == KUEUE_QUEUE
 
 
@@ -38,7 +40,7 @@ def note(queue_uid: str, group_uid: str) -> dict[str, str]:
 
 
 def noted_queue(group: Meta) -> str:
-    """The UID of the queue that took the group in; empty if none, or if another object was meant."""
+    """Return the UID of the queue that took the group in; empty if none, or if another object was meant."""
     written = (group.annotations or {}).get(QUEUE_UID)
     if not written:
         return ""
@@ -56,7 +58,7 @@ def use_note(queue: str, kind: str) -> dict[str, str]:
 
 
 def noted_use(meta: Meta, kind: str) -> str:
-    """The queue that the author of an object of this kind may use; empty if that is not noted."""
+    """Return the queue that the author of an object of this kind may use; empty if none is recorded."""
     queue, _, noted = (meta.annotations or {}).get(MAY_USE, "").partition("/")
     return queue if noted == kind else ""
 
@@ -65,8 +67,11 @@ LONGEST_USER = 1024  # characters of a user name; each pod in memory has its aut
 
 
 def author_note(kind: str, user: str) -> dict[str, str]:
-    """Return the annotation for the author of a job or pod, which admission writes; none where the name of
-    the user is empty or too long. It names the kind: a copy on an object of another kind does not count."""
+    """Return the annotation for the author of a job or pod, which admission writes.
+
+    No annotation is returned where the name of the user is empty or too long. The annotation names the
+    kind: a copy on an object of another kind does not count.
+    """
     return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
 
 
@@ -77,11 +82,13 @@ def noted_author(meta: Meta, kind: str) -> str:
 
 
 def explicit_queue(named: str) -> str:
-    """The queue that spec.queue of a PodGroup or Job asks for; empty if it asks for none. `default` counts as
-    none, because schemas fill it in: the namespace may name another queue."""
+    """Return the queue that spec.queue of a PodGroup or Job asks for; empty if none.
+
+    `default` counts as none, because schemas fill it in: the namespace may name another queue.
+    """
     return named if named != DEFAULT_QUEUE else ""
 
 
 def namespace_queue(namespace: Namespace) -> str:
-    """The queue that a namespace names for the pods and groups in it; empty if it names none."""
+    """Return the queue that a namespace names for the pods and groups in it; empty if none."""
     return (namespace.metadata.annotations or {}).get(QUEUE, "")

@@ -1,5 +1,7 @@
-"""The closed list of verdicts and reasons, what each means and what helps. Codes are added when a rule is
-added, never reworded."""
+"""Verdicts and reasons: the closed list, with meanings and remedies.
+
+Codes are added when a rule is added, and never reworded.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -64,7 +66,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """What is reported once, when it happens, and is not a state of a group."""
+    """Reason of an Event: something that happens once and is not a state of a group."""
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
@@ -116,8 +118,10 @@ REFUSAL_PREFIX = "muster: "
 
 
 def refusal(reason: Reason) -> str:
-    """The message of a refused filter call: constant for a reason, since a changed one makes the scheduler
-    patch the pod, which makes it try the pod again: about 100 times a second.
+    """Return the message of a refused filter call, constant for a reason.
+
+    A changed message makes the scheduler patch the pod, which makes it try the pod again: about 100 times
+    a second.
     """
     return f"{REFUSAL_PREFIX}{reason}: {reason.meaning}"
 
@@ -127,8 +131,11 @@ _SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affi
 
 
 def lacks_only_room(words: str, counted: Collection[str]) -> bool:
-    """Whether the scheduler refuses a pod for nothing but what Muster judges as well: amounts of `counted`
-    resources, taints and labels. Where Muster knows of a node then, its knowledge is newer."""
+    """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
+
+    These are amounts of `counted` resources, taints and labels. Where Muster knows of a node for the pod,
+    its knowledge is newer.
+    """
     listed = words.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
     before, *parts = _PART.split(listed)
     names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
@@ -203,12 +210,12 @@ IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 
 
 def remedy(reason: str) -> str:
-    """The remedy for a reason; empty for a reason that is not ours."""
+    """Return the remedy for a reason; empty for a reason of another component."""
     return REMEDIES[Reason(reason)].replace("`", "") if reason in REMEDIES else ""
 
 
 def sentence(reason: str) -> str:
-    """What a reason means, as a sentence; a reason that is not ours unchanged."""
+    """Return the meaning of a reason as a sentence; a reason of another component unchanged."""
     if reason not in REMEDIES:
         return reason
     meaning = Reason(reason).meaning
@@ -216,6 +223,6 @@ def sentence(reason: str) -> str:
 
 
 def with_numbers(reason: str, detail: str) -> str:
-    """`NoRoom: the suitable nodes do not have enough room now (cpu: 8 needed, 2 left).`"""
+    """Return a reason with its numbers, such as `NoRoom: ... (cpu: 8 needed, 2 left)`."""
     text = f"{reason}: {Reason(reason).meaning}" if reason in REMEDIES else reason
     return f"{text} ({detail})." if detail else f"{text}."

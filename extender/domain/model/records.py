@@ -1,4 +1,4 @@
-"""What the ledger remembers of pods and groups: small frozen records."""
+"""Records of pods and groups in the ledger: small and frozen."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -17,13 +17,13 @@ from extender.domain.model.shapes import Shape
 
 
 class Needs(NamedTuple):
-    """What a group needs to stand whole."""
+    """Needs of a group: the members that make it fully running."""
 
     min_member: int  # how many members
     min_task_member: Mapping[str, int]  # how many of each role
 
     def within(self, most: "Needs") -> "Needs":
-        """These needs, each number limited to that of `most`."""
+        """Return these needs, each number limited to that of `most`."""
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
 
@@ -41,7 +41,10 @@ class Unscheduled(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether Muster wrote it: the scheduler's begin with numbers of nodes, even quoting Muster."""
+        """Return whether Muster wrote the message.
+
+        The scheduler's messages begin with numbers of nodes, even where they quote Muster.
+        """
         return self.message.startswith(REFUSAL_PREFIX)
 
 
@@ -96,12 +99,12 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def keeps_room(self) -> bool:
-        """Whether it stands for room that minResources asks for, and not for a member."""
+        """Return whether the record stands for capacity that minResources asks for, and not for a member."""
         return self.kept_for == MIN_RESOURCES
 
     @property
     def is_plain(self) -> bool:
-        """Whether it names no group and nothing makes it: it is the only one of its group."""
+        """Return whether the pod names no group and has no owner, so that it is alone in its group."""
         return self.auto and not self.maker
 
     @property
@@ -118,7 +121,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Whether it counts for the quorum: succeeded, or on a node and neither failed nor leaving."""
+        """Return whether the pod counts for the quorum.
+
+        A pod counts that succeeded, or is on a node and has neither failed nor a deletion timestamp.
+        """
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property
@@ -126,7 +132,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     def may_be_evicted(self, by_word: bool = True) -> bool:
-        """Whether it may give its room to others. `by_word`: what it says of that itself counts."""
+        """Return whether the pod may be evicted for others. `by_word`: the pod's own annotations count."""
         return not self.is_vital and (self.preemptable or not by_word)
 
     @property
@@ -183,10 +189,10 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_single(key: GroupKey) -> bool:
-    """Whether a key belongs to a pod that is a group of its own (no object's name has a ":")."""
+    """Return whether a key belongs to a pod that is its own group (no object's name has a ":")."""
     return "/pod:" in key
 
 
 def group_of_owner(namespace: str, uid: str) -> GroupKey:
-    """The key of the group of a controller's pods that name no group."""
+    """Return the key of the group of a controller's pods that name no group."""
     return GroupKey(f"{namespace}/{group_name_of(uid)}")

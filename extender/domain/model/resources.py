@@ -33,41 +33,54 @@ _MILLI = 1000
 
 
 def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """The amounts of a request, rounded up; those that are not positive are left out. Raises BadQuantity."""
+    """Return the amounts of a request, rounded up, without those that are not positive.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """The amounts of a capacity, rounded down. Raises BadQuantity."""
+    """Return the amounts of a capacity, rounded down.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """The same for a node: never negative, and always less than MOST, the cap of a pod's request, so that a
-    pod whose request was capped fits nowhere. Raises BadQuantity."""
+    """Return the amounts that a node offers, rounded down: never negative, and always less than MOST.
+
+    MOST is the cap of a pod's request, so that a pod whose request was capped fits on no node.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
 
 
 def counts(name: str) -> bool:
-    """Whether the scheduler counts a resource of this name; our own marks are not resources."""
+    """Return whether the scheduler counts a resource of this name; marker resources do not count."""
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return "/" in name and not name.startswith("count/") and name not in MARKS
 
 
 def in_flavor(name: str, flavor: str) -> str:
-    """The name of a resource as it is counted on the nodes of a flavor only."""
+    """Return the name of a resource that is counted on the nodes of a flavor only."""
     return f"{name}{_IN}{flavor}"
 
 
 def resource_of(name: str) -> str:
-    """The resource that is counted, on all nodes or on those of a flavor."""
+    """Return the resource that is counted, on all nodes or on those of a flavor."""
     return name.partition(_IN)[0]
 
 
 def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
-    """By resource, what is counted on the nodes of a flavor."""
+    """Return the amounts that are counted on the nodes of a flavor, by resource."""
     end = in_flavor("", flavor)
     return {name.removesuffix(end): amount for name, amount in amounts.items() if name.endswith(end)}
 
@@ -122,7 +135,7 @@ def _quantity(name: str, amount: int) -> str:
 
 
 def show(name: str, amount: float) -> str:
-    """An amount for people to read: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    """Return an amount for people: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     name = resource_of(name)
     if name == CPU:
         return f"{amount / _MILLI:g}"
@@ -136,7 +149,7 @@ def show(name: str, amount: float) -> str:
 
 
 def three_digits(name: str, amount: int) -> int:
-    """An amount rounded down about as `show` prints it: three digits, ten bits of bytes; at least 0."""
+    """Return an amount rounded down to three digits, or ten bits of bytes; at least 0."""
     if amount <= 0:
         return 0
     if _is_bytes(name):
@@ -190,7 +203,11 @@ _SCALE = 10**9  # quantities are no finer than that
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """The specification with the requests that count now, during a resize. Raises BadQuantity."""
+    """Return the specification with the requests that count now, during a resize.
+
+    Raises:
+        BadQuantity: A request cannot be read.
+    """
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     statuses = {status.name: status for status in given if status.resources is not None}
@@ -221,7 +238,7 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
 def _counted_together(
     asked: ResourceRequirements | None, status: PodStatus, infeasible: bool
 ) -> ResourceRequirements | None:
-    """The requests of a pod as a whole; None: it has none."""
+    """Return the requests of a pod as a whole; None if it has none."""
     if asked is None or not asked.requests or status.resources is None:
         return asked
     now = None if infeasible else asked.requests

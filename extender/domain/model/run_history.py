@@ -1,5 +1,7 @@
-"""How long groups run, and what they save on the way: as their objects say, and as those did that have ended,
-by what they came from and asked for. Bounded, and never changed."""
+"""History of run times, by the owner of groups and their requests, with declared times and checkpoints.
+
+The history is bounded and immutable.
+"""
 
 import re
 from collections.abc import Mapping
@@ -34,16 +36,19 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
     stretches: Mapping[str, tuple[float, ...]] = {}
 
     def usual(self, kind: RunKind) -> float | None:
-        """How long such groups run; None: none of them has ended yet."""
+        """Return the usual run time of such groups; None if none has ended yet."""
         runs = self.runs.get(kind)
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
-        """How many times as long as declared the series runs, at least 1: who ends early delays nobody."""
+        """Return how many times as long as declared the series runs, at least 1.
+
+        A series that ends early delays no group.
+        """
         return max(1.0, median(self.stretches.get(series, (1.0,))))
 
     def with_run(self, kind: RunKind, seconds: float, declared: float | None) -> "RunHistory":
-        """The history once a group has ended."""
+        """Return the history after a group has ended."""
         stretches = self.stretches
         if declared is not None:
             stretches = _with(stretches, kind.series, seconds / max(declared, 1.0))
@@ -51,7 +56,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
 
 
 def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
-    """With one more value; the key comes last, and the first one goes where there are too many."""
+    """Return the values with one more; its key comes last, and the first key is dropped beyond the limit."""
     values = (*known.get(key, ()), value)[-_MOST_RUNS:]
     later = {kind: values for kind, values in known.items() if kind != key}
     if len(later) >= _MOST_KINDS:
@@ -60,7 +65,7 @@ def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K,
 
 
 def series_of(namespace: str, kind: str, name: str) -> str:
-    """What runs under generated names of one stem, as the Jobs of a CronJob do."""
+    """Return the series of a workload: the common stem of generated names, as of a CronJob's Jobs."""
     stem, *parts = name.split("-")
     while parts and _GENERATED.fullmatch(parts[-1]):
         parts.pop()
@@ -71,7 +76,7 @@ def series_of(namespace: str, kind: str, name: str) -> str:
 
 
 class Checkpoint(NamedTuple):
-    """What is known of saved work: what has been done since is lost by an eviction."""
+    """Checkpoint of a workload: an eviction loses the work since then."""
 
     at: str = ""  # when it was last saved, as a timestamp; empty: not known
     every: float = 0.0  # how often it is, in seconds; 0: not known
@@ -86,7 +91,7 @@ NEVER_SAVED = Checkpoint()
 
 
 def checkpoint_of(meta: Meta) -> Checkpoint:
-    """By its annotation; what cannot be read counts as absent."""
+    """Return the checkpoint in an annotation; an unreadable one counts as absent."""
     written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
     if not written:
         return NEVER_SAVED

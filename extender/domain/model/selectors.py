@@ -12,7 +12,7 @@ _MOST_DIGITS = 20  # of a number of 64 bits, with its sign
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
-    """An absent selector selects nothing, an empty one everything."""
+    """Return whether a selector matches. An absent selector matches nothing, an empty one everything."""
     if selector is None:
         return False
     wanted = selector.match_labels or {}
@@ -21,7 +21,7 @@ def selects(selector: LabelSelector | None, labels: Labels) -> bool:
 
 
 def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
-    """Whether one term of a node affinity admits a node. An empty term admits none."""
+    """Return whether one term of a node affinity admits a node. An empty term admits none."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node_name}
@@ -52,7 +52,7 @@ def _meets(requirement: Requirement, labels: Labels) -> bool:
 
 
 def as_number(text: str) -> int | None:
-    """What `Gt` and `Lt` compare: numbers of 64 bits; None for all else."""
+    """Return the 64-bit number that `Gt` and `Lt` compare; None for other text."""
     try:
         number = int(text) if len(text) <= _MOST_DIGITS else None
     except ValueError:
@@ -61,7 +61,7 @@ def as_number(text: str) -> int | None:
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether a taint lets the pod onto the node; one that only discourages always does."""
+    """Return whether a taint lets the pod onto the node; PreferNoSchedule always does."""
     return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
@@ -111,9 +111,11 @@ NOWHERE = _part((("", ""),))  # no label has this key
 
 
 def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
-    """Parts by their labels, in order: each node belongs to the first whose labels it has; None: no node
-    does. Earlier ones of which a part can have no node are left out, so that parts with the same nodes are
-    equal in any list."""
+    """Return parts of the nodes by labels, in order.
+
+    Each node belongs to the first part whose labels it has. A part whose nodes all belong to earlier
+    parts is left out, so that parts with the same nodes are equal in any list. None stands for no node.
+    """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
     for number, own in enumerate(pairs):

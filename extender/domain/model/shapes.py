@@ -32,7 +32,7 @@ class SharedLabels:
         return len(self._known)
 
     def of(self, labels: Mapping[str, str] | None) -> Labels:
-        """A mapping equal to `labels`, and normally the same object for all equal ones."""
+        """Return a mapping equal to `labels`, normally the same object for all equal ones."""
         number = hash(frozenset(labels.items())) if labels else 0
         known = self._known.get(number)
         if known is not None and known == (labels or {}):
@@ -73,7 +73,7 @@ class Term(NamedTuple):
 
     @property
     def label_selector(self) -> LabelSelector | None:
-        """None selects no pod."""
+        """Return the selector of pods; None selects no pod."""
         return _selector(self.selector)
 
     def matches(self, namespace: str, labels: Labels) -> bool:
@@ -83,7 +83,7 @@ class Term(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What a pod demands of a node besides room."""
+    """Constraints of a pod on a node, apart from amounts."""
 
     node_labels: tuple[tuple[str, str], ...] = ()  # spec.nodeSelector, sorted
     node_terms: bytes = b""  # the required node affinity's terms as JSON; empty if there are none
@@ -98,8 +98,14 @@ class Constraints(NamedTuple):
 
 
 class Shape:
-    """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them, and
-    `within`. `number`: of no other shape. `shared`: the shape of which it is the own one of a namespace."""
+    """Shape: the requests and constraints that pods share.
+
+    Shapes are compared by identity: only `Shapes` makes them, and `within`.
+
+    Attributes:
+        number: Unique number of the shape.
+        shared: The general shape, if this is the own one of a namespace.
+    """
 
     __slots__ = (
         *("__weakref__", "_anywhere", "_shared", "_within"),
@@ -134,7 +140,7 @@ class Shape:
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
 
     def within(self, part: NodePart) -> "Shape":
-        """The same shape on a part of the nodes only; the same object for equal parts."""
+        """Return the shape on a part of the nodes only; the same object for equal parts."""
         known = self.anywhere._within
         if part not in known:
             if len(known) >= _MOST_PARTS:
@@ -147,10 +153,13 @@ _NUMBERS = itertools.count()
 
 
 class NodeTest:
-    """Whether a node's labels and taints admit a shape, and the node belongs to the part that the shape is
-    bound to, if any. `key` is equal for shapes that differ only in requests, and short.
+    """Test of a node for a shape: labels, taints, and the part of the nodes that the shape is bound to.
 
-    `labels`: pairs that a node must have. `is_large`: its terms are long, and read anew each time."""
+    Attributes:
+        key: Short key, equal for shapes that differ only in requests.
+        labels: Pairs that a node must have.
+        is_large: Whether its terms are long, and read again each time.
+    """
 
     __slots__ = ("_read", "_terms", "_tolerations", "is_large", "key", "labels", "part")
 
@@ -197,7 +206,11 @@ class Shapes:
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def of(self, spec: PodSpec, namespace: str) -> Shape:
-        """Raises BadQuantity."""
+        """Return the shape of a pod's specification.
+
+        Raises:
+            BadQuantity: A request cannot be read.
+        """
         written = _written(spec, namespace)
         shape = self._written.get(written)
         if shape is None:
@@ -210,12 +223,15 @@ class Shapes:
         return self.now(shape, namespace)
 
     def now(self, shape: Shape, namespace: str) -> Shape:
-        """What pods of a shape that is known have in their namespace by now."""
+        """Return the current shape in a namespace of pods of a known shape."""
         return self._own.get((namespace, shape.number), shape)
 
     def own(self, namespace: str, shape: Shape) -> Shape:
-        """The same for pods of this namespace alone, from now on: what the scheduler refuses there is not
-        held against others, who may have another volume of the same name, or none."""
+        """Return a separate shape for pods of this namespace, from now on.
+
+        Refusals by the scheduler there are not held against others, who may have another volume of
+        the same name, or none.
+        """
         own = self._own.get((namespace, shape.number))
         if own is None:
             own = Shape(shape.requests, shape.constraints, shared=shape)
@@ -223,7 +239,7 @@ class Shapes:
         return own
 
     def beyond(self, shape: Shape, excess: str) -> Shape:
-        """The same for a pod that has to wait, since it demands more than is judged."""
+        """Return the shape for a pod that has to wait, since its constraints exceed what is evaluated."""
         known = self._own.get((excess, shape.number))  # a sentence, and so no namespace
         if known is None:
             known = Shape(shape.requests, Constraints(node_terms=_NOWHERE, excess=excess), shared=shape)
@@ -238,8 +254,13 @@ class Shapes:
         )
 
     def of_others(self, spec: PodSpec, namespace: str) -> Shape:
-        """That of a pod that is not ours to place: requests, host ports, and which pods it keeps away. Its
-        demands on nodes, which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""
+        """Return the shape of a pod of another scheduler: requests, host ports, and anti-affinity.
+
+        Its constraints on nodes, which differ from pod to pod of a DaemonSet, are left out.
+
+        Raises:
+            BadQuantity: A request cannot be read.
+        """
         apart = _kept_away(spec, namespace)
         written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
         shape = self._written.get(written)
@@ -262,14 +283,14 @@ def _digest(parts: object) -> bytes:
 
 
 def _written(spec: PodSpec, namespace: str) -> bytes:
-    """A digest of the parts of a pod's specification that determine its shape."""
+    """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
     return _digest((namespace, amounts, demands))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
-    """A node's taints; a cordon counts as the taint that the node controller adds for it."""
+    """Return a node's taints; a cordon counts as the taint that the node controller adds for it."""
     given = tuple(taints or ())
     return (*given, UNSCHEDULABLE) if unschedulable else given
 
@@ -292,7 +313,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
 
 
 def _excess(spec: PodSpec) -> str:
-    """What a pod demands more of than is judged, for people; empty where that is within bounds."""
+    """Return the part of a pod's constraints beyond what is evaluated, for people; empty if none."""
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
@@ -343,8 +364,11 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
 
 
 def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
-    """Required anti-affinity of a pod that is not ours. What a term would keep out that selects namespaces by
-    labels, which are not known here, only the scheduler says, and what is beyond the first few."""
+    """Return the required anti-affinity of a pod of another scheduler.
+
+    Left to the scheduler are terms that select namespaces by labels, which are not known here, and terms
+    beyond the first few.
+    """
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
     required = spec.affinity.pod_anti_affinity.required or ()
@@ -365,7 +389,7 @@ _read_long = lru_cache(maxsize=64)(_read.__wrapped__)  # few, since they stay wh
 
 
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
-    """What `shapes`, a count of pods for each shape, ask for together."""
+    """Return the joint requests of `shapes`, a count of pods for each shape."""
     sums: dict[str, int] = {}
     for shape, count in shapes.items():
         for name, amount in shape.requests.items():
@@ -374,7 +398,10 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
-    """What pods ask for together; `shapes`: that of each. Most groups have one member, or look at one."""
+    """Return the joint requests of pods.
+
+    `shapes`: that of each; most groups have one member, or one shape.
+    """
     each = tuple(shapes)
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
@@ -437,7 +464,11 @@ class TermIndex:
                 del self._filed[place]
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
-        """The terms that select a pod. Not to be changed: kept where many may, until terms come or go."""
+        """Return the terms that select a pod.
+
+        The list must not be changed: it is cached where many terms may select the pod, until terms
+        come or go.
+        """
         if not self._places:
             return []
         key = namespace, self.mentioned(labels)
@@ -452,17 +483,20 @@ class TermIndex:
         return found
 
     def mentioned(self, labels: Labels) -> Labelled:
-        """Those of a pod's labels that any term mentions. Of one namespace, the same terms select pods with
-        equal ones: the pods of an Indexed Job, for example, each of which has a label of its own."""
+        """Return the labels of a pod that any term mentions.
+
+        In one namespace the same terms select pods with equal labels of these: the pods of an Indexed
+        Job, for example, each of which has a label of its own.
+        """
         return tuple((key, value) for key, value in labels.items() if key in self._keys)
 
     def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
-        """The terms that may select a pod, as they are filed."""
+        """Return the terms that may select a pod, as they are filed."""
         filed = self._filed
         return [filed[place] for place in _places_of(namespace, labels) if place in filed]
 
     def copy(self) -> "TermIndex":
-        """An index that later changes to this one do not affect. Terms are shared."""
+        """Return an index that later changes to this one do not affect. Terms are shared."""
         copied = TermIndex()
         copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
         copied._places, copied._keys = dict(self._places), self._keys.copy()
@@ -478,14 +512,14 @@ class TermIndex:
 
 
 def _mentioned(selector: LabelSelector | None) -> set[str]:
-    """The labels on which it depends what a selector selects."""
+    """Return the labels that a selector depends on."""
     if selector is None:
         return set()
     return {*(selector.match_labels or ()), *(asked.key for asked in selector.match_expressions or ())}
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
-    """Lists of label pairs; every pod that the selector selects has one pair of each list."""
+    """Return lists of label pairs; every pod that the selector selects has one pair of each list."""
     pairs = [[pair] for pair in (selector.match_labels or {}).items()]
     chosen = [requirement for requirement in selector.match_expressions or () if requirement.operator == "In"]
     return pairs + [
@@ -495,7 +529,7 @@ def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
 
 
 def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:
-    """The places where a term that selects such a pod may be filed."""
+    """Yield the places where a term that selects such a pod may be filed."""
     for where in (namespace, _ANYWHERE):
         yield (where, "", None)
         for key, value in labels.items():

@@ -1,6 +1,7 @@
-"""Mappings that are never changed, each of which differs from the one before it in few of thousands of keys:
-they share the rest, so that a change costs what it concerns. Of few keys, plain dicts are copied: that is
-cheaper."""
+"""Immutable mappings that share all but a few of thousands of keys with an earlier one.
+
+A change costs only the keys that it concerns. Of few keys, plain dicts are copied: that is cheaper.
+"""
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from math import isqrt
@@ -14,7 +15,7 @@ _UNCHANGED: Any = object()
 
 
 def with_changes(known: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
-    """The same with other values; None for a key that is gone. A key keeps its place among the others."""
+    """Return the mapping with other values; None removes a key. A key keeps its place among the others."""
     if not changes:
         return known
     if len(known) > _FEW:
@@ -25,7 +26,7 @@ def with_changes(known: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping
 
 
 def differing(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
-    """The keys that have another object as their value, or are in one of both only."""
+    """Yield the keys that have another object as their value, or are in one mapping only."""
     if isinstance(now, SharedMap) and isinstance(before, SharedMap):
         keys: Iterable[K] = now.differences(before)
     else:
@@ -38,7 +39,10 @@ def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
 
 
 class SharedMap(Mapping[K, V]):
-    """What changed since is kept beside the dict that it shares with those before it. No value is None."""
+    """Mapping that keeps its changes apart from the dict that it shares with earlier ones.
+
+    No value is None.
+    """
 
     __slots__ = ("_all", "_base", "_changed", "_size")
 
@@ -53,7 +57,7 @@ class SharedMap(Mapping[K, V]):
         return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
 
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
-        """The keys that may have other values than in `other`."""
+        """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
         mine: Mapping[K, V | None] = self._changed if is_shared else self.all
         theirs: Mapping[K, V | None] = other._changed if is_shared else other.all

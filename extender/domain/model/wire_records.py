@@ -1,6 +1,4 @@
-"""Records of pods and PodGroups, made from wire objects, and the marker resources that Muster leaves on a
-PodGroup.
-"""
+"""Records of pods and PodGroups, made from wire objects, and the records that Muster leaves on PodGroups."""
 
 from collections.abc import Collection, Mapping
 from sys import intern
@@ -36,8 +34,13 @@ _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
-    """A pod that is not ours: what it takes on which node, and the labels that terms may select it by. There
-    may be many more of these than of ours, so each is small. Raises BadQuantity."""
+    """Return the record of a pod of another scheduler: its requests, its node, and labels that terms select.
+
+    There may be many more of these than of Muster's, so each is small.
+
+    Raises:
+        BadQuantity: A request cannot be read.
+    """
     meta, spec = pod.metadata, pod.spec
     return PodRecord(
         uid=Uid(meta.uid),
@@ -83,7 +86,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _common_part(pod: Pod) -> Pod:
-    """Raises BadQuantity."""
+    """Return the part of a pod that many pods share.
+
+    Raises:
+        BadQuantity: A request cannot be read.
+    """
     meta, spec = pod.metadata, counted_spec(pod)
     if spec.node_name:
         spec = replace(spec, node_name="")
@@ -107,7 +114,11 @@ class _Template(NamedTuple):
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
-    """A single pod. Raises BadQuantity."""
+    """Return the record of a single pod.
+
+    Raises:
+        BadQuantity: A request cannot be read.
+    """
     return PodRecords(shapes, auto_groups).of(pod, ours)
 
 
@@ -120,7 +131,11 @@ class PodRecords:
         self._templates: dict[bytes, _Template] = {}  # by the common part of their pods
 
     def of(self, pod: Pod, ours: bool) -> PodRecord:
-        """Raises BadQuantity."""
+        """Return the record of a pod.
+
+        Raises:
+            BadQuantity: A request cannot be read.
+        """
         common, uid = _common_part(pod), pod.metadata.uid
         key = _encode((ours, common))
         template = self._templates.get(key)
@@ -211,16 +226,18 @@ class PodRecords:
 
 
 def _is_vital(pod: Pod) -> bool:
-    """Whether the room of a pod that is not ours is never taken. One that belongs to its node would come back
-    at once; one of ours waits in its queue as others do. Whoever may write a pod says whose it is and of
-    which class, so that of ours neither counts."""
+    """Return whether a pod of another scheduler is never evicted.
+
+    A pod that belongs to its node would come back at once. A pod of Muster waits in its queue as others
+    do: its author says its owner and class, so neither counts.
+    """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
     return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
 def _started(pod: Pod) -> bool:
-    """Whether any container of the pod ever ran. A pod that its kubelet refuses fails without that."""
+    """Return whether any container of the pod ever ran. A pod that its kubelet rejects fails without that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
@@ -259,24 +276,30 @@ def whole_condition(group_uid: str, members: int) -> Condition:
 
 
 def whole_members(condition: Condition, group_uid: str) -> int | None:
-    """How many members the group needed when it stood whole; None unless the condition says that it did."""
+    """Return how many members the group needed when it was fully running.
+
+    None unless the condition says so.
+    """
     if condition.status != "True" or not condition.message.startswith(_MESSAGE):
         return None
     return _number(condition.message.removeprefix(_MESSAGE), group_uid)
 
 
 def whole_note(group_uid: str, members: int) -> dict[str, str]:
-    """The annotation for PodGroups whose status another controller writes."""
+    """Return the annotation for PodGroups whose status another controller writes."""
     return {STOOD_WHOLE_NOTE: _note(group_uid, members)}
 
 
 def noted_members(group: Meta) -> int | None:
-    """As `whole_members`, from the annotation of `whole_note`."""
+    """Return the number in the annotation of `whole_note`, as `whole_members` does of the condition."""
     return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
 def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
-    """The note of a start that was admitted and is not whole yet; its removal if not `is_admitted`."""
+    """Return the record of a start that was admitted and is not whole yet.
+
+    Its removal if not `is_admitted`.
+    """
     return {ADMITTED: group_uid if is_admitted else None}
 
 
@@ -286,12 +309,12 @@ def notes_admitted(group: Meta) -> bool:
 
 
 def lost_note(group_uid: str, seconds: int) -> dict[str, str]:
-    """The annotation for the work that evictions have cost a group."""
+    """Return the annotation for the work that evictions have cost a group."""
     return {keys.LOST_WORK: _note(group_uid, seconds)}
 
 
 def noted_lost(group: Meta) -> int:
-    """The seconds of work that evictions have cost it, as its mark says."""
+    """Return the seconds of work that evictions have cost a group, from its annotation."""
     return _number((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
 
 
@@ -350,7 +373,7 @@ def native_condition(reason: str) -> dict[str, str]:
 
 
 def noted_timeouts(meta: Meta) -> int:
-    """How often in a row its job did not get going in time, or its start was undone."""
+    """Return how often in a row the job missed its start timeout, or its start was undone."""
     written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
     return int(written) if is_count(written) else 0
 
@@ -411,8 +434,11 @@ def _condition(group: PodGroup, kind: str) -> Condition:
 
 
 def leaves_no_room(annotations: Mapping[str, str]) -> bool:
-    """For marks, and what a Binding adds, which the API server does not measure there: any later change of
-    such a pod would be refused, its eviction, too."""
+    """Return whether annotations leave no space for marker annotations and those of a Binding.
+
+    The API server does not measure those when they are added, but refuses any later change of such a pod,
+    its eviction, too.
+    """
     return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
 
 

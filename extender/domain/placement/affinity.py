@@ -35,13 +35,16 @@ def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
 
 
 def on_rows(nodes: NodeTable, by_name: int = 1) -> float:
-    """A look at all nodes together, and at some of them by name."""
+    """Return the cost of a look at all nodes together, and at some of them by name."""
     return by_name + len(nodes.nodes) / _FEW
 
 
 class TermSet:
-    """Compared by identity. `common`: the sets of the other sort that have terms of this one, and the
-    topology keys of these."""
+    """Set of (anti-)affinity terms, compared by identity.
+
+    Attributes:
+        common: The sets of the other sort that have terms of this one, with the topology keys of these.
+    """
 
     __slots__ = ("common", "terms")
 
@@ -60,8 +63,10 @@ class _Sort:
 
 
 class TermSets:
-    """Two sorts of sets, those that pods have and those that select pods, and what they have in common. Kept
-    for a round: neither depends on who stands where."""
+    """Both sorts of term sets, those that pods have and those that select pods, and their common terms.
+
+    They are kept for a scheduling cycle: neither depends on the nodes of pods.
+    """
 
     def __init__(self, index: TermIndex, spend: Spend) -> None:
         self._spend = spend
@@ -76,13 +81,21 @@ class TermSets:
         return self._known(self._had, self._selecting, terms)
 
     def kept_away(self, shape: Shape) -> TermSet:
-        """The anti-affinity terms of a shape. Raises TooDear."""
+        """Return the anti-affinity terms of a shape.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         if shape not in self._kept_away:
             self._kept_away[shape] = self.of(shape.constraints.anti_affinity)
         return self._kept_away[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
-        """The terms in use that select a pod. Raises TooDear."""
+        """Return the terms in use that select a pod.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
             alike = pod.namespace, self._index.mentioned(pod.labels)
@@ -114,8 +127,11 @@ class TermSets:
 
 
 class _Counted:
-    """Pods that were counted since the snapshot, by node. `added`: the nodes in order, since one was last
-    taken away, for the `undone`-th time."""
+    """Pods that were counted since the snapshot, by node.
+
+    Attributes:
+        added: The nodes in order, since one was last taken away, for the `undone`-th time.
+    """
 
     __slots__ = ("added", "by_node", "undone")
 
@@ -125,7 +141,7 @@ class _Counted:
         self.undone = 0
 
     def count(self, node: str, times: int) -> int:
-        """Returns by how many more nodes pods were taken away that had been there at first."""
+        """Count pods, and return the increase of nodes that lost pods of the snapshot."""
         before = self.by_node.pop(node, 0)
         if after := before + times:
             self.by_node[node] = after
@@ -142,7 +158,7 @@ class _Counted:
 
 
 class _Seen:
-    """What is known for a set: `any` and `mask` at a version, and what of each other set is in the mask."""
+    """Cache of a set: `any` and `mask` at a version, and how much of each other set is in the mask."""
 
     __slots__ = ("any", "any_at", "mask", "mask_at", "of")
 
@@ -153,8 +169,11 @@ class _Seen:
 
 
 class PodsByTerms:
-    """Pods of one sort of sets: `known` by term and node, which is shared and never changed, and those that
-    were counted since. Sets of the other sort are asked for."""
+    """Pods of one sort of term sets.
+
+    `known`, by term and node, is shared and never changed; pods that were counted since are kept apart.
+    Sets of the other sort are asked for.
+    """
 
     def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
         self._known, self._nodes, self._spend = known, nodes, spend
@@ -177,7 +196,11 @@ class PodsByTerms:
             self._version += 1
 
     def any(self, terms: TermSet) -> bool:
-        """Whether there is any on nodes that has one of these terms. Raises TooDear."""
+        """Return whether any pod on nodes has one of these terms.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.any_at != self._version:
             if terms not in self._is_known:
@@ -192,8 +215,13 @@ class PodsByTerms:
         return seen.any
 
     def domains(self, terms: TermSet) -> Mask:
-        """All rows in the same domain, of any of these terms, as one of the pods with it. Not to be changed.
-        Raises TooDear."""
+        """Return the rows that share a domain, of any of these terms, with a pod that has the term.
+
+        The mask must not be changed.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
             beyond_few(self._spend, len(terms.common))
@@ -212,7 +240,7 @@ class PodsByTerms:
         return ((other, since[other]) for other in terms.common if other in since)
 
     def _more(self, terms: TermSet, seen: _Seen) -> Mask:
-        """With those that were added since it was looked at."""
+        """Return the mask with the pods that were added since it was computed."""
         more: defaultdict[str, list[str]] = defaultdict(list)
         for other, counted in self._counted(terms):
             if added := counted.added[seen.of.get(other, (0, 0))[1] :]:
@@ -242,7 +270,7 @@ class PodsByTerms:
         return self._around(since, self._at_first[terms])
 
     def _is_any_gone(self, terms: TermSet) -> bool:
-        """Whether a pod that is known was taken away."""
+        """Return whether a pod of the snapshot was taken away."""
         return self._gone > 0 and any(
             min(of.by_node.values(), default=0) < 0 for _, of in self._counted(terms)
         )
@@ -276,12 +304,15 @@ T = TypeVar("T")
 
 
 class TooDear(Exception):
-    """What is being judged takes more work than it may cause."""
+    """Error: the evaluation takes more work than the group may cause."""
 
 
 class Effort:
-    """What the judging of a group may still cost, in looks at a node for a term: a count of work, not of
-    time, so that of one snapshot the same is decided on any machine. Without a bound until `allow`."""
+    """Budget for the evaluation of a group, in looks at a node for a term.
+
+    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no
+    bound until `allow`.
+    """
 
     def __init__(self) -> None:
         self._left = inf
@@ -292,7 +323,7 @@ class Effort:
         return before
 
     def at_most(self, looks: float, work: Callable[[], T]) -> T | None:
-        """What the work returns; None where it takes more looks than that."""
+        """Return the result of the work; None where it takes more looks than that."""
         before = self.allow(0.0)
         allowed = min(before, looks)
         self.allow(allowed)
@@ -304,8 +335,12 @@ class Effort:
             self.allow(before - (allowed - self._left))
 
     def spend(self, looks: float) -> None:
-        """To be called before the work. Raises TooDear where more would be spent than allowed: then it is
-        not done, and all that was left is gone."""
+        """Spend looks, before the work is done.
+
+        Raises:
+            TooDear: More would be spent than allowed; the work is not done, and the rest of the budget is
+                gone.
+        """
         if looks > self._left:
             self._left = 0.0
             raise TooDear
@@ -363,11 +398,19 @@ class AffinityCounts:
     # ---- looking
 
     def is_particular(self, pod: PodRecord) -> bool:
-        """Whether each placed pod of this kind changes where the next one may go. Raises TooDear."""
+        """Return whether each placed pod of this kind changes where the next one may go.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
 
     def particular(self, pods: Collection[PodRecord]) -> set[Uid]:
-        """Those of `pods` that are particular once some of them are placed. Raises TooDear."""
+        """Return the pods that are particular once some of them are placed.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
         own = {self.sets.kept_away(shape) for shape in shapes if shape.constraints.anti_affinity}
         if not (own or self.any_particular(pods, shapes)):
@@ -378,7 +421,7 @@ class AffinityCounts:
         return found
 
     def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
-        """Whether any of `pods`, which have these shapes, is particular."""
+        """Return whether any of `pods`, which have these shapes, is particular."""
         if any(shape.looks_at_others for shape in shapes):
             return True
         if not self._has_terms:
@@ -387,20 +430,28 @@ class AffinityCounts:
         return any(map(self.is_particular, alike.values()))
 
     def minds(self, pod: PodRecord) -> bool:
-        """Whether the pod's node has to be counted here: its constraints concern others, or theirs it."""
+        """Return whether the pod's node has to be counted: its constraints concern others, or theirs it."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
     def admit(self, pod: PodRecord) -> Mask:
-        """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met. Raises
-        TooDear."""
+        """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         return admitted
 
     def apart(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
-        """Which of `rows`, which admit `pod`, still admit one of its kind after the ones before them: their
-        places among these, each as often as that is so, up to `counts`. Raises TooDear."""
+        """Return positions in `rows` that still admit a pod of this kind after those before them.
+
+        `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
+
+        Raises:
+            TooDear: The evaluation is over budget.
+        """
         is_alone = bool(pod.shape.constraints.ports)
         keys = self.sets.selecting(pod).common.get(self.sets.kept_away(pod.shape), set())
         if not keys and not is_alone:
@@ -430,7 +481,7 @@ class AffinityCounts:
     # ---- inside
 
     def _let_in(self, pod: PodRecord) -> Mask:
-        """The rows where no pod keeps `pod` out."""
+        """Return the rows where no pod excludes `pod`."""
         self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
         free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
@@ -447,8 +498,10 @@ class AffinityCounts:
         return free
 
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
-        """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any
-        domain."""
+        """Return the rows of the domains that hold a selected pod.
+
+        The first pod that selects its own kind may go to any domain.
+        """
         self.effort.spend(on_rows(self._nodes, _NEAR))
         terms = self.sets.of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):

@@ -21,20 +21,26 @@ _DEARER = 8  # times as much as one of all rows costs a row that is counted alon
 
 
 class CapacityCounts(NamedTuple):
-    """What has been counted of a capacity; valid until room is taken."""
+    """Counts of a capacity; valid until capacity is allocated."""
 
     counts: dict[Shape, Rows]
     totals: MutableMapping[Shape, int]
     sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]]
 
     def belongs_with(self, other: "CapacityCounts") -> bool:
-        """Whether no room was taken or given back between both."""
+        """Return whether no capacity was allocated or freed between both."""
         return self.totals is other.totals
 
 
 class Capacity:
-    """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
-    how many pods of each shape fit, as far as known. Whatever is read is noted with `note`."""
+    """Free capacity on the rows of nodes.
+
+    Attributes:
+        left: Amounts left, owned and changed in place.
+        refused: Rows where the scheduler refuses a shape.
+        totals: How many pods of each shape fit, as far as known.
+        note: Called with whatever is read.
+    """
 
     def __init__(
         self,
@@ -69,15 +75,17 @@ class Capacity:
         return later
 
     def settle(self, before: Totals) -> None:
-        """All that is on its way is counted. `before`: the totals by which the groups that wait were judged
-        last."""
+        """Count all members that are on their way.
+
+        `before` are the totals by which the pending groups were evaluated last.
+        """
         is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
         if base := before.after(self.left.copy()) if is_usable else None:
             self.base, self._totals, self._sums = base, {}, {}
             self._taken.clear()
 
     def all_known(self) -> Totals | None:
-        """What is known of all nodes together; None where the scheduler refuses a shape."""
+        """Return the known totals of all nodes; None where the scheduler refuses a shape."""
         if self.is_refused_anywhere:
             return None
         if self.base is not None:  # what groups that were not evaluated had read stays known
@@ -98,14 +106,14 @@ class Capacity:
         return CapacityCounts(self._counts, self._totals, self._sums)
 
     def recall(self, known: CapacityCounts) -> None:
-        """The room is again as it was when this was counted."""
+        """Restore the capacity to what it was when this was counted."""
         self._counts, self._totals, self._sums = known
         self._counted = {}
 
     # ---- looking
 
     def counts(self, shape: Shape) -> Rows:
-        """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
+        """Return how many pods of `shape` each row has capacity for: amounts, labels, taints and refusals."""
         self._note(PLACES)
         if shape not in self._counts and not self._is_corrected(shape):
             rows, fits = self._fits(shape, self.suitable(shape))
@@ -114,7 +122,7 @@ class Capacity:
         return self._counts[shape]
 
     def _is_corrected(self, shape: Shape) -> bool:
-        """Whether its counts are there again, by what they were before room was taken."""
+        """Return whether the counts could be corrected from those before capacity was allocated."""
         if (before := self._counted.get(shape)) is None:
             return False
         rows, now = np.fromiter(self._changed, dtype=np.int64), before.copy()
@@ -123,8 +131,11 @@ class Capacity:
         return True
 
     def beside(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
-        """The rows with room for a pod of either shape; and how many of the other each of these has room for
-        beside none, one and up to so many `pods` of the first; -1 where these do not fit."""
+        """Return the rows with capacity for a pod of either shape, and how many of both fit together.
+
+        Each row of the second array says how many of `other` the row has capacity for next to none,
+        one and up to `pods` of the first; -1 where these do not fit.
+        """
         counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
         rows = np.flatnonzero(counts + others)
         fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
@@ -136,7 +147,7 @@ class Capacity:
         return rows, fits
 
     def total(self, shape: Shape) -> int:
-        """How many pods of `shape` all rows have room for."""
+        """Return how many pods of `shape` all rows have capacity for."""
         self._note(shape)
         if shape not in self._totals:
             base, few = self.base, min(FEW, len(self.left) // _DEARER)
@@ -157,7 +168,7 @@ class Capacity:
         return self._totals[shape]
 
     def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
-        """How many pods of a shape each of some rows of a matrix has room for."""
+        """Return how many pods of a shape some rows of a matrix have capacity for, each."""
         columns, asked = self._request(shape)
         if not len(rows) or not len(columns) or not self._offers(shape):
             return np.zeros(len(rows), dtype=np.int64)
@@ -165,21 +176,23 @@ class Capacity:
         return np.where(self.suitable(shape)[rows], np.maximum(fits, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
-        """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
+        """Return whether the nodes lack capacity for any shape's pods, even without other shapes."""
         is_short = False
         for shape, n in shapes.items():
             is_short = is_short or n > self.total(shape)
         return is_short
 
     def left_for(self, shapes: Iterable[Shape], resource: str) -> int:
-        """What is left of a resource on all nodes that suit any of `shapes`, with three digits: of many
-        thousands, each event changes the others."""
+        """Return the free amount of a resource on all nodes that suit any of `shapes`, to three digits.
+
+        On many thousands of nodes each event changes the other digits.
+        """
         shapes = tuple(shapes)
         self._note(Left(alike(shapes), resource))
         return three_digits(resource, self._sum_for(shapes).get(resource, 0))
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
-        """The room on all nodes that suit any of `shapes`."""
+        """Return the free amounts on all nodes that suit any of `shapes`."""
         self._note(PLACES)
         return self._sum_for(tuple(shapes))
 
@@ -199,12 +212,12 @@ class Capacity:
         return known[1]
 
     def refuses(self, shape: Shape) -> bool:
-        """Whether the scheduler refuses `shape` anywhere."""
+        """Return whether the scheduler refuses `shape` anywhere."""
         return bool(self._refused.get(shape.anywhere))
 
     @property
     def is_refused_anywhere(self) -> bool:
-        """Whether the scheduler refuses any shape."""
+        """Return whether the scheduler refuses any shape."""
         return any(self._refused.values())
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
@@ -213,7 +226,7 @@ class Capacity:
         return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
-        """Whether one more pod of `shape` fits on a row; cheap, since it counts no other rows."""
+        """Return whether one more pod of `shape` fits on a row; cheap, since no other rows are counted."""
         self._note(PLACES)
         if not self._offers(shape):
             return False
@@ -222,22 +235,27 @@ class Capacity:
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
-        """The largest part, over all resources, of the initial room that a request would take."""
+        """Return the largest part, over all resources, of the initial capacity that a request would take."""
         column = self._columns
         parts = (n * self._scale[column[name]] for name, n in requests.items() if name in column)
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows, pods: int | None = None) -> Rows:
-        """Best fit: rows with the least room left first; ties in the order of rows. `pods`: for how many
-        these are, where each has room for one."""
+        """Return the rows by best fit: the least free capacity first; ties in the order of rows.
+
+        `pods` is how many pods the order is for, where each row has capacity for one.
+        """
         left = self.left.take(rows, axis=0) @ self._scale  # five times as fast as by indexing
         if pods == 1 and len(rows):
             return rows[[np.argmin(left)]]
         return rows[np.argsort(left, kind="stable")[:pods]]
 
     def emptiest_first(self, shape: Shape, pods: int) -> Rows:
-        """A row for each of so many pods, as far as there is room: that with the most room left beside those
-        before it; ties in the order of rows."""
+        """Return a row for each of so many pods, as far as capacity allows, the emptiest first.
+
+        Each pod gets the row with the most free capacity after those before it; ties in the order of
+        rows.
+        """
         counts, part = (
             self.counts(shape),
             float(self._request(shape)[1] @ self._scale[self._request(shape)[0]]),
@@ -268,7 +286,7 @@ class Capacity:
         self._change([row])
 
     def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
-        """The same for many pods: for each shape, one row number per pod."""
+        """Allocate capacity for many pods: for each shape, one row number per pod."""
         changed: list[int] = []
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
@@ -279,21 +297,22 @@ class Capacity:
         self._change(changed)
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """The same for amounts that are no pod's: one row of `amounts` for each of `rows`, which differ."""
+        """Allocate amounts of no pod: one row of `amounts` for each of `rows`, which differ."""
         self.left[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
         self._change(rows.tolist())
 
     def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
-        """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
-        each."""
+        """Return the requests of pods on their rows: these rows in order, and a row of amounts for each."""
         on = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
         return on, self.amounts_on(on, rows)
 
     def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
-        """What pods ask for on the rows `on`, which differ: a row of amounts for each. `rows`: for each shape
-        one row number per pod, of which others do not count."""
+        """Return the requests of pods on the rows `on`, which differ: a row of amounts for each.
+
+        `rows` has for each shape one row number per pod; rows that are not in `on` do not count.
+        """
         sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
@@ -314,7 +333,7 @@ class Capacity:
         return True
 
     def forbid(self, shape: Shape, row: int) -> None:
-        """The scheduler refuses `shape` on a row."""
+        """Record that the scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape.anywhere, set()).add(row)
         self.base = None  # its totals do not account for this refusal
         self._change([row])
@@ -322,11 +341,11 @@ class Capacity:
     # ---- inside
 
     def _offers(self, shape: Shape) -> bool:
-        """Whether every resource that `shape` asks for is offered by some node."""
+        """Return whether every resource that `shape` requests is offered by some node."""
         return shape.requests.keys() <= self._columns.keys()
 
     def _fits(self, shape: Shape, suitable: Mask) -> tuple[Rows, Rows]:
-        """The suitable rows with room for a pod of `shape`, and how many each has room for."""
+        """Return the suitable rows with capacity for a pod of `shape`, and how many each has capacity for."""
         rows = suitable.nonzero()[0] if self._offers(shape) else _NO_ROWS
         request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
         for column, amount in request:  # column by column is several times as fast as all at once
@@ -337,7 +356,7 @@ class Capacity:
         return rows, reduce(np.minimum, quotients)
 
     def suitable(self, shape: Shape) -> Mask:
-        """The rows that labels, taints and refusals allow for `shape`, whatever room they have."""
+        """Return the rows that labels, taints and refusals allow for `shape`, whatever capacity they have."""
         mask = self.nodes.suitable(shape)
         refused = self._refused.get(shape.anywhere)
         if not refused:
@@ -347,11 +366,17 @@ class Capacity:
         return mask
 
     def suits(self, shape: Shape, rows: Rows) -> bool:
-        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""
+        """Return whether labels, taints and refusals allow pods of `shape` on all of `rows`.
+
+        -1 is no node.
+        """
         return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
 
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
-        """The columns of what `shape` asks for, and the amounts. What no node offers (any more) has none."""
+        """Return the columns of a shape's request, and the amounts.
+
+        A resource without a node has no column.
+        """
         if shape not in self._requests:
             column, asks = self._columns, shape.requests.items()
             known = {column[name]: n for name, n in asks if n > 0 and name in column}
@@ -359,7 +384,7 @@ class Capacity:
         return self._requests[shape]
 
     def _change(self, rows: Collection[int]) -> None:
-        """What was counted does not hold on these rows; if they are many, on none."""
+        """Invalidate what was counted on these rows; if they are many, on all."""
         if self._counts:
             self._counted, self._changed = self._counts, set()
         self._changed.update(rows)

@@ -1,9 +1,9 @@
-"""When nodes will be free: how long groups will run, what falls free as they end, and when a gang finds room
-in it.
+"""Departures: when nodes will be free as groups end, and when a gang will fit.
 
 A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. If groups of
 a series ran longer than declared, or run longer now, the others are expected to, as well. A group that has
-outrun its time is expected to run for as long again."""
+outrun its time is expected to run for as long again.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ class RunTimes:
         self._ends: dict[GroupKey, RunEnd] = {}
 
     def of(self, group: GroupView) -> float | None:
-        """How many seconds a group will run from its start; None: nobody knows."""
+        """Return how many seconds a group will run from its start; None if unknown."""
         if group.key not in self._known:
             is_declared = group.spec.run_time is not None
             stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
@@ -56,16 +56,22 @@ class RunTimes:
         return declared if limit is None else min(declared, limit)
 
     def in_time(self, group: GroupView, at: float) -> float:
-        """When a group that ran before `at` will have ended, by its own time and what has ended, so that it
-        is not put off as time passes; inf: nobody knows, or it has outrun that by then."""
+        """Return when a group that ran before `at` will have ended, by its own time and ended groups.
+
+        The result does not move as time passes. It is inf if unknown, or if the group has outrun its
+        time by then.
+        """
         since, seconds = running_since(group, self._snapshot.moment), self._of(group)
         if since is None or seconds is None or not since < at < since + seconds:
             return inf
         return since + seconds
 
     def end_of(self, group: GroupView) -> RunEnd:
-        """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those
-        that have run for the longest time are expected to run the longest."""
+        """Return when a group that runs, or starts, is expected to end.
+
+        Of groups without any known run time, those that have run for the longest time are expected to
+        run the longest.
+        """
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now
             end = self.after(group, since, now)
@@ -73,7 +79,7 @@ class RunTimes:
         return self._ends[group.key]
 
     def after(self, group: GroupView, since: float, now: float) -> RunEnd:
-        """When a group that has run `since` then is expected to end, as of `now`, by what is known of it."""
+        """Return when a group that has run `since` then is expected to end, as of `now`."""
         return expected_end(self.of(group), since, now)
 
     def _since(self, group: GroupView) -> float:
@@ -82,7 +88,7 @@ class RunTimes:
 
     @cached_property
     def _stretches(self) -> dict[str, float]:
-        """By series how many times as long as declared its groups run, by those that run now."""
+        """Return by series how many times as long as declared its running groups run."""
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
@@ -93,15 +99,18 @@ class RunTimes:
 
 
 def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
-    """Of what has run `since` then and is expected to need so many seconds; None: nobody knows."""
+    """Return the expected end of a run since then of so many seconds; None: no run time is known."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
     return RunEnd(since + _outrun(now - since, max(seconds, _SHORTEST)), is_known=True)
 
 
 def _outrun(ran: float, expected: float) -> float:
-    """How long a group will have run at its end: as expected or, once it has run that long, twice as long,
-    then four times, and so on."""
+    """Return the expected total run time of a group.
+
+    A group that has run for the expected time is expected to run twice as long, then four times, and so
+    on.
+    """
     return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
 
 
@@ -117,7 +126,7 @@ class _Leaving(NamedTuple):
 
 @once
 def held_by(group: GroupView) -> Holding:
-    """The members that are on nodes, or on their way there."""
+    """Return the members that are on nodes, or on their way there."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
     planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
     return Holding((*placed, *group.pinned, *planned), ())
@@ -125,7 +134,7 @@ def held_by(group: GroupView) -> Holding:
 
 @once
 def nodes_of(group: GroupView) -> frozenset[str]:
-    """Where these members are."""
+    """Return the nodes of these members."""
     return frozenset(node for _, node in held_by(group).pods)
 
 
@@ -154,12 +163,11 @@ class Departures:
                 capacity.take_rows({shape: gone}, -1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
-        """What has fallen free by then on some rows of `capacity`."""
+        """Return the amounts that are free by then on some rows of `capacity`."""
         return capacity.amounts_on(rows, {shape: left.until(until) for shape, left in self._leaving.items()})
 
     def is_guess(self, nodes: frozenset[str], until: float) -> bool:
-        """Whether any group is expected to have left these nodes by then, of which nothing is known but its
-        age."""
+        """Return whether a group without a known run time is expected to have left these nodes by then."""
         return any(at <= until and not held.isdisjoint(nodes) for held, at in self._guessed)
 
 
@@ -170,9 +178,16 @@ def earliest(
     now: float,
     is_allowed: Callable[[float], bool],
 ) -> tuple[float | None, dict[Uid, str]] | None:
-    """When members find room, on the ledger's clock (None: that is a guess), and on which nodes; None if they
-    do not even once all groups that run have ended. `planner`: the room now; it is not changed. `is_allowed`:
-    whether anything else lets them start at a moment, and from then on."""
+    """Return when members will fit, and on which nodes.
+
+    Args:
+        planner: The free capacity now; it is not changed.
+        is_allowed: Whether anything else lets them start at a time, and from then on.
+
+    Returns:
+        The time on the ledger's clock, None if it is a guess, and the nodes; None if the members do not fit
+        even once all running groups have ended.
+    """
 
     def places_at(moment: float) -> dict[Uid, str] | None:
         if not is_allowed(moment):

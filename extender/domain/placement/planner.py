@@ -62,7 +62,7 @@ class Reads:
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
     def alike(self, group: GroupKey, kind: Kind) -> None:
-        """The group that is judged now turns out to be of a kind."""
+        """Record that the group under evaluation turns out to be of a kind."""
         own, self.kind_of[group] = self.now or {}, kind
         self.now = self.by_kind.setdefault(kind, {})
         if own is not self.now:
@@ -76,14 +76,14 @@ class Reads:
                 questions.append(question)
 
     def also(self, read: Read) -> None:
-        """What is known from another group rests on what of the room was read for that one."""
+        """Record that knowledge from another group rests on the capacity that was read for that group."""
         for topic, questions in read.items():
             if not questions:
                 self.note(topic)
 
 
 class Journal:
-    """What was taken in a round, in order, of all parts of the budget."""
+    """Journal of the allocations in a scheduling cycle, in order, of all parts of the budget."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -95,11 +95,11 @@ class Journal:
         self.note(taking, times)
 
     def note(self, taking: Callable[[int], None], times: int = 1) -> None:
-        """That it was taken."""
+        """Record an allocation."""
         self._undo.append(partial(taking, -times))
 
     def mark(self) -> int:
-        """A moment to roll back to."""
+        """Return a checkpoint to roll back to."""
         return len(self._undo)
 
     def roll_back(self, mark: int) -> None:
@@ -113,7 +113,7 @@ R = TypeVar("R")
 
 
 def read(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of a part of the budget that answers a question about a queue, or a group of it."""
+    """Decorate a method of a part of the budget that answers a question about a queue or its group."""
 
     @wraps(method)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -130,7 +130,7 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Holding:
-    """What a group's plan holds: `pods` with their planned nodes, and the members `unplanned`."""
+    """Holding of a group's plan: `pods` with their planned nodes, and the members `unplanned`."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
@@ -143,11 +143,11 @@ class Holding:
 
     @cached_property
     def requests(self) -> Resources:
-        """What the planned pods ask for together."""
+        """Return the joint requests of the planned pods."""
         return asked_by(pod.shape for pod, _ in self.pods)
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
-        """The held rows by shape, one for each pod; -1 for a node that is gone."""
+        """Return the held rows by shape, one for each pod; -1 for a node that is gone."""
         table, rows = self._rows
         if table is not nodes:
             rows = rows_of(self.pods, nodes)
@@ -155,7 +155,7 @@ class Holding:
         return rows
 
     def without(self, moved: Container[Uid]) -> "Holding":
-        """The holding without the `moved` pods, whose nodes the scheduler would not use."""
+        """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
         kept = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
         return Holding(kept, [*lost, *self.unplanned])
@@ -185,7 +185,7 @@ class Planner:
 
     @classmethod
     def of(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
-        """The room net of all pinned claims."""
+        """Return the planner of the capacity net of all pinned claims."""
         journal = Journal() if journal is None else journal
         refused, room = by_domain(snapshot.refused, snapshot.nodes), snapshot.room.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, room, refused, note=journal.reads.note)
@@ -193,8 +193,12 @@ class Planner:
 
     @classmethod
     def empty(cls, snapshot: Snapshot, like: AffinityCounts, keeps_refusals: bool = False) -> "Planner":
-        """The room if no pod ran at all; with `keeps_refusals`, without the nodes that the scheduler refuses.
-        `like`: of the round."""
+        """Return the planner of the capacity if no pod ran at all.
+
+        Args:
+            like: The planner of the scheduling cycle.
+            keeps_refusals: Leave out the nodes that the scheduler refuses.
+        """
         nodes = snapshot.nodes
         refused = by_domain(snapshot.refused, nodes) if keeps_refusals else {}
         most = None if keeps_refusals else nodes.most
@@ -211,11 +215,19 @@ class Planner:
     def place(
         self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
     ) -> dict[Uid, str] | None:
-        """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) if they do not all
-        fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
-        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first;
-        then, of two shapes, any way there is; then other domains for pods that look at others. `apart`: each
-        on the emptiest node, if all fit so."""
+        """Return nodes for all of `pods` at once, and allocate their capacity.
+
+        Largest shapes come first, on the tightest nodes. If that leaves a pod out, shapes with the
+        fewest nodes to choose from come first, then the smallest first; then, of two shapes, any way
+        there is; then other domains for pods that look at others.
+
+        Args:
+            partly: Place the pods that fit where not all do.
+            apart: Place each pod on the emptiest node, if all fit so.
+
+        Returns:
+            The node of each pod; None, and nothing allocated, if they do not all fit.
+        """
         pods = list(pods)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
@@ -232,7 +244,10 @@ class Planner:
         return plan
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
-        """Whether all of `pods` would fit; takes nothing. `shapes`: how many of them have each shape."""
+        """Return whether all of `pods` would fit; nothing is allocated.
+
+        `shapes`: how many have each shape.
+        """
         if self.capacity.is_short_for(shapes):
             return False
         if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
@@ -244,8 +259,10 @@ class Planner:
             self._journal.roll_back(mark)
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
-        """Which of `pods` would fit at the same time. The smallest shapes come first, so that these are as
-        many as possible. Takes nothing."""
+        """Return the pods that would fit at the same time, as many as possible; nothing is allocated.
+
+        The smallest shapes come first.
+        """
         mark = self._journal.mark()
         try:
             with self.affinity.gathering(pods):
@@ -291,7 +308,7 @@ class Planner:
         return bool(self._take_part([pod], {pod.uid: node}))
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
-        """The same for pods of one kind."""
+        """Allocate nodes for those of some pods of one kind that fit."""
         there = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in there if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_particular(pods[0]):
@@ -319,13 +336,15 @@ class Planner:
         self.hold(((pod, pod.node) for pod in pods), -1)
 
     def hold(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
-        """Take room for pods on given nodes, even where it is not free yet, so that nobody else gets it as it
-        becomes free; with `times` -1, give it back."""
+        """Allocate capacity for pods on given nodes, even where it is not free yet.
+
+        No other group gets it as it becomes free. With `times` -1, the capacity is freed.
+        """
         rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
         self._count_all([(pod, row) for pod, row in rows if row is not None], times)
 
     def forbid(self, shape: Shape, node: str) -> None:
-        """The scheduler refuses `shape` on `node`."""
+        """Record that the scheduler refuses `shape` on `node`."""
         row = self.nodes.row.get(node)
         if row is not None:
             self.capacity.forbid(shape, row)
@@ -364,9 +383,14 @@ class Planner:
     def _rows_for(
         self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, near: Mask | None = None
     ) -> Rows:
-        """Return rows for pods of one kind, as many as there are pods if all fit: the tightest first, or the
-        emptiest if `apart`. Each row is filled before the next one, and rows that are `near` come first.
-        `counts`: how many of them each row has capacity for."""
+        """Return rows for pods of one kind, as many as there are pods if all fit.
+
+        The tightest come first, or the emptiest if `apart`. Each row is filled before the next one,
+        and rows that are `near` come first.
+
+        Args:
+            counts: How many of them each row has capacity for.
+        """
         pod, is_particular = pods[0], self.affinity.is_particular(pods[0])
         if is_particular or near is not None:
             order = self._open_rows(pod)
@@ -379,15 +403,17 @@ class Planner:
         return order[self.affinity.apart(pod, order, most)] if is_particular else np.repeat(order, most)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
-        """The rows with room for a pod, the tightest first."""
+        """Return the rows with capacity for a pod, the tightest first."""
         rows = self.capacity.counts(pod.shape) > 0
         rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _place_otherwise(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
-        """Any way there is, as far as the search is cheap, if each batch has room alone. The first pod of a
-        batch is tried in each domain, and the others follow it; few pods are tried one by one, on few nodes
-        each of them on each node."""
+        """Return nodes in any way there is, as far as the search is cheap, if each batch fits alone.
+
+        The first pod of a batch is tried in each domain, and the others follow it. Few pods are tried
+        one by one; on few nodes each of them on each node.
+        """
         pods, mark = list(chain.from_iterable(batches)), self._journal.mark()
         shapes = Counter(pod.shape for pod in pods)
         left = self.capacity.sum_for(shapes)
@@ -470,8 +496,7 @@ class Planner:
         return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
-        """Count pods on rows: by shape at once, or one by one if (anti-)affinity or host ports concern
-        them."""
+        """Count pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
             if self.affinity.minds(pod):
@@ -495,10 +520,12 @@ class Planner:
 
 
 def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
-    """The rows that refuse each shape. Once a shape is refused on several nodes of a zone, the rest of the
-    zone counts as refusing it: a volume that exists only in another zone, or a zone that is down, makes the
-    scheduler refuse every node of it, and finding that out costs a member seconds per node, and meanwhile a
-    place in the window. In a cluster of one zone only the nodes themselves count."""
+    """Return the rows that refuse each shape, with whole zones where several nodes refuse it.
+
+    A volume that exists only in another zone, or a zone that is down, makes the scheduler refuse every
+    node of it. To find that out node by node costs a member seconds each, and meanwhile a place among
+    pods in flight. In a cluster of one zone only the nodes themselves count.
+    """
     spread: dict[Shape, set[int]] = {}
     for shape, of_shape in refused.items():
         rows = spread[shape] = set(of_shape)

@@ -1,6 +1,8 @@
-"""How many pods of each shape all nodes have room for, and how much is left on them together, kept from round
-to round: an event changes one row of many thousands, and the totals by that. Only for shapes that the
-scheduler refuses nowhere."""
+"""Totals over all nodes: how many pods of each shape fit, and the free amounts.
+
+They are kept from cycle to cycle: an event changes one row of many thousands, and the totals by that. They
+exist only for shapes that the scheduler refuses nowhere.
+"""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -18,7 +20,7 @@ Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit t
 
 
 class Left(NamedTuple):
-    """What is read of a resource, with three digits, on all nodes that suit any of some shapes."""
+    """Free amount of a resource, to three digits, on all nodes that suit any of some shapes."""
 
     alike: Alike
     resource: str
@@ -46,8 +48,10 @@ class Totals:
         return self._table.nodes is nodes and self._table.dimensions == tuple(dimensions)
 
     def after(self, room: AmountRows) -> "Totals | None":
-        """The totals of another room, in the same dimensions of the same nodes; None where they are to be
-        counted anew."""
+        """Return the totals of another capacity, in the same dimensions of the same nodes.
+
+        The result is None where they have to be counted again.
+        """
         # Looking for the few cells that differ is several times as fast as asking each row.
         rows = np.unique(np.flatnonzero(self.room != room) // max(room.shape[1], 1))
         if len(rows) > min(FEW, len(room)):
@@ -74,15 +78,18 @@ class Totals:
                         yield Left(key, name)
 
     def only(self, topics: Set[Hashable]) -> "Totals":
-        """The same without what is known of other topics."""
+        """Return the totals without other topics."""
         later, suited = Totals(self.room, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
         later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
 
     def know(self, topics: Iterable[Hashable]) -> bool:
-        """Whether a change of any sum that was read would be noticed. One that was read of a copy, before all
-        was on its way, was not counted here."""
+        """Return whether a change of any sum that was read would be noticed.
+
+        A sum that was read of a copy, before all members on their way were counted, was not counted
+        here.
+        """
         shapes = (topic for topic in topics if isinstance(topic, Shape))
         return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)
 
@@ -111,7 +118,7 @@ class _ShapeTable:
         self._examples = [shapes[row] for row in np.unique(self._kinds, return_index=True)[1].tolist()]
 
     def with_all(self, shapes: Mapping[Shape, object]) -> "_ShapeTable":
-        """A table of these shapes, too."""
+        """Return a table that has these shapes, too."""
         more = shapes.keys() - self.number.keys()
         if not more:
             return self
@@ -126,7 +133,7 @@ class _ShapeTable:
         return later
 
     def count(self, rows: Rows, left: AmountRows) -> Rows:
-        """How many pods of each shape fit on `rows`, with the amounts `left` on them."""
+        """Return how many pods of each shape fit on `rows`, with the amounts `left` on them."""
         asked, sums = self._asked, np.zeros(len(self.shapes), dtype=np.int64)
         masks = [self.nodes.suitable(shape) for shape in self._examples]
         for number, row in enumerate(rows.tolist()):
@@ -139,8 +146,10 @@ class _ShapeTable:
     def add(
         self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, difference: AmountRows
     ) -> Mapping[str, int]:
-        """`sums`, which are left on the nodes that suit any of `shapes`, with `difference` added on
-        `rows`."""
+        """Return `sums` with `difference` added on `rows`.
+
+        `sums` are the free amounts on the nodes that suit any of `shapes`.
+        """
         suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
         more = difference[suitable].sum(axis=0)
         if not more.any():

@@ -1,9 +1,9 @@
-"""Units of eviction: what is evicted together, so that no gang is left in part, and what those that were
-taken free.
+"""Units of eviction: pods that are evicted together, so that no gang is left in part.
 
-Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a whole, or
-stays. A managed job only goes as a whole, since it is suspended, and so does a group that says so. A group of
-one is a whole group, and a pod that is not ours a unit of its own."""
+Of a group that runs, members beyond its minMember go one by one; the rest goes as a whole, or stays. A
+managed job only goes as a whole, since it is suspended, and so does a group that asks for it. A group of one
+is a whole group, and a pod of another scheduler its own unit.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from extender.domain.snapshot.wholeness import binding_roles
 
 
 class Run(NamedTuple):
-    """What is known of the work that an eviction loses."""
+    """Run of a group: the work that an eviction loses."""
 
     since: str = ""  # when it began, as a timestamp; empty: not known
     checkpoint: Checkpoint = NEVER_SAVED
@@ -64,7 +64,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def requests(self) -> Resources:
-        """What all its pods ask for together."""
+        """Return the joint requests of all its pods."""
         return asked_by(pod.shape for pod in self.pods)
 
     @cached_property
@@ -75,14 +75,14 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return nodes
 
     def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
-        """What a node gets back with `pods`, which are those left of the unit."""
+        """Return the amounts that a node gets back with `pods`, which are those left of the unit."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
         there = self.by_node[node]
         return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
-        """Those of its pods, as victims. `seconds`: how long they have worked in vain if they go."""
+        """Yield the given pods as victims. `seconds`: the work that they lose."""
         whose, lost = (self.group, self.queue, self.cause), seconds / self.run.members
         return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, lost) for pod in pods)
 
@@ -97,8 +97,13 @@ _TIERS = {
 
 
 def units_of(group: GroupView, cause: EvictionCause, protection: Protection) -> list[Unit]:
-    """The surplus members one by one, the least important first, then the group as a whole. `protection`: of
-    the room that its queue holds beyond its share. Worked out once: a view never changes."""
+    """Return the surplus members one by one, the least important first, then the group as a whole.
+
+    The result is computed once: a GroupView never changes.
+
+    Args:
+        protection: That of the capacity that its queue holds beyond its share.
+    """
     is_lent = cause is EvictionCause.RECLAIM
     return group.once(_MADE[cause, not is_lent or protection.by_word, is_lent and not protection.by_budgets])
 
@@ -130,14 +135,14 @@ _MADE = {
 
 
 def unit_of(pod: PodRecord) -> Unit:
-    """A pod that is not ours."""
+    """Return the unit of a pod of another scheduler."""
     cause = EvictionCause.UNMANAGED
     run = Run(pod.running_since, pod.checkpoint)
     return Unit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority), run=run)
 
 
 def _unimportance(priority: int) -> str:
-    """The higher, the lower the priority, which has 32 bits."""
+    """Return a sort key that is higher for a lower priority, which has 32 bits."""
     return f"{2**31 - priority:010d}"
 
 
@@ -174,7 +179,7 @@ def inverted(text: str) -> tuple[int, ...]:
 
 
 class Loss(NamedTuple):
-    """What is lost if pods go, smallest first."""
+    """Loss by the eviction of pods, smallest first."""
 
     work: float  # their part of the cluster times the seconds that they have worked in vain
     part: float  # of all there is, of the resource of which that is the most
@@ -197,19 +202,21 @@ class RowOfUnits:
         self.least_left = min(self.least_left, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> Unit | None:
-        """The unit that is taken first; None where that depends on the shares of several queues."""
+        """Return the unit to take first; None where that depends on the shares of several queues."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
     def below(self, loss: Loss) -> list[Unit]:
-        """The units with which less is lost, the least first."""
+        """Return the units with a smaller loss, the smallest first."""
         if self.least >= loss:
             return []
         return [unit for of, unit in sorted(self._losses, key=itemgetter(0)) if of < loss]
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
-        """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells
-        what a queue holds of what it deserves."""
+        """Yield units of the lowest tier first, each from the queue furthest above its share by then.
+
+        `share` returns what a queue holds of what it deserves.
+        """
         for queues in self._tiers.values():
             if len(queues) == 1:
                 yield from next(iter(queues.values()))
@@ -224,8 +231,13 @@ class RowOfUnits:
 
 
 class Disruptions:
-    """What PodDisruptionBudgets allow, asked for all pods that go together, so that no gang goes in part.
-    `going`: pods that are evicted but not yet being deleted, which no budget counts off."""
+    """Disruptions that PodDisruptionBudgets allow, for all pods that go together.
+
+    No gang goes in part.
+
+    Attributes:
+        going: Pods that are evicted but not yet being deleted, which no budget counts off.
+    """
 
     def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
@@ -241,8 +253,10 @@ class Disruptions:
         return other
 
     def allow(self, pods: Iterable[PodRecord]) -> bool:
-        """Whether all of these may go, with all that was taken. A pod that two budgets cover may not: the
-        Eviction API refuses it."""
+        """Return whether all of these may go, with all that was taken.
+
+        A pod that two budgets cover may not: the Eviction API refuses it.
+        """
         if not self._budgets:
             return True
         wanted: dict[DisruptionBudget, int] = {}
@@ -257,7 +271,7 @@ class Disruptions:
         return True
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
-        """The budgets because of which not all of these may go, by `namespace/name`."""
+        """Return the budgets by which not all of these may go, as `namespace/name`."""
         of = list(map(self._of, pods))
         wanted = Counter(chain.from_iterable(of))
         doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
@@ -265,7 +279,7 @@ class Disruptions:
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
-        """These go; -1 times: they stay."""
+        """Count these pods as gone; -1 times: as staying."""
         for pod in pods if self._budgets else ():
             for budget in self._of(pod):
                 self._taken[budget] += times
@@ -280,25 +294,25 @@ class Disruptions:
 
 
 class Shares(Protocol):
-    """What queues hold, for one group that needs room: asked before each unit is taken, and told of it."""
+    """Shares of queues, for one group that lacks capacity: asked before each unit, updated after it."""
 
     def loss(self, taking: "Taking") -> Resources:
-        """What its queue loses with it, of flavors, too."""
+        """Return the loss of its queue, of flavors, too."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Whether a queue keeps what it deserves without `amounts`."""
+        """Return whether a queue keeps what it deserves without `amounts`."""
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        """A queue holds so much less; -1 times gives it back."""
+        """Subtract from what a queue holds; -1 times adds."""
 
     def share(self, queue: str) -> float:
-        """The part of what it deserves that a queue holds by now."""
+        """Return the part of what it deserves that a queue holds by now."""
 
     def price(self, takings: Sequence["Taking"]) -> Loss:
-        """What is lost if these go."""
+        """Return the loss if these go."""
 
     def suffices(self) -> bool:
-        """Whether the group's own queue may hold the group by now."""
+        """Return whether the group's own queue may hold the group by now."""
 
 
 class Taking(NamedTuple):
@@ -309,14 +323,16 @@ class Taking(NamedTuple):
 
     @property
     def requests(self) -> Resources:
-        """What these ask for together."""
+        """Return the joint requests of these."""
         is_all = len(self.pods) == len(self.unit.pods)
         return self.unit.requests if is_all else requests_together(self.pods)
 
 
 class Takings:
-    """The units taken so far for a gang, in the order in which they were taken. `planner`, `shares` and
-    `disruptions` follow them."""
+    """Units taken so far for a gang, in the order in which they were taken.
+
+    `planner`, `shares` and `disruptions` follow them.
+    """
 
     def __init__(self, planner: Planner, shares: Shares, disruptions: Disruptions) -> None:
         self._planner = planner
@@ -326,7 +342,7 @@ class Takings:
         self.all: list[Taking] = []
 
     def left_of(self, unit: Unit, also: Sequence[Taking] = ()) -> tuple[PodRecord, ...]:
-        """The pods of a unit that are in no taking, `also` included."""
+        """Return the pods of a unit that are in no taking, `also` included."""
         if len(unit.pods) == 1:
             return () if unit.pods[0].uid in self._pods else unit.pods
         now = {pod.uid for taking in also if taking.unit.group == unit.group for pod in taking.pods}
@@ -370,7 +386,7 @@ class Takings:
         self._planner.hold((pod, pod.node) for pod in taking.pods)
 
     def is_needed_whole(self, taking: Taking) -> bool:
-        """Whether its group goes as a whole, of which it is a part."""
+        """Return whether its group, of which it is a part, goes as a whole."""
         key, tier = taking.unit.group, taking.unit.tier
         return bool(key) and any(each.unit.group == key and each.unit.tier > tier for each in self.all)
 

@@ -37,8 +37,10 @@ _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
-    """What it costs to make room on a row for one more member; smallest first, but for the queue, which is
-    compared by its share."""
+    """Cost of capacity on a row for one more member; smallest first, but for the queue.
+
+    The queue is compared by its share.
+    """
 
     tier: int
     loss: Loss
@@ -77,7 +79,7 @@ class Search:
                     self._on_row.setdefault(row[node], RowOfUnits()).add(unit, losses[unit])
 
     def find(self, wanted: Missing) -> Found | None:
-        """None where no set of units suffices."""
+        """Return the victims and nodes; None where no set of units suffices."""
         is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
         other = self._planner.clone() if is_particular else None
         self._is_over = not self._shares.suffices()
@@ -127,7 +129,7 @@ class Search:
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """What rows cost at least: nothing, or the first unit there if it were as small as the smallest."""
+        """Yield lower bounds of the costs of rows: nothing, or the first unit as if it were the smallest."""
         have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
@@ -138,7 +140,7 @@ class Search:
                 yield Cost(unit.tier, least, unit.queue, unit.last_first, row) if unit else free(row)
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
-        """What one more member on a row costs; None: it cannot be had."""
+        """Return the cost of one more member on a row; None if the row cannot hold it."""
         left = self._planner.capacity.left[row]
         more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
         lacking = {name: n for name, n in more if n > 0}
@@ -159,7 +161,7 @@ class Search:
     def _enough(
         self, units: Iterable[Unit], lacking: Mapping[str, int], row: int
     ) -> tuple[Cost, list[Taking]] | None:
-        """The first of `units` that make room for what is lacking on a row, and what they cost."""
+        """Return the first of `units` that free what is lacking on a row, and their cost."""
         takings: list[Taking] = []
         counted: list[Taking] = []
         node = self._planner.name_of(row)
@@ -203,8 +205,10 @@ class Search:
         return self._shares.suffices()
 
     def _exchange(self, plan: Mapping[Uid, str], wanted: Missing) -> Mapping[Uid, str]:
-        """Let another unit go instead of one with which more is lost, from the dearest on, where all members
-        find a place as well. Returns the nodes of the members by then."""
+        """Return the nodes after exchanging units for cheaper ones where all members still fit.
+
+        The most expensive unit comes first.
+        """
         trials, planner, takings = _EXCHANGES, self._planner, self._takings
         for taking in sorted(takings.all, key=lambda each: self._shares.price([each]), reverse=True)[:trials]:
             for other in self._instead_of(taking, wanted):
@@ -224,7 +228,7 @@ class Search:
         return plan
 
     def _instead_of(self, taking: Taking, wanted: Missing) -> Iterator[Taking]:
-        """What frees as much as is needed of a unit, and loses less."""
+        """Yield units that free as much as is needed of a unit, with a smaller loss."""
         group, takings, loss = taking.unit.group, self._takings, self._shares.price([taking])
         if group and sum(each.unit.group == group for each in takings.all) > 1:
             return
@@ -255,9 +259,14 @@ class Search:
 def _by_trial(
     planner: Planner, shares: Shares, units: Iterable[Unit], takings: Takings, wanted: Missing
 ) -> Mapping[Uid, str] | None:
-    """A node for each member where constraints concern other pods. Each time twice as many units are taken,
-    until the planner finds a place for all: some may be in the way by what they are, such as by a port.
-    `units`: in the order in which they are taken. `planner` and `takings` are used up."""
+    """Return a node for each member where constraints concern other pods.
+
+    Each time twice as many units are taken, until the planner finds a place for all: some may be in the
+    way by what they are, such as by a port. `planner` and `takings` are used up.
+
+    Args:
+        units: In the order in which they are taken.
+    """
     plan, step, left = None, 1, iter(units)
     while plan is None:
         taken = 0
@@ -273,8 +282,11 @@ def _by_trial(
 def _spare(
     planner: Planner, shares: Shares, takings: Takings, wanted: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
-    """Let units stay without which all members find a place as well, maybe another one: those first with
-    which the most is lost. Returns the nodes of the members by then."""
+    """Return the nodes of the members after sparing units that are not needed.
+
+    Spared are units without which all members find a place as well, maybe another one: those with the
+    largest loss first.
+    """
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
     for taking in sorted(takings.all, key=lambda taking: shares.price([taking]), reverse=True):
         spare = planner.capacity.sum_for(wanted.shapes)
@@ -295,7 +307,7 @@ def _spare(
 
 
 def _freed_for(planner: Planner, taking: Taking, wanted: Missing) -> Resources:
-    """The amounts that a taking frees on nodes that suit any of the members."""
+    """Return the amounts that a taking frees on nodes that suit any of the members."""
     suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in taking.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable[row])
@@ -316,9 +328,15 @@ def free(row: int) -> Cost:
 
 
 class CheapestFirst:
-    """The rows of nodes, the cheapest first. Each unit that is taken changes the order of all rows where its
-    queue would lose room; so they are kept by queue, and only the first ones of each are compared. `costs`:
-    what rows cost at least. `share`: what a queue holds by now of what it deserves."""
+    """Rows of nodes, the cheapest first.
+
+    Each unit that is taken changes the order of all rows where its queue would lose capacity; so they are
+    kept by queue, and only the first ones of each are compared.
+
+    Attributes:
+        costs: Lower bounds of the costs of rows.
+        share: Returns what a queue holds by now of what it deserves.
+    """
 
     def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:
         self._share = share
@@ -337,7 +355,7 @@ class CheapestFirst:
             self._note(cost.queue)
 
     def pop(self) -> Cost | None:
-        """The cheapest as far as is known; None: there is none left."""
+        """Return the cheapest row as far as is known; None if none is left."""
         while self._turns:
             turn = heappop(self._turns)
             if turn == self._turn(turn.queue):

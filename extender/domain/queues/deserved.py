@@ -1,13 +1,13 @@
-"""What each queue deserves: a cluster divided over the tree of queues, kept from round to round. After a
-change only the levels that it concerns are divided again.
+"""Deserved shares: a cluster divided over the tree of queues, kept from cycle to cycle.
 
-Requests, guarantees and who takes part are summed up from the leaves to root. Then each level divides, from
-root down, what its parent deserves; of what that may hold, a queue may hold all that is not kept for others.
+After a change only the levels that it concerns are divided again. Requests, guarantees and participation are
+summed up from the leaves to root. Then each level divides, from root down, what its parent deserves; of what
+that may hold, a queue may hold all that is not reserved for others.
 
 A level is divided by weighted max-min fairness ("water filling") of each resource. A share rises in
 proportion to its weight up to the queue's request or ceiling, and is never below its guarantee, which alone
-may lift it above the request. What a queue is given by name comes first; where there is less than all are
-given, each gets the same part of it.
+may lift it above the request. Amounts that are deserved by name come first; where there is less than their
+sum, each gets the same part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ class Division:
 
     @classmethod
     def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
-        """The same, whether or not it is made from the one `before`."""
+        """Return the division, the same whether or not it starts from `before`."""
         changed = _changed(before, total, demands) if before is not None else None
         if before is None or changed is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
@@ -88,7 +88,7 @@ class Division:
         return later
 
     def share(self, node: int) -> Share | None:
-        """None for a queue that does not take part."""
+        """Return the share of a node; None for a queue that does not take part."""
         if self._built[node] is None and self.takes_part[node]:
             deserved, ceilings = self.deserved[node].tolist(), self.ceilings[node].tolist()
             due = {name: amount for name, amount in zip(self.names, deserved, strict=True) if amount}
@@ -96,12 +96,12 @@ class Division:
         return self._built[node]
 
     def own_limits(self, node: int) -> dict[str, float]:
-        """What a node may hold by its own specification; inf: it has no limit."""
+        """Return the limits of a node by its own specification; inf: no limit."""
         return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
 
     @cached_property
     def given(self) -> PortionRows:
-        """What each node is given by name or, where it names nothing, those below it are."""
+        """Return the amounts that each node deserves by name or, where it names none, those below it do."""
         given = self.specified.given.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
@@ -112,9 +112,11 @@ class Division:
 
     @cached_property
     def parts(self) -> Portion:
-        """The part of the cluster that each node is due where all that take part ask for more: what it has by
-        name, in the resource of which that is the most, else by its weight among its siblings. Unlike what it
-        deserves, its part does not shrink with what it asks for."""
+        """Return the part of the cluster that each node is due where all that take part ask for more.
+
+        It is the amounts deserved by name, in the resource of which that is the most, else the weight
+        among siblings. Unlike what a node deserves, its part does not shrink with its request.
+        """
         parts = np.zeros(len(self.tree))
         parts[TOP] = 1.0
         total = np.array([float(self.total.get(name, 0)) for name in self.names])
@@ -134,8 +136,10 @@ class Division:
         return parts
 
     def unmet(self) -> dict[str, Resources]:
-        """By queue as much of what is kept for it as there is, where that is less than all: of each resource
-        the same part, at every level of the tree."""
+        """Return by queue the available part of its guarantee, where that is less than all.
+
+        Each queue gets the same part of each resource, at every level of the tree.
+        """
         met: PortionRows = self.kept.copy()
         met[TOP] = np.minimum(self.kept[TOP], self.ceilings[TOP])
         if np.array_equal(met, self.kept):
@@ -155,11 +159,11 @@ class Division:
         return unmet
 
     def is_comparable_with(self, other: "Division") -> bool:
-        """Whether both divide the same, in the same tree."""
+        """Return whether both divide the same amounts, in the same tree."""
         return self.tree is other.tree and self.total == other.total and self.names == other.names
 
     def nodes_unlike(self, other: "Division") -> set[int]:
-        """The nodes that deserve or may hold something else than in a comparable division."""
+        """Return the nodes that deserve or may hold something else than in a comparable division."""
         if self is other:
             return set()
         unlike = self.takes_part != other.takes_part
@@ -171,7 +175,7 @@ class Division:
     # ---- working it out
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
-        """`changed`: queues whose demands are not yet in the rows."""
+        """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in changed:
             node, seat = self.tree.node[name], self.tree.seat[name]
@@ -231,7 +235,10 @@ class Division:
                 before[rows] = after
 
     def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
-        """Of the `most` that parents may hold, what is not kept for siblings, up to the own limits."""
+        """Return what children may hold of the `most` of their parents.
+
+        It is the part that is not reserved for siblings, within their own limits.
+        """
         kept = self.kept[rows]
         unclaimed = np.maximum(most - sums_by_parent(kept, of, len(most)), 0.0)
         below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
@@ -239,7 +246,7 @@ class Division:
 
 
 def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
-    """The queues that ask for something else than before; None where the rows are not the same any more."""
+    """Return the queues whose demands changed; None where the rows are not the same any more."""
     then = before.demands
     if total != before.total or not have_same_keys(demands, then):
         return None
@@ -266,7 +273,7 @@ class Siblings(msgspec.Struct, eq=False):
 
 
 def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
-    """The share of each sibling of what its parent has: `room`, a row for each parent."""
+    """Return the share of each sibling in its parent's amounts: `room`, a row for each parent."""
     # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
     # than there is, each has the same part.
     of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
@@ -283,8 +290,11 @@ def _level(
     least: PortionRows,
     most: PortionRows,
 ) -> PortionRows:
-    """Of each sibling start + level * speed, but not less than `least` nor else more than `most`, where the
-    level is that at which the siblings together have the room: as near to it as these bounds allow."""
+    """Return start + level * speed of each sibling, within `least` and `most`; `least` wins.
+
+    The level is the one at which the siblings together use the amounts, or as near to it as these bounds
+    allow.
+    """
     most = np.maximum(most, least)
     shares, free = least.copy(), most > least
     for _ in range(_ROUNDS):
@@ -304,9 +314,12 @@ def _level(
 
 
 class Holdings:
-    """What queues hold, summed up the tree, by node. What is kept for a queue counts at its parent even if it
-    is not held, so that others do not take it: the rule of Kueue's local quota, of which only what exceeds it
-    is taken from the parent. The sums of a node are replaced, never changed, so a copy is cheap."""
+    """Holdings of queues, summed up the tree, by node.
+
+    Amounts reserved for a queue count at its parent even if they are not held, so that others do not take
+    them: the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of
+    a node are replaced, never changed, so a copy is cheap.
+    """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
         """`own`: what the groups of each queue itself hold."""
@@ -319,7 +332,7 @@ class Holdings:
             self._filled = summed_up(division.tree, own, self.kept)
 
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
-        """The same as made anew; only what is different is counted again."""
+        """Return the holdings, equal to new ones; only differences are counted again."""
         alike = division.tree is self._division.tree and bool((division.kept == self._division.kept).all())
         if not alike or not have_same_keys(own, self.own):
             return Holdings(division, own)
@@ -341,7 +354,7 @@ class Holdings:
     # ---- looking
 
     def nodes_unlike(self, other: "Holdings") -> set[int]:
-        """The nodes that hold something else than in the same tree before, or keep it for others."""
+        """Return the nodes that hold or reserve something else than in the same tree before."""
         sums = [(self._held, other._held)]
         if self._filled is not self._held or other._filled is not other._held:
             sums.append((self._filled, other._filled))
@@ -353,15 +366,15 @@ class Holdings:
         }
 
     def held(self, node: int) -> Resources:
-        """What the queue and those below it hold."""
+        """Return the amounts that the queue and those below it hold."""
         return self._held[node]
 
     def filled(self, node: int) -> Resources:
-        """The same, and what is kept for queues below it."""
+        """Return the amounts held, and those reserved for queues below it."""
         return self._filled[node]
 
     def taken_above(self, node: int, more: Resources) -> Resources:
-        """What of `more` at a node its parent has to give: not what is kept for it anyway."""
+        """Return the part of `more` at a node that its parent has to give, beyond the node's reservation."""
         kept, filled = self.kept(node), self._filled[node]
         if not kept:
             return more
@@ -372,18 +385,18 @@ class Holdings:
         }
 
     def kept(self, node: int) -> Resources:
-        """What of this the queues that are not below the node may never have."""
+        """Return the part of this that the queues not below the node may never have."""
         if node not in self._kept:
             amounts = zip(self._division.names, self._division.kept[node].tolist(), strict=True)
             self._kept[node] = {name: int(amount) for name, amount in amounts if amount}
         return self._kept[node]
 
     def unused(self, node: int, name: str) -> int:
-        """What of a resource is kept for a node and not held."""
+        """Return how much of a resource is reserved for a node and not held."""
         return max(self.kept(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
-        """The groups of a queue hold so many times more; negative: less."""
+        """Add to what the groups of a queue hold, so many times; negative: subtract."""
         path = self._division.tree.path(queue)
         more: Resources = {name: amount * times for name, amount in asked.items()}
         for node in path:
@@ -399,7 +412,7 @@ class Holdings:
 def summed_up(
     tree: ShareTree, own: Mapping[str, Resources], kept_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
-    """By node: what queues and those below them have; `kept_at` a node is the least that counts of it."""
+    """Return by node the sum over a queue and those below it; `kept_at` is the least that counts of each."""
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in own.items():
         sums[tree.seat[queue]].update(amounts)

@@ -42,7 +42,7 @@ class Flavor(msgspec.Struct, frozen=True):
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no such ResourceFlavor, so that no node is known to have it."""
+        """Return whether its ResourceFlavor does not exist, so that no node is known to have it."""
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:
@@ -68,7 +68,7 @@ def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
 
 
 def resolved(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
-    """The flavors of one queue, with the nodes that ResourceFlavors say. `known`: these, by name."""
+    """Return the flavors of one queue, with the nodes of ResourceFlavors. `known`: these, by name."""
     if not any(flavor.shared for flavor in flavors):
         return flavors
     found = [known.get(flavor.shared) for flavor in flavors]
@@ -82,13 +82,18 @@ def resolved(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> 
 
 
 def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
-    """The flavor that a node with these labels belongs to: the first whose labels it has; None for none."""
+    """Return the first flavor whose labels the node has; None if there is none."""
     return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
 
 
 def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
-    """In their order, which is that in which they are tried; those that name a ResourceFlavor have no nodes
-    yet. Raises BadQuantity."""
+    """Return the flavors in the order in which they are tried.
+
+    Those that name a ResourceFlavor have no nodes yet.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     if len(written) > MOST_FLAVORS:
         raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
     names = [flavor.name for flavor in written]
@@ -131,8 +136,10 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
-        """`queues`: by name what each names itself, the oldest first. Flavors beyond the first `MOST_POOLS`
-        have no pool."""
+        """Return the pools of all flavors of `queues`, by name, the oldest first.
+
+        Flavors beyond the first `MOST_POOLS` have no pool.
+        """
         names: dict[NodePart, str] = {}
         resources: dict[NodePart, set[str]] = {}
         for queue, flavors in queues:
@@ -163,7 +170,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def on(self, labels: Labels) -> tuple[Pool, ...]:
-        """Those that a node with these labels belongs to."""
+        """Return the pools that a node with these labels belongs to."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -172,7 +179,11 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return self._known[values]
 
     def hold(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
-        """What pods hold of each, by its name. `pods`: the shape of each, and the labels of its node."""
+        """Return what pods hold of each pool, by its name.
+
+        Args:
+            pods: The shape of each pod, and the labels of its node.
+        """
         shapes: dict[str, Counter[Shape]] = {}
         for shape, labels in pods if self.all else ():
             for pool in self.on(labels) if labels is not None else ():
@@ -186,7 +197,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
 
 class PoolRows:
-    """Which nodes each pool has, in one table of nodes."""
+    """Rows of the nodes of each pool, in one table of nodes."""
 
     def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
@@ -195,7 +206,7 @@ class PoolRows:
         self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
     def totals(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
-        """What the nodes of each offer. `offers`: a row for each node, a column for each dimension."""
+        """Return what the nodes of each pool offer. `offers`: a row per node, a column per dimension."""
         totals: dict[str, int] = {}
         for pool in self.pools.all if len(offers) else ():
             sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
@@ -215,7 +226,7 @@ class PoolRows:
         return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
 
     def asked(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
-        """What may be asked of each pool by whoever may use these flavors, or all nodes without any."""
+        """Return the most that users of these flavors, or of all nodes without any, may ask of each pool."""
         parts = tuple(flavor.nodes for flavor in flavors)
         if parts not in self._within:
             rows = [self._rows[part] for part in parts if part in self._rows]

@@ -14,7 +14,7 @@ from extender.domain.queues.tree import QueueView
 
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger remembers of a LocalQueue: a namespace's way into a queue."""
+    """Record of a LocalQueue: a namespace's way into a queue."""
 
     namespace: str
     name: str
@@ -39,7 +39,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_shut(self) -> bool:
-        """Whether none of its groups may start."""
+        """Return whether none of its groups may start."""
         return not self.exists or bool(self.fault or self.stop_policy)
 
 
@@ -57,7 +57,7 @@ def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
 
 
 def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]:
-    """By `namespace/name`."""
+    """Return the records by `namespace/name`."""
     return {record.key: record for record in map(local_queue_record, objects)}
 
 
@@ -104,7 +104,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Activity:
-    """The first thing that keeps its groups from starting. `queue`: where it leads, if that exists."""
+    """Return the first obstacle to the start of its groups. `queue`: its target, if that exists."""
     name = local.queue
     if local.fault:
         return Activity("InvalidSpec", local.fault)

@@ -1,8 +1,8 @@
-"""Decayed usage: what the groups of each queue have held lately, and those of each user and namespace in it.
-Averages over time in which what was held one half-life ago counts half as much as what is held now.
+"""Decayed usage: the recent holdings of queues, and of users and namespaces in them.
 
-Averages are taken at moments, many in a half-life, of all that was held in between, also for seconds. They
-survive restarts in the statuses of queues, which show them less often: each write costs the API server.
+Averages over time count holdings of one half-life ago half as much as current ones. They are taken at
+intervals, many in a half-life, of all that was held in between, also for seconds. They survive restarts in
+the statuses of queues, which show them less often: each write costs the API server.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ class UsedBy(NamedTuple):
 
 
 class HeldAmounts(NamedTuple):
-    """What one group holds, and for whom."""
+    """Amounts that one group holds, and its queue, user and namespace."""
 
     queue: str
     user: str
@@ -51,15 +51,15 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
     shown: Mapping[str, QueueUsage] = {}  # by queue as its status says it
 
     def due_at(self, half_life: float) -> float:
-        """The next moment at which it is to be taken."""
+        """Return the next time at which it is to be taken."""
         return self.at + half_life / _MOMENTS
 
     def is_due(self, now: float, half_life: float) -> bool:
-        """Whether that has come, or the clock was set back."""
+        """Return whether that time has come, or the clock was set back."""
         return now >= self.due_at(half_life) or now < self.at
 
     def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
-        """With what was `held` on average since the moment before."""
+        """Return the usage including what was `held` on average since it was last taken."""
         kept = 0.5 ** (max(now - self.at, 0.0) / half_life)
         both = {holder: self.parts.get(holder, 0.0) * kept for holder in {**self.parts, **held}}
         parts = {holder: part + held.get(holder, 0.0) * (1.0 - kept) for holder, part in both.items()}
@@ -70,7 +70,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         return replace(later, shown_at=now, shown=later._of_queues())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
-        """With what the status of a queue says, of which nothing is known yet."""
+        """Return the usage including the status of a queue that is not known yet."""
         try:
             since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
@@ -83,7 +83,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
     def _of_queues(self) -> dict[str, QueueUsage]:
-        """As the statuses of queues say it; without those that have held nothing lately."""
+        """Return usage as the statuses of queues state it, without queues that held nothing lately."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for holder, part in self.parts.items():
@@ -99,7 +99,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         }
 
     def of_submitter(self, queue: str, user: str, namespace: str) -> float:
-        """Of a user or, where that is not known, of all of the namespace."""
+        """Return the usage of a user or, where that is not known, of the namespace."""
         holder = UsedBy(queue, user=user) if user else UsedBy(queue, namespace=namespace)
         return self.parts.get(holder, 0.0)
 
@@ -122,7 +122,7 @@ def _largest(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
 
 
 def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
-    """The part of the cluster that one group holds, in the resource of which it is the most."""
+    """Return the part of the cluster that one group holds, in its dominant resource."""
     queue, user, namespace, amounts, _ = holding
     parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)
     if not (part := max(parts, default=0.0)):
@@ -132,11 +132,13 @@ def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
 
 
 class UsageMeter:
-    """What groups hold, averaged over time. It costs what changes, and what is remembered at each moment.
+    """Meter of usage: holdings of groups, averaged over time.
+
+    It costs what changes, and a sum at each interval.
 
     Args:
-        past: What is known of the time before.
-        half_life: In seconds; 0: nothing is kept.
+        past: The usage before.
+        half_life: In seconds; 0: no usage is recorded.
     """
 
     def __init__(self, past: PastUsage, half_life: float) -> None:
@@ -149,7 +151,7 @@ class UsageMeter:
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
     def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
-        """Groups hold this from now on; None: nothing."""
+        """Record that groups hold this from now on; None: nothing."""
         for key, holding in holdings.items():
             if holding != (before := self._holdings.get(key)):
                 self._add(before, now, -1)
@@ -177,7 +179,7 @@ class UsageMeter:
         return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
 
     def take(self, now: float, total: Resources) -> None:
-        """The moment has come. `total`: what all nodes offer."""
+        """Take the averages. `total`: what all nodes offer."""
         seconds = now - self.past.at
         held = dict(self._held) if seconds > 0 else {}
         for holder, late in self._late.items() if seconds > 0 else ():
@@ -190,8 +192,10 @@ class UsageMeter:
                 self._add(holding, now, 1)
 
     def _make_up(self, holding: HeldAmounts, now: float) -> None:
-        """Count what a group held before it was seen: it started before this process, and the status of its
-        queue was written earlier."""
+        """Count what a group held before it was seen.
+
+        The group started before this process, and the status of its queue was written earlier.
+        """
         written = self._written.get(holding.queue, holding.since)
         try:
             since = max(seconds_of(holding.since), seconds_of(written))

@@ -1,5 +1,4 @@
-"""The queues that quotas of other systems become: their amounts and names, what is wrong with a quota, and
-what is to be done about one queue, so that it becomes what its quota wants."""
+"""Queues made from quotas of other systems: amounts, names, faults, and the next step."""
 
 import hashlib
 import re
@@ -31,7 +30,7 @@ class QuotaSource(NamedTuple):
     uid: str = ""
 
     def __str__(self) -> str:
-        """As the annotation of a queue names it."""
+        """Return the name as the annotation of a queue has it."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @classmethod
@@ -40,7 +39,7 @@ class QuotaSource(NamedTuple):
 
 
 class QuotaFault(NamedTuple):
-    """What people have to correct."""
+    """Fault in a quota that people have to correct."""
 
     source: QuotaSource
     where: str  # the node and the field
@@ -117,7 +116,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
 
 
 def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
-    """Those that can be read; what the scheduler does not count is left out."""
+    """Return the readable amounts; resources that the scheduler does not count are left out."""
     found: Written = {}
     for name, value in amounts.items():
         if not counts(name):
@@ -142,8 +141,11 @@ _SUFFIX = "-quota"
 
 
 def queue_name(name: str) -> str:
-    """`name` itself, if a queue may have it. `root` and `default`, which every cluster has, get `-quota`
-    behind them. Of another name what is allowed is kept, with a digest behind it: no two become one."""
+    """Return a queue name for `name`: the same, if a queue may have it.
+
+    `root` and `default`, which every cluster has, get `-quota` as a suffix. Other names keep their
+    allowed characters, with a digest as a suffix: no two become one.
+    """
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
         return name + _SUFFIX
     if len(name) <= _LONGEST and _VALID.fullmatch(name):
@@ -166,7 +168,7 @@ class QuotaStep(StrEnum):
 
 
 def quota_source(queue: Queue) -> str:
-    """The quota that a queue says it is made from, or empty."""
+    """Return the quota that a queue says it is made from, or an empty name."""
     return (queue.metadata.annotations or {}).get(keys.QUOTA_SOURCE, "")
 
 
@@ -190,7 +192,7 @@ def is_ended(queue: Queue) -> bool:
 
 
 def entering(annotations: Mapping[str, str] | None) -> list[str]:
-    """The namespaces that enter a queue with these annotations, by its quota."""
+    """Return the namespaces that enter a queue with these annotations, by its quota."""
     noted = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
     return noted.split(",") if noted else []
 
@@ -201,7 +203,7 @@ def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
 
 
 def spec_of(wanted: QuotaQueue) -> Json:
-    """The spec of a new queue."""
+    """Return the spec of a new queue."""
     found: Json = {"weight": 1, "reclaimable": True, "parent": wanted.parent}
     if wanted.capability:
         found["capability"] = wanted.capability
@@ -213,7 +215,7 @@ def spec_of(wanted: QuotaQueue) -> Json:
 
 
 def changes(wanted: QuotaQueue, queue: Queue) -> Json:
-    """What has to change of a queue, as a merge patch; empty if nothing has."""
+    """Return the changes of a queue as a merge patch; empty if nothing has to change."""
     spec, now = queue.spec, queue.metadata.annotations or {}
     ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
     notes = dict.fromkeys(ours) | annotations_of(wanted)
@@ -236,7 +238,7 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
 
 
 def _amounts(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
-    """The amounts to merge, with nulls for those that go; None if they are what they should be."""
+    """Return the amounts to merge, with nulls for those that go; None if all are right."""
     now = now or {}
     try:
         same = now.keys() == wanted.keys() and offered(now) == offered(wanted)

@@ -43,8 +43,11 @@ def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
 
 
 def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
-    """`quotas`: all of one namespace, the first by name first. All of them hold at once, so of each resource
-    the smallest amount counts. Those with scopes are about some pods only, and are left out."""
+    """Return the queue of all quotas of one namespace, the first by name first.
+
+    All quotas hold at once, so the smallest amount of each resource counts. Quotas with scopes concern
+    some pods only, and are left out.
+    """
     smallest: Written = {}
     first: QuotaSource | None = None
     kept = False
@@ -100,7 +103,7 @@ TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
 class _Place(msgspec.Struct):
-    """Where a node is: what is above it, and what its parent has not promised to others yet."""
+    """Place of a node: the nodes above it, and the amounts that its parent has not promised yet."""
 
     queue: str = ROOT_QUEUE
     depth: int = 0  # levels below Muster's root
@@ -157,7 +160,10 @@ class TreeReader:
             self._read(child, f"{path}.children[{number}]", below)
 
     def _node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
-        """None if it cannot be read, or has no name. Nobody knows then which queue is meant."""
+        """Return the node of a quota; None if it cannot be read, or has no name.
+
+        Its queue is not known in that case.
+        """
         try:
             node = msgspec.json.decode(raw, type=QuotaNode)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
@@ -175,7 +181,7 @@ class TreeReader:
 
 
 def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
-    """What does not fit with the nodes above. What fits is taken from what the parent may promise."""
+    """Yield the amounts that do not fit with the nodes above. Those that fit are taken from the parent."""
     for name, most in amounts.largest.items():
         limit, owner = place.limits.get(name, (most, ""))
         if most > limit:
@@ -203,7 +209,7 @@ _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
 class Quotas(NamedTuple):
-    """As the API has them."""
+    """Quotas as the API has them."""
 
     trees: Sequence[ElasticQuotaTree] = ()
     elastic: Sequence[ElasticQuota] = ()
@@ -216,8 +222,12 @@ class _Object(Protocol):
 
 
 def plan_of(quotas: Quotas, max_depth: int, judge: Judge | None = None) -> QuotaPlan:
-    """`max_depth`: how many levels of queues there may be below root. `judge`: calls something for one quota,
-    and says whether it succeeded; None: whatever they raise is raised."""
+    """Return the queues that quotas ask for.
+
+    Args:
+        max_depth: How many levels of queues there may be below root.
+        judge: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
+    """
     made = _Plan(judge)
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
@@ -254,7 +264,7 @@ class _Plan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
     def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
-        """Of a quota that makes `read` raise, nothing is closed."""
+        """Take in a quota. Of one that makes `read` raise, no queue is closed."""
         if self._judge is None:
             self._add(read())
         elif not self._judge(str(source), lambda: self._add(read())):

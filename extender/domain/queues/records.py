@@ -26,7 +26,7 @@ from extender.domain.queues.flavors import Flavor, flavors_of
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """How much may run at the same time; None: no limit."""
+    """Limit of what may run at the same time; None: no limit."""
 
     groups: int | None = None
     pods: int | None = None
@@ -62,17 +62,21 @@ _FIELD = "spec.namespaceSelector"
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
-    """A queue without a selector takes groups from all namespaces."""
+    """Return whether a queue takes groups of a namespace; a queue without a selector takes all."""
     return selector is None or selects(selector, labels)
 
 
 def not_selected(queue: str, namespace: str) -> str:
-    """What is said where `allows_namespace` is false."""
+    """Return the message for a namespace that `allows_namespace` does not allow."""
     return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
-    """Raises BadQuantity."""
+    """Return a namespace selector.
+
+    Raises:
+        BadQuantity: It cannot be read.
+    """
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
         operator, key = requirement.operator, requirement.key[:80]
         if (takes := _OPERATORS.get(operator)) is None:
@@ -101,7 +105,7 @@ def running_limits(limits: QueueLimits | None) -> RunningLimits:
 
 
 def policy_fault(spec: QueueSpec) -> str:
-    """The first field that makes no sense, for people; empty if all do."""
+    """Return the fault of the first invalid field, for people; empty if all are valid."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
     numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
@@ -116,7 +120,7 @@ def policy_fault(spec: QueueSpec) -> str:
 
 
 def stop_policy_fault(written: str) -> str:
-    """What is wrong with a spec.stopPolicy, for people; empty if nothing is."""
+    """Return the fault of a spec.stopPolicy, for people; empty if it is valid."""
     if written in _STOP_POLICIES:
         return ""
     return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
@@ -131,7 +135,11 @@ def oversell_of(written: Quantity | None) -> float | None:
 
 
 def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
-    """A limit of 0 is one, too. Raises BadQuantity."""
+    """Return a limit; 0 is one, too.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     amounts = None if quantities is None else offered(quantities)
     for name, amount in (amounts or {}).items():
         if amount < 0:
@@ -140,7 +148,11 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
 
 
 def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
-    """Raises BadQuantity."""
+    """Return the preemption rules.
+
+    Raises:
+        BadQuantity: A field is invalid.
+    """
     rules = written or QueuePreemption()
     borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
     most = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
@@ -159,7 +171,11 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
 
 
 def _honour(written: list[str] | None) -> frozenset[str] | None:
-    """Raises BadQuantity."""
+    """Return the protections to honour.
+
+    Raises:
+        BadQuantity: A field is invalid.
+    """
     known = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
     if unknown := [each for each in written or () if each not in known]:
         text = f"spec.preemption.honour: {unknown[0][:40]!r} is not one of {', '.join(known)}"
@@ -176,7 +192,11 @@ def _patience(written: Quantity | None) -> float:
 
 
 def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
-    """Raises BadQuantity."""
+    """Return a duration in seconds.
+
+    Raises:
+        BadQuantity: The duration is invalid.
+    """
     try:
         return as_seconds(text) if text else default
     except ValueError as fault:
@@ -184,7 +204,7 @@ def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ign
 
 
 def duration_of(text: str, default: D) -> float | D:
-    """What cannot be read counts as not given; the API server refuses it."""
+    """Return a duration in seconds. An unreadable one counts as absent; the API server refuses it."""
     try:
         return as_seconds(text)
     except ValueError:
@@ -192,15 +212,17 @@ def duration_of(text: str, default: D) -> float | D:
 
 
 class LosingTo(NamedTuple):
-    """Who lost room to a queue, and for whose groups: what one tenant takes in vain is not counted against
-    others."""
+    """Loser and beneficiary of reclaimed capacity.
+
+    The evictions that one tenant causes in vain are not counted against others.
+    """
 
     queue: str
     namespace: str
 
 
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
-    """When a queue last took room back from another one."""
+    """Time at which a queue last reclaimed capacity from another one."""
 
     group: GroupKey  # for which
     at: str  # a timestamp
@@ -209,7 +231,7 @@ class Reclaimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
+    """Record of a queue: small and frozen, made from the wire object."""
 
     name: str
     weight: int = 1  # at least 1
@@ -251,7 +273,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def queue_record(queue: Queue) -> QueueRecord:
-    """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
+    """Return the record of a queue. One with invalid quantities keeps its fault, which its groups report."""
     record, spec = _without_quantities(queue), queue.spec
     try:
         return replace(

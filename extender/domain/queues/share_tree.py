@@ -25,7 +25,7 @@ TOP = 0  # the node of root
 
 
 class QueueDemand(msgspec.Struct, frozen=True, gc=False):
-    """What the division needs to know of a queue."""
+    """Demand of a queue, as far as the division uses it."""
 
     name: str
     weight: int  # at least 1
@@ -41,7 +41,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
-    """The resources to be divided: those of the cluster and of guarantees. No queue deserves any other."""
+    """Return the resources to divide: those of the cluster and of guarantees. No queue deserves any other."""
     return sorted(set(total).union(*(demand.guarantee for demand in demands)))
 
 
@@ -53,7 +53,7 @@ def put_row(
 
 
 def sums_by_parent(rows: PortionRows, of: Nodes, parents: int) -> PortionRows:
-    """The sum of the rows of each parent."""
+    """Return the sum of the rows of each parent."""
     columns = rows.shape[1]
     cells = (of[:, None] * columns + np.arange(columns)).ravel()
     sums = np.bincount(cells, rows.ravel(), parents * columns)
@@ -61,8 +61,10 @@ def sums_by_parent(rows: PortionRows, of: Nodes, parents: int) -> PortionRows:
 
 
 class ShareTree:
-    """Nodes are numbered breadth first, so that those of one level, and the children of one node, are next to
-    each other. A queue whose parent is missing, or that lies on or below a cycle, is put directly below root.
+    """Tree of queues with numbered nodes, breadth first.
+
+    The nodes of one level, and the children of one node, are next to each other. A queue whose parent is
+    missing, or that lies on or below a cycle, is put directly below root.
     """
 
     def __init__(self, parents: Mapping[str, str]) -> None:
@@ -95,7 +97,7 @@ class ShareTree:
         return len(self.queues)
 
     def children(self, nodes: Sequence[int] | Nodes) -> tuple[Nodes, Nodes]:
-        """The children of `nodes`, which all have some, and the position of each one's parent."""
+        """Return the children of `nodes`, which all have some, and the position of each one's parent."""
         first, end = self._bounds[:, nodes]
         rows = np.concatenate([np.arange(one, other) for one, other in zip(first, end, strict=True)])
         return rows, np.repeat(np.arange(len(first)), end - first)
@@ -104,7 +106,7 @@ class ShareTree:
         return self._end[node] > self._first[node]
 
     def is_seat(self, node: int) -> bool:
-        """Whether a node stands for the own groups of a queue that has others below it."""
+        """Return whether a node stands for the own groups of a queue that has others below it."""
         return self.node[self.queues[node]] != node
 
     def path(self, queue: str) -> list[int]:
@@ -114,12 +116,12 @@ class ShareTree:
         return self._paths[queue]
 
     def parent_of(self, queue: str) -> str:
-        """The queue above; empty for root."""
+        """Return the queue above; empty for root."""
         node = self.node[queue]
         return "" if node == TOP else self.queues[self.parents[node]]
 
     def ancestry(self, queue: str) -> list[str]:
-        """A queue and those above it, root included."""
+        """Return a queue and those above it, root included."""
         return [self.queues[node] for node in self._up(self.node[queue])]
 
     def _up(self, node: int) -> list[int]:
@@ -164,8 +166,11 @@ EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not co
 
 
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
-    """What limits a queue by its specification alone: its capability (cpu and memory of zero are no limit),
-    and what it deserves by name and may borrow. A resource that is not listed is unlimited."""
+    """Return the limits of a queue by its specification alone.
+
+    They are its capability (cpu and memory of zero are no limit), and what it deserves by name and may
+    borrow. A resource that is not listed is unlimited.
+    """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
         for name, amount in (demand.capability or {}).items()
@@ -177,7 +182,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
 
 
 def kept_for(demand: QueueDemand) -> Mapping[str, float]:
-    """What no other queue may hold: its guarantee, and what it deserves by name and does not lend."""
+    """Return what no other queue may hold: the guarantee, and unlent amounts that are deserved by name."""
     kept = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
         kept[name] = max(kept.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
@@ -218,7 +223,7 @@ class Specified(msgspec.Struct, eq=False):
         return Specified(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
     def most(self, nodes: Nodes | int | slice) -> PortionRows:
-        """What they may hold by their own specification, with what may be oversold; inf: no limit."""
+        """Return the limits by their own specification, with what may be oversold; inf: no limit."""
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors
 
@@ -243,7 +248,7 @@ def share(allocated: Resources, deserved: Portions) -> float:
 
 
 def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
-    """A sentence on how `asked` on top of `allocated` would exceed `limit`; empty when it would not."""
+    """Return a sentence on how `asked` on top of `allocated` exceeds `limit`; empty when it does not."""
     return ", ".join(
         f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
         f" > {show(name, limit.get(name, 0))}"
@@ -254,7 +259,7 @@ def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
 def exceeded(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> list[str]:
-    """The asked-for dimensions in which `limit` would be exceeded."""
+    """Return the requested dimensions in which `limit` would be exceeded."""
     return [
         name
         for name, amount in asked.items()

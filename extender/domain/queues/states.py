@@ -24,7 +24,7 @@ class QueueState(StrEnum):
 
 
 class QueueAction(StrEnum):
-    """What a Command may ask of a queue."""
+    """Action that a Command may ask of a queue."""
 
     OPEN = "OpenQueue"
     CLOSE = "CloseQueue"
@@ -36,7 +36,7 @@ class QueueAction(StrEnum):
 
 
 class Mark(StrEnum):
-    """What is to be done about the mark of a queue that its parent keeps closed."""
+    """Step about the closed-by-parent annotation of a queue."""
 
     KEEP = "keep"
     PUT = "put"
@@ -44,14 +44,14 @@ class Mark(StrEnum):
 
 
 def read_state(text: str) -> QueueState | None:
-    """The state that status.state names, Open for a new queue; None if the text is no state."""
+    """Return the state that status.state names, Open for a new queue; None for an unknown text."""
     if not text:
         return QueueState.OPEN
     return QueueState(text) if text in {*QueueState} else None
 
 
 def wish(queue: QueueRecord) -> QueueState:
-    """The state of the queue apart from its parents: Open, Closed or Unknown. A deletion cannot be undone."""
+    """Return the state of the queue apart from its parents. A deletion cannot be undone."""
     if queue.deleting:
         return QueueState.CLOSED
     if queue.spec_state:
@@ -64,15 +64,22 @@ def wish(queue: QueueRecord) -> QueueState:
 
 
 def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> QueueState:
-    """The state to publish. `held_shut`: it is marked, and its parent is shut. `has_groups`: in any phase."""
+    """Return the state to publish.
+
+    Args:
+        has_groups: In any phase.
+        held_shut: The queue has the closed-by-parent annotation, and its parent is shut.
+    """
     if wished is QueueState.UNKNOWN or (wished is QueueState.OPEN and not held_shut):
         return wished
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
 def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """The name of the ancestor that is closed itself and keeps this queue and all between them closed, or
-    empty. A queue that is its own ancestor counts as having none."""
+    """Return the closed ancestor that keeps this queue and all between them closed, or an empty name.
+
+    A queue that is its own ancestor counts as having none.
+    """
     below: set[str] = set()
     while True:
         below.add(name)
@@ -88,13 +95,16 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
 
 
 def parent_of(name: str, queue: QueueRecord) -> str:
-    """The name of the parent queue; empty for `root`."""
+    """Return the name of the parent queue; empty for `root`."""
     return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
 def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
-    """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it means nothing any more: the
-    queue itself is closed, or its parent is open, and spec.state or the status says that it is open, too."""
+    """Return the step about the closed-by-parent annotation. `below_shut`: an ancestor is shut.
+
+    The annotation is removed once it means nothing any more: the queue itself is closed, or its parent is
+    open, and spec.state or the status says that it is open, too.
+    """
     wished = wish(queue)
     if not queue.marked:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
@@ -126,7 +136,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
 
 
 class CommandStep(StrEnum):
-    """What is to be done about a Command."""
+    """Step about a Command."""
 
     EXECUTE = "execute"
     REMOVE = "remove"  # it has taken effect
@@ -143,7 +153,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def command_record(command: Command) -> CommandRecord | None:
-    """None for a Command that is not about a queue."""
+    """Return the record of a Command; None for one that is not about a queue."""
     meta, target = command.metadata, command.target
     if target is None or target.kind != "Queue" or not target.api_version.startswith(_QUEUE_GROUP):
         return None
@@ -167,7 +177,7 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
 
 
 def judge(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
-    """What is to be done about a Command, given the queue that it names."""
+    """Return the step about a Command, given the queue that it names."""
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}; allowed are {' and '.join(QueueAction)}")
     state = QueueAction(command.action).spec_state

@@ -18,7 +18,7 @@ from extender.domain.queues.states import Mark, QueueState, closed_above, mark_o
 
 
 class QueueView(msgspec.Struct, frozen=True, gc=False):
-    """What decide() sees of one queue."""
+    """View of one queue for decide()."""
 
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
@@ -55,8 +55,10 @@ MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """The first fault of an existing queue and those above it, whose limits bind, too; for people, empty if
-    there is none."""
+    """Return the first fault of an existing queue and those above it, for people; empty if none.
+
+    The limits of queues above apply, too.
+    """
     way: list[str] = []
     while name and name != ROOT_QUEUE:
         record = queues.get(name)
@@ -91,7 +93,7 @@ class Queues:
         self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
 
     def put(self, record: QueueRecord) -> set[str]:
-        """A queue is new or has changed. Returns the names of all queues that this may open or close."""
+        """Record a new or changed queue. Return the names of all queues that this may open or close."""
         before = self.records.get(record.name)
         if record.flavors:
             record = replace(record, flavors=resolved(record.flavors, self.shared_flavors))
@@ -102,13 +104,13 @@ class Queues:
         return self._family(record.name)
 
     def drop(self, name: str) -> set[str]:
-        """A queue is gone. Returns the names of all queues that this may open."""
+        """Remove a queue. Return the names of all queues that this may open."""
         gone = self.records.pop(name, None)
         self._place(gone, None)
         return self._family(name)
 
     def get(self, name: str) -> QueueRecord | None:
-        """A queue; `default` counts as existing before it is created."""
+        """Return a queue; `default` counts as existing before it is created."""
         return self.records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     def is_open(self, name: str) -> bool:
@@ -157,8 +159,10 @@ class Queues:
     # ---- flavors
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
-        """A ResourceFlavor is new, has changed or is gone (None). Returns the queues that name it, and those
-        below them."""
+        """Record a ResourceFlavor; None if it is gone.
+
+        Return the queues that name it, and those below them.
+        """
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
@@ -175,7 +179,10 @@ class Queues:
         return self._pools
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
-        """Those of a queue, or of the nearest one above it that has some: its nodes are all they may use."""
+        """Return the flavors of a queue, or of the nearest one above it that has some.
+
+        The nodes of that queue are all that those below it may use.
+        """
         if name not in self.records:
             return ()
         if name not in self._flavors:
@@ -183,7 +190,7 @@ class Queues:
         return self._flavors[name]
 
     def _lacks_pool(self, name: str) -> str:
-        """Of a queue, or one above it, whose limits would bind nobody."""
+        """Return the first pool that a queue, or one above it, lacks: its limits would not apply."""
         for record in self._upwards(name):
             found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
             if any(nodes not in self.pools.by_nodes for nodes in found):
@@ -191,7 +198,7 @@ class Queues:
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:
-        """A queue and those above it; a cycle ends where it began."""
+        """Yield a queue and those above it; a cycle ends where it began."""
         passed: set[str] = set()
         while name not in passed and (record := self.records.get(name)) is not None:
             passed.add(name)
@@ -218,7 +225,7 @@ class Queues:
             self.gone.discard(now.uid)
 
     def _family(self, name: str) -> set[str]:
-        """A queue and all queues below it."""
+        """Return a queue and all queues below it."""
         found, left = {name}, [name]
         while left:
             below = self._children.get(left.pop(), set()) - found
@@ -228,8 +235,7 @@ class Queues:
 
 
 class QueueTree:
-    """All queues at one moment, as admission rules see them. What one holds is looked up on demand: few rules
-    ask, for few queues."""
+    """Tree of all queues, as admission rules see it. Usage is looked up on demand: few rules need it."""
 
     def __init__(
         self,
@@ -245,11 +251,11 @@ class QueueTree:
             self._children[record.parent].append(name)
 
     def view(self, name: str) -> QueueView | None:
-        """A queue with what it holds; None if there is no such queue."""
+        """Return a queue with what it holds; None if it does not exist."""
         return self._look_up(name) if name in self.queues else None
 
     def pods(self, name: str) -> int:
-        """How many pods of a queue are on nodes."""
+        """Return how many pods of a queue are on nodes."""
         view = self.view(name)
         return view.allocated.get(PODS, 0) if view else 0
 
@@ -265,15 +271,17 @@ class QueueTree:
             name = record.parent
 
     def height(self, name: str, seen: frozenset[str] = frozenset()) -> int:
-        """The number of levels from a queue down to the lowest below it, itself included."""
+        """Return the number of levels from a queue down to the lowest below it, itself included."""
         if name in seen:
             return 0
         below = (self.height(child, seen | {name}) for child in self.children(name))
         return 1 + max(below, default=0)
 
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
-        """The largest capability of a resource among a queue and those below it, as (queue, amount). A queue
-        that lists the resource counts in place of all below it."""
+        """Return the largest capability of a resource among a queue and those below it, as (queue, amount).
+
+        A queue that lists the resource counts in place of all below it.
+        """
         record = self.queues.get(name)
         own = (record.capability or {}).get(resource) if record else None
         if own is not None or name in seen:
@@ -293,15 +301,17 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class TakenInGroups:
-    """Groups by the UID of the queue that took them in, as it is noted on them. A queue with groups is
-    protected from deletion; if it is deleted nevertheless, its groups are, too. One that was created before
-    its queue carries no such note, and waits."""
+    """Groups by the UID of the queue that took them in, as recorded on them.
+
+    A queue with groups is protected from deletion; if it is deleted nevertheless, its groups are, too. A
+    group that was created before its queue has no such record, and waits.
+    """
 
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID
 
     def note(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
-        """A group changed, appeared (`before` is None) or is gone (`now` is None)."""
+        """Record a changed, new (`before` is None) or removed (`now` is None) group."""
         if before is not None and before.queue_uid:
             self._of[before.queue_uid].pop(before.key, None)
             if not self._of[before.queue_uid]:
@@ -310,18 +320,20 @@ class TakenInGroups:
             self._of[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
-        """Whether a group says that this queue took it in, whichever it is in now."""
+        """Return whether a group says that this queue took it in, whichever queue it is in now."""
         return queue_uid in self._of
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:
-        """The groups of all queues whose UID is not in `existing`."""
+        """Return the groups of all queues whose UID is not in `existing`."""
         gone = sorted(self._of.keys() - existing)
         return [record for uid in gone for record in self._of[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """All names, each below its parent, by name, and how deep each is. One whose parent is not there is on
-    top; what forms a circle is left out."""
+    """Yield all names with their depth, each below its parent, by name.
+
+    A queue without an existing parent is at the top; queues of a cycle are left out.
+    """
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):
         below[parents[name] if parents[name] in parents else ""].append(name)

@@ -44,8 +44,11 @@ class Forecast:
         self.headroom = HeadroomForecast(round_, self.times)
 
     def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
-        """When and where the group would start. None where it would find no room in `planner` even once all
-        groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
+        """Return when and where the group would start.
+
+        None where it would not fit in `planner` even once all running groups have ended. `stay`: for
+        how many seconds it keeps to the nodes.
+        """
         self.has_searched = True
         snapshot, now = self._round.snapshot, self._round.snapshot.now
         wanted = self._round.budget.flavors.settled(group)
@@ -64,8 +67,7 @@ class Forecast:
         return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupView) -> Reservation | None:
-        """The same nodes with the moment at which they, and headroom, are expected to be there by now; None
-        where they will not be."""
+        """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
         wanted = self._round.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return None
@@ -88,7 +90,7 @@ class Forecast:
         return replace(reservation, starts_at=known, expected=self._round.snapshot.timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, group: GroupView) -> bool:
-        """Whether the members will still find room on the reserved nodes, and headroom, at that moment."""
+        """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
         wanted = self._round.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return False
@@ -97,8 +99,10 @@ class Forecast:
         return has_room and self.headroom.is_there(group, wanted, start_of(reservation))
 
     def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
-        """The reserved rows, and what the members need there; None unless each of them, and nobody else, has
-        a node that exists and suits."""
+        """Return the reserved rows, and what the members need there.
+
+        None unless each of them, and no other pod, has a node that exists and suits.
+        """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
         if not is_for_them or not set(reservation.nodes.values()) <= self._round.snapshot.nodes.row.keys():
             return None
@@ -107,13 +111,15 @@ class Forecast:
         return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
-        """The reserved rows, one for each of the members."""
+        """Return the reserved rows, one for each of the members."""
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
         return rows_of(placed, self._round.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
-        """What will be free on the reserved `rows` when the group is expected to start; once all groups that
-        run there have ended, where nobody knows when that is."""
+        """Return what will be free on the reserved `rows` when the group is expected to start.
+
+        Without a known time, that is once all groups that run there have ended.
+        """
         return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
 
     def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
@@ -122,13 +128,13 @@ class Forecast:
         return free if self._reserved is None else free - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
-        """What will become free is for one group, and for none that has its reservation after it."""
+        """Reserve future capacity for one group, before all that have their reservation after it."""
         if self._reserved is None:
             self._reserved = np.zeros_like(self._round.budget.planner.capacity.left)
         self._reserved[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
-        """Those of groups that run on the reserved nodes; what leaves other nodes does not matter."""
+        """Return the departures of groups that run on the reserved nodes; other nodes do not matter."""
         nodes, (reserved, departures) = set(reservation.nodes.values()), self._departures_from_reserved_nodes
         if nodes <= reserved:
             return departures
@@ -136,7 +142,7 @@ class Forecast:
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
-        """With the nodes of all reservations with which the round began."""
+        """Return the departures, with the nodes of all reservations with which the cycle began."""
         groups = self._round.snapshot.groups.values()
         nodes = {name for group in groups if (it := group.start.reservation) for name in it.nodes.values()}
         return nodes, Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
@@ -161,7 +167,7 @@ class Forecast:
         return holders
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
-        """What a queue's groups hold on the reserved nodes, of flavors, too."""
+        """Return what a queue's groups hold on the reserved nodes, of flavors, too."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
         held = chain.from_iterable(held_by(group).pods for group in groups)
@@ -201,9 +207,11 @@ class Backfill:
         return Forecast(self._round)
 
     def keep(self, group: GroupView, reservation: Reservation, binds: bool = True) -> None:
-        """What the group will not need by the time it starts is left to all; of what is free already, all is
-        kept once that moment has come, or if nobody knows it. But no node is idle for a group that lacks
-        headroom, and nobody knows until when."""
+        """Reserve what the group will need by the time it starts; the rest is left to all.
+
+        Of what is free already, all is reserved once that time has come, or if it is unknown. But no
+        node is idle for a group that lacks headroom for an unknown time.
+        """
         round_, forecast, planner = self._round, self.forecast, self._round.budget.planner
         wanted, start = round_.budget.flavors.settled(group), reservation.starts_at
         rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
@@ -219,15 +227,18 @@ class Backfill:
         self._kept[group.key] = KeptRoom(group, reservation, rows, needs, kept, headroom, binds)
 
     def end(self, group: GroupView) -> None:
-        """The group starts: what is kept for it and not used is free."""
+        """End the reservation of a group that starts: its unused rest is free."""
         if (kept := self._kept.pop(group.key, None)) is not None:
             self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
             reserve(self._round.budget, kept.headroom.kept, -1)
 
     def may_pass(self, group: GroupView, is_lent: bool) -> list[KeptRoom]:
-        """In front of whom a group may start: since it ends before that, because it is within its share and
-        they are not, or because it comes first in their queue and nothing is promised to them. `is_lent`: it
-        is not within its share, either."""
+        """Return the reservations that a group may pass.
+
+        It may because it ends before that, because it is within its share and they are not, or
+        because it comes first in their queue and nothing is promised to them. `is_lent`: it is not
+        within its share, either.
+        """
         passed: list[KeptRoom] = []
         for room in self._kept.values():
             if self._ends_before(group, room):
@@ -250,8 +261,10 @@ class Backfill:
         return True
 
     def use_kept(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
-        """Have a group that starts use kept room, and headroom, before what is left for all: it is gone when
-        that is needed."""
+        """Let a group that starts use reserved capacity, and headroom, before the common rest.
+
+        The reserved part is gone when that is needed.
+        """
         if rooms := [room for room in self._kept.values() if self._ends_before(group, room)]:
             budget = self._round.budget
             budget.let_go(group, plan)
@@ -261,8 +274,10 @@ class Backfill:
                 budget.running.take(group, len(plan))
 
     def _has_turn_before(self, group: GroupView, room: KeptRoom) -> bool:
-        """Whether the queue of a group comes before the one that keeps room, to which nothing is promised: a
-        reservation brings its queue no more than its part over time."""
+        """Return whether the group's queue comes before one with a reservation without a promise.
+
+        A reservation brings its queue no more than its part over time.
+        """
         shares, queues = self._round.budget.shares, self._round.snapshot.queues
         return not room.reservation.is_promised and is_ahead(shares, queues, group.queue, room.group.queue)
 
@@ -270,8 +285,11 @@ class Backfill:
         return _given_back(self._round.budget, rooms, self._given_back)
 
     def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
-        """Whose reservations keep members from starting, as text; empty where they would find no room, or no
-        headroom, without them either."""
+        """Return the owners of reservations that keep members from starting, as text.
+
+        It is empty where the members would not fit, or lack headroom, without the reservations
+        either.
+        """
         at_ceiling = reason is Reason.QUEUE_CEILING
         if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
             return ""
@@ -281,7 +299,7 @@ class Backfill:
         return self._told[1]
 
     def _has_headroom(self, group: GroupView, wanted: Missing) -> bool:
-        """Whether members would have some if none were kept."""
+        """Return whether members would have headroom without reservations."""
         mark = self._round.journal.mark()
         for kept in self._kept.values():
             reserve(self._round.budget, kept.headroom.kept, -1)
@@ -292,7 +310,7 @@ class Backfill:
         return has_some
 
     def _has_room(self, wanted: Missing) -> bool:
-        """Whether members would have some if none were kept."""
+        """Return whether members would fit without reservations."""
         planner, known = self._round.budget.planner, self._fits_without
         is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
         if not is_particular and known.get(wanted.signature) is False:
@@ -310,8 +328,10 @@ class Backfill:
 
 @contextmanager
 def _given_back(budget: Budget, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
-    """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
-    counted while it was given back before."""
+    """Free reserved capacity for others during the block; what they take is no longer reserved after it.
+
+    `known`: what was counted while it was free before.
+    """
     planner, whose = budget.planner, frozenset(room.group.key for room in rooms)
     capacity, outside = planner.capacity, planner.capacity.known
     for room in rooms:

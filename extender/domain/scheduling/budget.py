@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, int] = Counter()
 
 
 class QueueRules(NamedTuple):
-    """What the specifications of few queues say."""
+    """Rules in the specifications of queues: few have any."""
 
     queues: Mapping[str, QueueView] = {}  # of which
     limits: Mapping[str, RunningLimits] = {}  # on what they run, by queue
@@ -39,7 +39,7 @@ class QueueRules(NamedTuple):
     drained: Set[str] = frozenset()  # those whose groups are evicted
 
     def of(self, queues: Mapping[str, QueueView]) -> "QueueRules":
-        """The same of other queues, of which only those are looked at that have changed."""
+        """Return the rules of other queues, of which only changed ones are read."""
         records = {name: _existing(queues, name) for name in differing(queues, self.queues)}
         changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
         if not changed:
@@ -79,8 +79,11 @@ class Budget:
     def place(
         self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
     ) -> dict[Uid, str] | None:
-        """Start `pods` of a group: room, share and places for all of them at once; None where the room does
-        not suffice, unless `partly`, which takes for as many as it does. `places`: see `count`."""
+        """Start `pods` of a group: capacity, share and places for all of them at once.
+
+        None where the capacity does not suffice, unless `partly`, which starts as many as fit.
+        `places`: see `count`.
+        """
         plan = self.planner.place(pods, partly, group.queue in self.rules.spread)
         self.count(group, plan or {}, places=places)
         return plan
@@ -92,8 +95,12 @@ class Budget:
         asked: Resources | None = None,
         places: int | None = None,
     ) -> None:
-        """Count members to share and window whose room is taken already. `asked`: what they ask for, where
-        that is known. `places`: in the window, if not one for each."""
+        """Count members to share and window whose capacity is allocated already.
+
+        Args:
+            asked: Their requests, where known.
+            places: Their places in the window, if not one for each.
+        """
         if plan:
             self.takings += 1
             self.shares.take(group.queue, self.requests(group, plan, asked))
@@ -125,25 +132,26 @@ class Budget:
     def requests(
         self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None
     ) -> Resources:
-        """What members ask for on their planned nodes. `asked`: without flavors, where that is known."""
+        """Return the requests of members on their planned nodes. `asked`: without flavors, where known."""
         places = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
         return self.flavors.requests(places, asked)
 
 
 class Window:
-    """The starting window: the number of members that may be in flight, between release and binding. Members
-    in flight have their places before any new ones start.
+    """Starting window: the number of members that may be in flight, between release and binding.
 
-    Half of the places are parts of the queues, by weight from root down; the rest is common. A queue may use
-    its part and what is left of the common places, so the parts of other queues stay free for them. A gang is
-    never split to fit: a queue without members in flight may use all places that are left.
+    Members in flight have their places before any new ones start. Half of the places are parts of the
+    queues, by weight from root down; the rest is common. A queue may use its part and what is left of the
+    common places, so the parts of other queues stay free for them. A gang is never split to fit: a queue
+    without members in flight may use all places that are left.
 
     While places are free, no group is shut out. Two groups reserve the places that they still need, until
-    they have taken them: the gang that has waited longest reserves common places, and a group that has waited
-    for as long as a start may take reserves any. Inside its queue, a gang that waits for places is overtaken
-    by none.
+    they have taken them: the gang that has waited longest reserves common places, and a group that has
+    waited for as long as a start may take reserves any. Inside its queue, a gang that waits for places is
+    never overtaken.
 
-    Answers are not recorded as read: a group that lacks only places is evaluated in each cycle."""
+    Answers are not recorded as read: a group that lacks only places is evaluated in each cycle.
+    """
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
@@ -158,8 +166,10 @@ class Window:
     def begin(
         self, gangs: Iterable[GroupView], others: Iterable[GroupView], is_due: Callable[[float], bool]
     ) -> None:
-        """Choose the groups that reserve places, among the gangs in line and `others`, which start members
-        one by one."""
+        """Choose the groups that reserve places.
+
+        They are among the gangs in line and `others`, which start members one by one.
+        """
         waiting = sorted(filter(_waits_for_places, gangs), key=self._turn)
         everybody = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
         overdue = [group for group in everybody if is_due(self._patience_ends(group))]
@@ -225,13 +235,16 @@ class Window:
 
     @cached_property
     def _common_left(self) -> int:
-        """Until anything is taken."""
+        """Return the common places at the start of the cycle."""
         beyond = sum(max(n - self._parts.get(queue, 0), 0) for queue, n in self.taken.items())
         return self.size - sum(self._parts.values()) - beyond
 
     @cached_property
     def _parts(self) -> dict[str, int]:
-        """By queue. The own groups of one that has others below it count as one of these."""
+        """Return the places by queue.
+
+        The own groups of a queue with others below it count as one of these.
+        """
         tree, below = self._tree, Counter[int]()
         weights = [0, *(self._weight(node) for node in range(1, len(tree)))]
         for node, weight in enumerate(weights):
@@ -253,7 +266,7 @@ def _waits_for_places(group: GroupView) -> bool:
 
 
 class Scope(NamedTuple):
-    """What a limit applies to; `user` and `namespace` are empty where it applies to all."""
+    """Scope of a limit; `user` and `namespace` are empty where it applies to all."""
 
     queue: str
     user: str = ""
@@ -283,9 +296,11 @@ Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and p
 
 
 class RunningCounts:
-    """How many groups and pods of each queue run or are on their way, against the queue's limits: for all of
-    it, for each user and for each namespace inside it. Limits of users apply to known users only: else groups
-    without a recorded user would block each other."""
+    """Running groups and pods of each queue, against the queue's limits.
+
+    The limits are for all of it, for each user and for each namespace inside it. Limits of users apply to
+    known users only: else groups without a recorded user would block each other.
+    """
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
         self._limits = limits
@@ -325,7 +340,7 @@ class RunningCounts:
 
     @read
     def excess(self, group: GroupView, pods: int) -> Excess | None:
-        """The limit that `pods` more members of a group would break; None: they may come."""
+        """Return the limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
         for scope, asked, left in self.left(group, pods):
@@ -339,7 +354,7 @@ class RunningCounts:
         return None
 
     def left(self, group: GroupView, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
-        """Of whom limits apply to: what `pods` more members of a group would count for, and what is left."""
+        """Yield for each limit its scope, what `pods` more members would count for, and what is left."""
         more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
             there, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
@@ -351,7 +366,7 @@ class RunningCounts:
 
     @read
     def headroom(self, group: GroupView) -> int:
-        """How many more members of a group may come."""
+        """Return how many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
         rooms = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
@@ -370,8 +385,10 @@ class RunningCounts:
         return found
 
     def whose(self, group: GroupView) -> tuple[Hashable, ...]:
-        """Equal for groups of a queue that miss the same and get the same answer from its limits: a user or a
-        namespace only matters at a limit that binds."""
+        """Return a key, equal for groups of a queue with the same needs and the same answer from its limits.
+
+        A user or a namespace only matters at a limit that binds.
+        """
         if group.queue not in self._limits:
             return ()
         limits = self.left(group, len(missing(group).members))
@@ -383,7 +400,7 @@ class RunningCounts:
         return any(scope in scopes for scope, _ in self.scopes(group))
 
     def scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
-        """What a group counts towards: its queue, and what else is limited in it."""
+        """Yield the limits that a group counts towards: of its queue, and inside of it."""
         limits = self._limits.get(group.queue, _UNLIMITED)
         queue, user, namespace = group.once(_scopes)
         yield queue, limits.queue

@@ -33,7 +33,7 @@ _MOST_LOOKS = 1e5  # at a node for a term, to find a place for them
 
 
 class NothingLost(VictimShares):
-    """What queues hold does not change."""
+    """Shares of queues that a move does not change."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         return True
@@ -50,8 +50,13 @@ def find_with_homes(
     disruptions: Disruptions,
     wanted: Missing,
 ) -> Found | None:
-    """The units that lose the least work, of those that fit elsewhere once the gang has their room, with a
-    node for each of their pods. What finds no place together with the others stays in the next search."""
+    """Return the units that lose the least work, of those that fit elsewhere.
+
+    The gang has their capacity then.
+
+    The result has a node for each of their pods. A unit that finds no place together with the others
+    stays in the next search.
+    """
     units = _that_fit_elsewhere(round_, planner, units)
     for _ in range(_SEARCHES):
         found = Search(planner.clone(), shares, units, disruptions.clone()).find(wanted) if units else None
@@ -70,8 +75,10 @@ def find_with_homes(
 
 
 def _homes(round_: Round, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
-    """Nodes for what replaces pods, as far as there are any. What their constraints cost to look at is not
-    for the gang to pay: where it is too much, there are none."""
+    """Return nodes for the replacements of pods, as far as there are any.
+
+    Their constraints are not at the gang's expense: where they cost too much, there are none.
+    """
     own = round_.effort.allow(_MOST_LOOKS)
     try:
         return planner.place([_as_now(round_, pod) for pod in pods], partly=True) or {}
@@ -82,7 +89,7 @@ def _homes(round_: Round, planner: Planner, pods: Sequence[PodRecord]) -> Mappin
 
 
 def _that_fit_elsewhere(round_: Round, planner: Planner, units: Iterable[Unit]) -> list[Unit]:
-    """Those of whose pods each would find room on another node, if only it moved."""
+    """Return the units whose pods would each fit on another node, if only it moved."""
     having_room: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
@@ -96,14 +103,14 @@ def _that_fit_elsewhere(round_: Round, planner: Planner, units: Iterable[Unit]) 
 
 
 def _as_now(round_: Round, pod: PodRecord) -> PodRecord:
-    """What replaces a pod, to be planned where its queue has it: on nodes of the same flavor."""
+    """Return the replacement of a pod, to be planned on nodes of the same flavor."""
     flavors = round_.budget.flavors
     flavor = flavors.on(round_.snapshot.groups[pod.group].queue, pod.node)
     return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
 
 
 def have_homes(round_: Round, reclaim: Reclaim) -> bool:
-    """Whether the nodes still admit those that are to move and have not yet."""
+    """Return whether the nodes still admit those that are to move and have not yet."""
     pods = (left(round_, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
     return all(_admits(round_, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
@@ -117,8 +124,10 @@ def _admits(round_: Round, pod: PodRecord, node: str) -> bool:
 
 
 def kept_homes(round_: Round) -> dict[GroupKey, KeptRoom]:
-    """The room for what replaces pods, also where it is not free yet, which binds everybody; and headroom
-    below ceilings for those that have left."""
+    """Return the capacity reserved for replacements, also where it is not free yet.
+
+    It binds all groups. Headroom below ceilings is reserved for those that have left.
+    """
     kept: dict[GroupKey, KeptRoom] = {}
     for key, move in round_.snapshot.moves.items():
         group = round_.snapshot.groups.get(key)

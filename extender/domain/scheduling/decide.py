@@ -36,8 +36,11 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
 
 def judge(round_: Round, sleepers: Sleepers) -> Judged:
-    """The steps of a round, in their order. Each group is judged inside a guard: if judging it raises, it
-    waits, and the others are not affected."""
+    """Evaluate all groups, in the numbered steps of a cycle.
+
+    Each group is evaluated inside a guard: if that raises, the group waits, and the others are not
+    affected.
+    """
     lending, strategies = Lending(round_), Strategies(round_)
     reservations = Reservations(round_, strategies)
     admission = gangs.Admission(round_, lending, reservations, strategies, sleepers.next_equal)
@@ -109,14 +112,17 @@ def _keeps_any(round_: Round, lending: Lending, reservations: Reservations) -> b
 
 
 def _concerns_all(round_: Round) -> bool:
-    """Return whether decisions of one group depend on others beyond the budget: on running groups that may
-    have to go, on refusals that groups of one kind repeat, on places that a group waits for."""
+    """Return whether decisions of one group depend on others beyond the budget.
+
+    They depend on running groups that may have to go, on refusals that groups of one kind repeat, and on
+    places that a group waits for.
+    """
     is_refused = round_.snapshot.refused or round_.budget.planner.capacity.is_refused_anywhere
     return bool(round_.takes_back or is_refused or round_.budget.window.is_waited_for)
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:
-    """The groups to be judged; the others are settled."""
+    """Return the groups to be evaluated; the others are settled."""
     groups: dict[State, list[GroupView]] = {state: [] for state in State}
     are_any_evicted = bool(round_.draining or round_.promised)
     for group in round_.groups.values():
@@ -131,7 +137,7 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What runs is left alone, whatever became of its PodGroup and queue; what never stood whole is not."""
+    """Return the decision on a group without PodGroup or queue: running ones are left alone."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := obstacle(round_, group)) is not None:

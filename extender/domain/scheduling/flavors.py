@@ -59,12 +59,12 @@ class Flavors:
         self._asks: dict[tuple[str, Alike], tuple[Resources, ...]] = {}
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
-        """The flavors of a queue, in order; none where it divides nothing."""
+        """Return the flavors of a queue, in order; none where it divides nothing."""
         view = self._snapshot.queues.get(queue)
         return () if view is None else view.flavors
 
     def on(self, queue: str, node: str) -> Flavor | None:
-        """The flavor of a queue that a node belongs to; None for none."""
+        """Return the flavor of a queue that a node belongs to; None for none."""
         if (queue, node) not in self._on:
             row = self._nodes.row.get(node)
             record = self._nodes.nodes[row] if row is not None else None
@@ -72,8 +72,7 @@ class Flavors:
         return self._on[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
-        """What pods ask for on their nodes, of flavors, too. `asked`: the same without these, where that is
-        known."""
+        """Return the requests of pods on their nodes, with flavors. `asked`: without flavors, where known."""
         pools = self._snapshot.pools
         if asked is not None and not pools.all:
             return asked
@@ -82,8 +81,11 @@ class Flavors:
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
     def ways(self, group: GroupView, wanted: Missing) -> Iterator[Way]:
-        """How its queue's flavors may be given to the roles of members that miss: the first ones of those
-        with nodes for them. One without any where the queue has no flavors."""
+        """Yield the assignments of its queue's flavors to the roles of missing members.
+
+        These are the first flavors with nodes for them; one empty assignment where the queue has no
+        flavors.
+        """
         roles = [pods for _, pods in by_role(group, wanted.members).items()] if self.of(group.queue) else []
         usable = [[flavor for flavor in self.of(group.queue) if self._suits(flavor, pods)] for pods in roles]
         for flavors in islice(product(*usable), _MOST_WAYS):
@@ -98,14 +100,14 @@ class Flavors:
             yield Way(bound, asked, instead)
 
     def asks(self, group: GroupView) -> tuple[Resources, ...]:
-        """What its members that miss ask for on each of these ways."""
+        """Return the requests of its missing members for each of these assignments."""
         key = group.queue, roles_of(group)
         if key not in self._asks:
             self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
         return self._asks[key]
 
     def has_choice(self, group: GroupView) -> bool:
-        """Whether it is open which flavors it will have; not where nodes of one alone suit it."""
+        """Return whether its flavors are undecided; not where nodes of one alone suit it."""
         return bool(self.of(group.queue)) and len(self.asks(group)) != 1
 
     def settled(self, group: GroupView) -> Missing:
@@ -117,13 +119,13 @@ class Flavors:
         return Flavored(way.wanted.members, wanted.absent, way.asked)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
-        """Whether nodes of a flavor admit pods of each shape."""
+        """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
         bound = (shape.within(flavor.nodes) for shape in shapes)
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
     def counted(self, flavor: Flavor, requests: Resources) -> Resources:
-        """What of `requests` is counted by flavors, on the nodes of one."""
+        """Return the part of `requests` that is counted by flavors, on the nodes of one."""
         return self._shares.standing.pooled.count(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
@@ -136,8 +138,11 @@ class Flavors:
     def in_turn(
         self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
     ) -> Sequence[Flavor]:
-        """In which order flavors are tried for what is `asked`, next to what is `taken` already: those of
-        which the nearest queue lends, first what the queue is given itself; else in theirs."""
+        """Return the order in which flavors are tried for what is `asked`, next to what is `taken` already.
+
+        Flavors that the nearest queue lends come first, its own amounts before others; else the order
+        is the queue's.
+        """
 
         def steps(flavor: Flavor) -> int:
             more = total([taken, self.counted(flavor, asked)])
@@ -146,7 +151,7 @@ class Flavors:
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
     def is_above_share(self, queue: str, asked: Resources) -> bool:
-        """Whether a queue would hold more of flavors than it deserves."""
+        """Return whether a queue would hold more of flavors than it deserves."""
         return self._shares.is_above_share(queue, asked)
 
     def as_many_as(
@@ -157,8 +162,11 @@ class Flavors:
         asked: dict[str, int],
         is_lent: bool,
     ) -> list[PodRecord]:
-        """The first of `pods` that keep the queue within what it may hold of a flavor and, unless room is
-        lent, within what it deserves there. `asked`: what others ask of flavors; these are added."""
+        """Return the first of `pods` that keep the queue within its limit of a flavor.
+
+        Unless capacity is lent, they also keep it within what it deserves there. `asked` is what
+        others ask of flavors; these are added.
+        """
         admitted: list[PodRecord] = []
         for pod in pods:
             more = total([asked, self.counted(flavor, pod.shape.requests)])
@@ -176,7 +184,7 @@ Alike = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 
 def role_of(group: GroupView, pod: PodRecord) -> str:
-    """A role that minTaskMember counts; all other members are alike, and have none."""
+    """Return the role of a pod that minTaskMember counts; all other members are equal, and have none."""
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
@@ -195,19 +203,19 @@ def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 @once
 def roles_of(group: GroupView) -> Alike:
-    """What a group misses, and where members of the same roles are."""
+    """Return what a group lacks, and where members of the same roles are."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_room)
     return frozenset((missed + placed).items())
 
 
 def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
-    """The same pods, to be planned on the nodes of a flavor only."""
+    """Return the same pods, to be planned on the nodes of a flavor only."""
     return [replace(pod, shape=pod.shape.within(flavor.nodes)) for pod in pods]
 
 
 def flavors_in_use(amounts: Flavors, group: GroupView, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
-    """By role, the flavor of its members that are on nodes, or in `plan`."""
+    """Return by role the flavor of its members that are on nodes, or in `plan`."""
     if not amounts.of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
@@ -251,8 +259,14 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`wanted`: the members with a flavor, each bound to its nodes. `flavors`: by role. `asked`: what these
-    members ask for of flavors. `tried`: why `role` has none; empty if all have one."""
+    """Choice of flavors.
+
+    Attributes:
+        wanted: The members with a flavor, each bound to its nodes.
+        flavors: By role.
+        asked: What these members ask for of flavors.
+        tried: Why `role` has none; empty if all have one.
+    """
 
     wanted: Missing
     flavors: dict[str, str]
@@ -263,11 +277,11 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def exceeds_queue(self) -> bool:
-        """Whether no further node would help."""
+        """Return whether no further node would help."""
         return all(flavor.is_amount and flavor.reason in _NEVER for flavor in self.tried)
 
     def why(self) -> Why:
-        """The reason for all flavors together, and what stands against each."""
+        """Return the reason for all flavors together, and the obstacle of each."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
         texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
         more = and_more(len(self.tried) - _MOST_TEXTS)
@@ -287,9 +301,12 @@ def choose(
     lacks_room: LacksRoom,
     never_fits: LacksRoom = _always_fits,
 ) -> Choice:
-    """Flavors for `members` of a group; `plan` has the nodes of those that have one already. `is_lent`:
-    whether what the queue deserves of each flavor is no limit. `never_fits`: why members find no room even
-    if nothing runs."""
+    """Return flavors for `members` of a group; `plan` has the nodes of those that have one already.
+
+    Args:
+        is_lent: Whether what the queue deserves of each flavor is no limit.
+        never_fits: Returns why members do not fit even if nothing runs.
+    """
     in_use = flavors_in_use(amounts, group, plan)
     roles = [
         (role, pods, (in_use[role],) if role in in_use else amounts.of(group.queue))
@@ -307,7 +324,7 @@ def choose(
 
 
 def flavored(amounts: Flavors, group: GroupView, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
-    """The same members, bound to the nodes of the flavors that a decision names by role."""
+    """Return the members, bound to the nodes of the flavors that a decision names by role."""
     by_name = {flavor.name: flavor for flavor in amounts.of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, wanted.members).items():
@@ -320,9 +337,12 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its membe
 
 
 class _Search(msgspec.Struct, eq=False):
-    """Depth first, in the order of roles and flavors: the first choice is that in which each role takes what
-    the earlier ones left. Others are looked at where that ends in nothing, as far as the number of attempts
-    allows. `empty` is the same search where nothing runs; that one has none itself."""
+    """Search for flavors, depth first, in the order of roles and flavors.
+
+    In the first choice each role takes what the earlier ones left. Others are looked at where that ends
+    in nothing, as far as the number of attempts allows. `empty` is the same search where nothing runs;
+    that one has none itself.
+    """
 
     amounts: Flavors
     queue: str
@@ -352,8 +372,11 @@ class _Search(msgspec.Struct, eq=False):
     def _note_dead_end(
         self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, Tried | None]]
     ) -> None:
-        """Note why the first of `roles` found no flavor; not where the group would never fit that way, so
-        that earlier roles need other flavors."""
+        """Record why the first of `roles` found no flavor.
+
+        It is not recorded where the group would never fit that way, so that earlier roles need other
+        flavors.
+        """
         role, reasons = roles[0][0], list[Tried]()
         for flavor, why in tried:
             if self.empty is not None and (why is None or why.reason not in _NEVER):
@@ -365,8 +388,11 @@ class _Search(msgspec.Struct, eq=False):
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> Tried | None:
-        """Why the first of `roles` cannot have a flavor; None if it can, next to those `chosen` before and to
-        some of the later roles, or where too many of these remain."""
+        """Return why the first of `roles` can never have a flavor.
+
+        None if it can, next to those `chosen` before and to some of the later roles, or where too
+        many of these remain.
+        """
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
             why, choice = self._try(flavor, roles[0], chosen)

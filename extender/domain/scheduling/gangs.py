@@ -1,8 +1,9 @@
-"""Admitting gangs that wait: whole, or with the one reason that holds them. First all groups at or below
-their queue's deserved share; then, where room is lent, those above it.
+"""Admission of pending gangs: whole, or with the one reason that holds them.
 
-A gang is held by its queue's limits, its ceiling, its share, then by room, and last by the window. Groups of
-one queue that want the same are judged once, until one of them takes something."""
+First come all groups at or below their queue's deserved share; then, where capacity is lent, those above it.
+A gang is held by its queue's limits, its ceiling, its share, then by capacity, and last by the window. Groups
+of one queue with the same needs are evaluated once, until one of them starts.
+"""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -52,8 +53,10 @@ _WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which othe
 
 
 class Admission:
-    """Gangs judged one after the other. A judgement is a decision on one group; None where it is above its
-    share and lending comes later."""
+    """Admission of gangs, one after the other.
+
+    A result is a decision on one group; None where it is above its share and lending comes later.
+    """
 
     def __init__(
         self,
@@ -77,8 +80,10 @@ class Admission:
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
-        """Judge `groups` in their order; returns those above their share (none once room is lent). Behind one
-        of these that lets none pass, the rest of its queue waits with it."""
+        """Evaluate `groups` in their order; return those above their share (none once capacity is lent).
+
+        Behind one of these that lets none pass, the rest of its queue waits with it.
+        """
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
         self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
@@ -138,8 +143,10 @@ class Admission:
         return replace(decision, claims_room=True) if claims_room else decision
 
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """Note a group that waits and lets none pass: it holds up all of its queue or, at the limit of a user
-        or a namespace, only these."""
+        """Record a pending group that lets none pass: it blocks its queue.
+
+        At the limit of a user or a namespace, it blocks only their groups.
+        """
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
         if waits_in_line and self._holds_up_others(group):
             scope = Scope(group.queue)
@@ -150,8 +157,10 @@ class Admission:
         return decision
 
     def _holds_up_others(self, group: GroupView) -> bool:
-        """Whether it lets none pass: never one that could not start even if nothing ran, for whatever reason
-        it waits now."""
+        """Return whether it lets none pass.
+
+        A group never does that could not start even if nothing ran, whatever its reason is now.
+        """
         if not self._strategies.of(group).lets_none_pass(group):
             return False
         wanted, budget = missing(group), self._budget
@@ -161,9 +170,11 @@ class Admission:
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
-        """The start with the most members that can start, for a job that says with how few it may run, and
-        waits by the decision on its `whole`. Where none can start, what holds the job as it is, or at its
-        smallest if it can never start as it is. Where only the window lacks places, it waits for these."""
+        """Return the partial start with the most members, for a job that allows it and waits by `whole`.
+
+        Where none can start, the result is the obstacle of the job as it is, or at its smallest if it
+        can never start as it is. Where only the window lacks places, it waits for these.
+        """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
             return group, whole
 
@@ -220,7 +231,7 @@ class Admission:
         return decision
 
     def _judge_with(self, group: GroupView, reserved: list[KeptRoom]) -> GroupDecision | None:
-        """With room that is kept from most others."""
+        """Evaluate a group with capacity that is reserved from most others."""
         known, self._unplaceable = self._unplaceable, {}
         with self._reservations.given_back(reserved):
             decision = self._judge_now(group)
@@ -264,14 +275,17 @@ class Admission:
         return replace(decision, exceeds_cluster=True)
 
     def _wanted(self, group: GroupView) -> Missing:
-        """Whom to start. A group with more members than it needs starts without those that find no node."""
+        """Return the members to start.
+
+        A group with more members than it needs starts without those that do not fit.
+        """
         wanted, planner = missing(group), self._budget.planner
         if not group.once(may_choose) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
     def _limited(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
-        """What its queue's limits, its ceiling or the size of the window say against a start."""
+        """Return the decision of limits, the ceiling or the size of the window against a start."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(wanted.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
@@ -321,9 +335,11 @@ class Admission:
 
 
 def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
-    """The most members that fit; None if not even `least` do, or if no role may give up any. By Kueue's rule,
-    all roles give up the same part of what they can spare, rounded down, and no more of it than is needed;
-    one that `least` does not name gives up none."""
+    """Return the most members that fit; None if not even `least` do, or if no role may give up any.
+
+    By Kueue's rule, all roles give up the same part of their spare members, rounded down, and no more
+    than is needed; a role that `least` does not name gives up none.
+    """
     spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
     total = sum(spare.values())
 
@@ -337,7 +353,7 @@ def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> 
 
 
 def may_choose(group: GroupView) -> bool:
-    """Whether a group has more members than it needs, and it matters which of them start."""
+    """Return whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1
 

@@ -21,7 +21,7 @@ Amounts = Mapping[Level, Resources]
 
 
 class Need(NamedTuple):
-    """Of one group: what it will need below each level, and what of it is kept from others now."""
+    """Need of one group below each level, and its part that is reserved from others now."""
 
     needed: Amounts
     kept: Amounts
@@ -40,14 +40,14 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
 
 
 def suffices(budget: Budget, group: GroupView, wanted: Missing) -> bool:
-    """Whether members may start, as far as ceilings and limits go."""
+    """Return whether members may start, as far as ceilings and limits go."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
     return not budget.shares.above_ceiling(group.queue, wanted.requests)
 
 
 def levels(budget: Budget, group: GroupView, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
-    """What members need below each level, and what is left there."""
+    """Yield what members need below each level, and what is left there."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
     yield from budget.running.left(group, len(wanted.members))
 
@@ -57,7 +57,7 @@ def left_for(budget: Budget, group: GroupView) -> Amounts:
 
 
 def lacking(budget: Budget, group: GroupView, wanted: Missing) -> tuple[str, ...]:
-    """The names of the levels that have too little left."""
+    """Return the names of the levels that have too little left."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
         for level, needed, left in levels(budget, group, wanted)
@@ -66,7 +66,7 @@ def lacking(budget: Budget, group: GroupView, wanted: Missing) -> tuple[str, ...
 
 
 def less(amounts: Amounts, other: Amounts) -> Amounts:
-    """What is left of amounts without others."""
+    """Return the amounts without others."""
     return {
         level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in of_level.items()}
         for level, of_level in amounts.items()
@@ -74,14 +74,14 @@ def less(amounts: Amounts, other: Amounts) -> Amounts:
 
 
 class HeadroomForecast:
-    """What will be left once groups have ended, and others have what is reserved for them."""
+    """Forecast of headroom once groups have ended, and others have their reservations."""
 
     def __init__(self, round_: Round, times: RunTimes) -> None:
         self._round, self._times = round_, times
         self._reserved: list[Amounts] = []  # what others will need, and what of it is not kept for them yet
 
     def is_there(self, group: GroupView, wanted: Missing, moment: float) -> bool:
-        """Whether members may start then."""
+        """Return whether members may start then."""
         with self._once_ended(group.queue, self._round.snapshot.now):
             if suffices(self._round.budget, group, wanted):
                 return True
@@ -89,13 +89,13 @@ class HeadroomForecast:
             return suffices(self._round.budget, group, wanted)
 
     def is_guess(self, group: GroupView, wanted: Missing, moment: float) -> bool:
-        """Whether that rests on the end of a group of which nothing is known but its age."""
+        """Return whether that rests on the end of a group without a known run time."""
         if self.is_there(group, wanted, self._round.snapshot.now):
             return False
         return any(end.at <= moment and not end.is_known for end, _ in self._ends_below(group.queue))
 
     def moments(self, group: GroupView, wanted: Missing) -> set[float]:
-        """When more will be left for members that lack headroom now."""
+        """Return when more will be left for members that lack headroom now."""
         if self.is_there(group, wanted, self._round.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_below(group.queue)}
@@ -137,7 +137,7 @@ class HeadroomForecast:
             journal.roll_back(mark)
 
     def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupView]]:
-        """Of the groups that count for any level of a queue."""
+        """Return the ends of the groups that count for any level of a queue."""
         tree, shares = self._round.budget.shares.tree, self._round.budget.shares
         highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]
         for end, group in self._ends:
@@ -146,6 +146,6 @@ class HeadroomForecast:
 
     @cached_property
     def _ends(self) -> list[tuple[RunEnd, GroupView]]:
-        """Of all that run or start, the first ones first."""
+        """Return the ends of all that run or start, the first ones first."""
         running = (group for group in self._round.snapshot.groups.values() if nodes_of(group))
         return sorted(((self._times.end_of(group), group) for group in running), key=lambda it: it[0].at)

@@ -1,12 +1,12 @@
-"""Lending: what queues take above what they deserve, out of the room that no queue within its share claims,
-and what they lose again to such a queue.
+"""Lending: what queues use above what they deserve, and what they give back.
 
-A group within its share that only lacks room has a claim on the room that is there for it already; one that
-only lacks headroom below a ceiling, which others fill by borrowing, on that. It is kept only where the whole
-group would stand if nothing else ran and the scheduler refused nothing more, and for a bounded time; then it
-is lent for as long, and so on: no group that can never start keeps nodes idle.
+They use capacity that no queue within its share claims. A group within its share that only lacks capacity has
+a claim on the free part already; one that only lacks headroom below a ceiling, which others fill by
+borrowing, on that. It is reserved only where the whole group would run if nothing else ran and the scheduler
+refused nothing more, and for a bounded time; then it is lent for as long, and so on: no group that can never
+start keeps nodes idle.
 
-What is lent can be reclaimed, from queues that hold more than they deserve; none is brought below its
+Lent capacity can be reclaimed, from queues that hold more than they deserve; none is brought below its
 guarantee.
 """
 
@@ -44,8 +44,10 @@ class Lending:
         self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # and what was known of the room then
 
     def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
-        """Whether a group within its share that waits for `reason`, and misses `wanted`, keeps room now;
-        noted."""
+        """Return whether a group reserves capacity now, and record it.
+
+        The group is within its share, waits for `reason`, and lacks `wanted`.
+        """
         shares, at_ceiling = self._round.budget.shares, reason is Reason.QUEUE_CEILING
         if self.has_begun or not (at_ceiling or reason in LACKS_ROOM):
             return False
@@ -65,8 +67,10 @@ class Lending:
         return True
 
     def is_claim_lent(self, group: GroupView) -> bool:
-        """Return whether the capacity that a group claims is lent now: it is kept for a period, lent for the
-        next one, and so on."""
+        """Return whether the capacity that a group claims is lent now.
+
+        Reserved and lent periods alternate.
+        """
         since, period = group.start.claims_since, self._round.limits.room_kept
         if since is None:
             return False
@@ -105,33 +109,33 @@ class Lending:
         self._round.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
-        """Until it begins again nothing is lent, and nothing is kept."""
+        """Suspend lending: until it begins again nothing is lent, and nothing is reserved."""
         for _, holding in self._kept:
             self._round.budget.planner.let_go(holding)
         self.give_back_headroom()
         self._kept, self._headroom, self.has_begun = [], {}, False
 
     def kept_for(self, group: GroupView) -> dict[Uid, str]:
-        """The nodes on which room is kept for members of a group."""
+        """Return the nodes on which capacity is reserved for members of a group."""
         return next((holding.plan for key, holding in self._kept if key == group.key), {})
 
     @property
     def keeps_any(self) -> bool:
-        """Whether room or headroom is kept for any claimant."""
+        """Return whether capacity or headroom is reserved for any claimant."""
         return bool(self._kept) or any(map(any, (kept.values() for kept in self._headroom.values())))
 
     @property
     def claims(self) -> frozenset[Shape]:
-        """What claimants lack."""
+        """Return the shapes that claimants lack."""
         return frozenset(shape for _, wanted in self._claimants for shape in wanted.shapes)
 
     def text(self) -> str:
-        """The queues whose groups have a claim, as text."""
+        """Return the queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the room"
 
     def keeps_headroom_from(self, group: GroupView, wanted: Missing) -> str:
-        """Who has a claim on the headroom that members lack; empty where they would lack it anyway."""
+        """Return who has a claim on the headroom that members lack; empty where they would lack it anyway."""
         if not self._headroom:
             return ""
         shares, journal = self._round.budget.shares, self._round.journal
@@ -143,7 +147,7 @@ class Lending:
         return f"groups in {queues} have a claim on what the ceiling leaves" if has_some else ""
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
-        """Whether a pod that found none would have room if nothing were kept."""
+        """Return whether a pod that did not fit would without reservations."""
         unclaimed = self.unclaimed
         return unclaimed is not None and unclaimed.could_place([pod], Counter({pod.shape: 1}))
 
@@ -162,11 +166,15 @@ class Lending:
 
 
 class VictimShares:
-    """The round's shares, as a search for victims for `group` sees them. `scarce`: the resources that it
-    lacks; where none is but in pieces, what a queue holds too much of counts: one that has all the GPUs may
-    be short of memory. `way`: the flavors that it is to have; what is counted on their nodes is compared, not
-    what is held of the same on all nodes. `from_others`: other queues lose room, so its own stays within
-    what that deserves."""
+    """Shares of the cycle for a search for victims of `group`.
+
+    Attributes:
+        scarce: The resources that it lacks. Where it only lacks them in one piece, what a queue holds too
+            much of counts: one that has all the GPUs may be short of memory.
+        way: The flavors that it is to have. What is counted on their nodes is compared, not what is held of
+            the same on all nodes.
+        from_others: Other queues lose capacity, so its own stays within what that deserves.
+    """
 
     def __init__(
         self,
@@ -189,10 +197,12 @@ class VictimShares:
         return self._flavors.requests(((pod, pod.node) for pod in taking.pods), taking.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Whether a queue, and each one above it that is not above the group's own, keeps what is kept for it
-        without `amounts`, and holds more than it deserves of one of these that is scarce, as long as it has
-        them: what straddles that border goes, or one large gang would keep all there is. In its own queue a
-        group takes the place of others."""
+        """Return whether a queue may lose `amounts`, and each one above it that is not above the group's own.
+
+        It keeps its guarantee, and holds more than it deserves of one scarce resource, as long as it
+        has the amounts: a group that straddles that border goes, or one large gang would keep all
+        there is. In its own queue a group takes the place of others.
+        """
         if queue == self._own:
             return True
         if queue not in self._queues:
@@ -213,7 +223,10 @@ class VictimShares:
             self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:
-        """Of queues equally far above their share, the nearest one in the tree has the largest."""
+        """Return the share.
+
+        Of queues equally far above theirs, the nearest one in the tree has the largest.
+        """
         if not queue:
             return 0.0
         if queue not in self._parts:

@@ -52,8 +52,10 @@ from extender.domain.snapshot.wholeness import created, lost, missing, start_beg
 
 
 def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
-    """What holds of the plans of starts that go on, the oldest first. Those that end here, or that no member
-    can join, are settled."""
+    """Return the valid parts of the plans of continuing starts, the oldest first.
+
+    Starts that end here, or that no member can join, are settled.
+    """
     oldest_first = sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order))
     return keep_all(round_, round_.unsettled(oldest_first, partial(_ending, round_)))
 
@@ -88,9 +90,12 @@ def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
 
 
 def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
-    """What cannot be planned ends the start, unless members are bound already (those are worth waiting for
-    until the deadline) or the start is young (room may come back at once). If the scheduler, which looked for
-    another node itself, refuses a member before any is bound, the start has failed and gives all back."""
+    """Return the decision on a start with members that cannot be planned.
+
+    That ends the start, unless members are bound already (those are worth waiting for until the deadline)
+    or the start is young (capacity may come back at once). If the scheduler, which looked for another
+    node itself, refuses a member before any is bound, the start has failed and gives all back.
+    """
     budget, absent = round_.budget, missing(group).absent
     refusal = refusal_of(kept)
     refused = (uid for uid in kept.moved if group.attempts[uid].refused_at is not None)
@@ -134,7 +139,7 @@ def _joining(kept: KeptPlan) -> list[PodRecord]:
 
 
 def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> str:
-    """How more members would exceed the queue's ceiling or a limit; empty if they do not."""
+    """Return how more members would exceed the queue's ceiling or a limit; empty if they do not."""
     asked, budget = asked_by(pod.shape for pod in pods), round_.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text

@@ -1,5 +1,7 @@
-"""What one round hands to the next: who sleeps, and on what grounds (sleepers.py). It says nothing: with or
-without it, the same is decided."""
+"""Memory from one cycle to the next: inadmissible groups, and their grounds (sleepers.py).
+
+It decides nothing: with or without it, the decisions are equal.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cached_property
@@ -50,8 +52,10 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
 
 
 class Buckets:
-    """Inadmissible groups by kind, in the order of their queue, and what was read for one of each. Never
-    changed."""
+    """Equivalence classes of inadmissible groups, in queue order, with what was read for one of each.
+
+    Immutable.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ _NO_BUCKETS = Buckets({}, {}, {})
 
 
 class Grounds(msgspec.Struct, frozen=True, eq=False):
-    """What of the budget groups are judged by. Never changed."""
+    """Grounds of evaluations in the budget. Immutable."""
 
     totals: Totals
     shares: Standing
@@ -129,7 +133,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """What is known of the groups that need not be judged."""
+    """Memory of the groups that need not be evaluated."""
 
     snapshot: Snapshot
     totals: Totals | None
@@ -144,7 +148,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     idly_starving: Mapping[tuple[str, int], GroupView]  # by queue and priority one for which no victim runs
 
     def of_those_at_rest(self, now: Snapshot) -> "Memory":
-        """What is known where all others are awake."""
+        """Return the memory with all other groups active."""
         return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_BUCKETS, {}, None, {}, {})
 
 
@@ -156,7 +160,7 @@ class NodeRequests(NamedTuple):
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """What one round hands to the next. All are equal, since no decision depends on them."""
+    """Notes of one cycle for the next. All are equal, since no decision depends on them."""
 
     judged: Judged
     then: Memory | None  # what was known of those who slept in it; None: nobody did
@@ -171,7 +175,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.judged.round_.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Whether nothing has changed since, and no time has come that would change a decision."""
+        """Return whether nothing has changed since, and no time has come that would change a decision."""
         wake_at = inf if previous.wake_at is None else previous.wake_at
         return (
             snapshot.version == previous.version
@@ -258,7 +262,10 @@ def notes_of(previous: Decisions) -> Notes | None:
 
 
 def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> bool:
-    """Whether a group rests or only waits, has nothing, and is asked nothing for others."""
+    """Return whether a group may be inadmissible.
+
+    It only waits, holds nothing, and others do not ask for it.
+    """
     if decision.fault or at_rest(group) is not None:
         return not decision.fault
     queue = judged.round_.snapshot.queues.get(group.queue)

@@ -121,8 +121,7 @@ def _with_others(lines: Lines, others: Iterable[GroupView]) -> Lines:
 
 
 def _changed(judged: Judged, before: Notes | None, lines: Lines, known: Decided) -> Set[int] | None:
-    """Return the queues below root in which, or below which, anything differs from the previous cycle; None:
-    possibly in all of them."""
+    """Return the queues below root with any difference, at them or below; None: possibly all of them."""
     if before is None:
         return None
     snapshot, shares = judged.round_.snapshot, judged.round_.budget.shares
@@ -148,8 +147,10 @@ class _Cycle:
         self._short = set[Scope]()  # limits of queues, users and namespaces that do not suffice for all
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
-        """Return by queue the groups that ask, and which of their members; None: all that wait. Queues whose
-        groups may all ask are left out."""
+        """Return by queue the groups that ask, and which of their members; None: all that wait.
+
+        Queues whose groups may all ask are left out.
+        """
         journal = self._budget.journal
         mark = journal.mark()
         self._judged.reservations.give_headroom_back()  # the groups that have it are among those that ask
@@ -170,8 +171,10 @@ class _Cycle:
         return answers
 
     def _limited(self, waiting: Lines) -> list[str]:
-        """Return the queues that lack headroom for all their groups, and those that share a ceiling with
-        them."""
+        """Return the queues that lack headroom for all their groups.
+
+        Queues that share a ceiling with them are among them.
+        """
         shares, journal = self._budget.shares, self._budget.journal
         mark, short = journal.mark(), set[int]()
         for queue in waiting:
@@ -189,8 +192,10 @@ class _Cycle:
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupView]) -> bool:
-        """Return whether limits on what runs may keep a group of a queue from asking. Note the users and
-        namespaces with less left than all of their groups ask for."""
+        """Return whether limits on what runs may keep a group of a queue from asking.
+
+        The users and namespaces with less left than all of their groups ask for are recorded.
+        """
         limits, left = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
         asked = defaultdict[Scope, Counter[str]](Counter)
         if limits is None:
@@ -224,7 +229,7 @@ class _Cycle:
         return alone, group.once(_signature), short
 
     def _needed(self, group: GroupView) -> Missing:
-        """The members that start together; none of a group that stands."""
+        """Return the members that start together; none of a fully running group."""
         if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
             return _NONE
         return self._budget.flavors.settled(group) if self._budget.flavors.of(group.queue) else missing(group)

@@ -40,8 +40,10 @@ TOO_LATE = "the group did not stand whole within its deadline"
 
 @once
 def at_rest(group: GroupView) -> GroupDecision | None:
-    """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
-    None: it has to be judged."""
+    """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
+
+    None: it has to be evaluated.
+    """
     state = state_of(group)
     if state not in (State.ENDED, State.ENDING, State.RESTING, State.SETTLING):
         return None
@@ -51,7 +53,7 @@ def at_rest(group: GroupView) -> GroupDecision | None:
 
 
 def settled(round_: Round, group: GroupView) -> GroupDecision | None:
-    """The same; and from its moment on, that it has stood whole."""
+    """Return the decision on a group at rest, and record since when it has fully run."""
     decision = at_rest(group)
     if decision is None or state_of(group) is not State.SETTLING:
         return decision
@@ -61,7 +63,7 @@ def settled(round_: Round, group: GroupView) -> GroupDecision | None:
 
 
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
-    """The decision on a group that cannot be judged; None where it can."""
+    """Return the decision on a group that cannot be evaluated; None where it can."""
     queue = round_.snapshot.queues.get(group.queue)
     if group.spec.fault:
         return waits(group, Reason.INVALID_SPEC, group.spec.fault)
@@ -82,13 +84,13 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
 
 @once
 def _excess(group: GroupView) -> str:
-    """What a member demands more of than is judged; empty if none does."""
+    """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
 def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecision | None:
-    """A group that came too late, from elsewhere or too often."""
+    """Return the decision on a group that came too late, from elsewhere or too often."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
@@ -112,7 +114,7 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
 
 
 def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
-    """What its owner, or that of its queue, keeps back on purpose."""
+    """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
     if group.spec.held:
         return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
@@ -125,18 +127,22 @@ def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
 
 
 def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
-    """Why members that a group lost are not replaced: it is held, or its queue or LocalQueue drains. One that
-    only admits nothing new keeps whole what runs."""
+    """Return why lost members are not replaced: the group is held, or its queue or LocalQueue drains.
+
+    A queue that only admits no new groups keeps its running groups whole.
+    """
     queue = round_.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
     return _held(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
 def above_capability(round_: Round, group: GroupView) -> str:
-    """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
-    enqueue action: while the group is Pending, operators make no members that could never start. A group
-    without it counts for its queue's default request before its pods are there. What a managed job makes is
-    known, and may be fewer pods."""
+    """Return how `minResources` is more than its queue may ever hold; empty where it is not.
+
+    It is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
+    that could never start. A group without it counts for its queue's default request before its pods
+    exist. The request of a managed job is known, and may be fewer pods.
+    """
     queue = round_.snapshot.queues[group.queue].record
     if not (most := queue.capability) or group.job.managed:
         return ""
@@ -150,7 +156,7 @@ def above_capability(round_: Round, group: GroupView) -> str:
 
 
 def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
-    """It never fits because of its queue."""
+    """Return the decision on a group that never fits because of its queue."""
     return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
@@ -163,8 +169,10 @@ def no_group(group: GroupView) -> str:
 
 
 def ready(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> list[GroupView]:
-    """Those of the groups that wait that room would help, and those that let none pass while they back off.
-    The others are settled."""
+    """Return the pending groups that capacity would help, and those that let none pass while they back off.
+
+    The others are settled.
+    """
     return round_.unsettled(groups, partial(_not_ready, round_, strategies))
 
 
@@ -204,7 +212,7 @@ def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None
 
 
 def back_off(round_: Round, group: GroupView) -> GroupDecision:
-    """It waits until it may try again; members that are still bound are still to be undone."""
+    """Return the decision on a group in backoff; members that are still bound are still to be undone."""
     round_.look_again_at(group.start.retry_at)
     return GroupDecision(
         group.key,
@@ -218,7 +226,7 @@ def back_off(round_: Round, group: GroupView) -> GroupDecision:
 
 
 class Retry(NamedTuple):
-    """When members may be tried again that join a group on its feet."""
+    """Retry of members that join a running group."""
 
     at: float = 0.0  # the moment; 0: none of them was refused
     waits: bool = False  # whether that is still to come
@@ -226,8 +234,11 @@ class Retry(NamedTuple):
 
 
 def retry_of(round_: Round, kept: KeptPlan) -> Retry:
-    """Replacements and elastic members that the scheduler refuses move to other nodes at first. Where that
-    does not help either, they back off, and leave their places in the window to others."""
+    """Return when replacements and elastic members that the scheduler refuses are tried again.
+
+    They move to other nodes at first. Where that does not help either, they back off, and leave their
+    places in the window to others.
+    """
     start, now = kept.group.start, round_.snapshot.now
     if words := barred(kept.group):
         return Retry(now + round_.limits.retry_after(start.failures), True, words)
@@ -244,15 +255,14 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
 
 @once
 def barred(group: GroupView) -> str:
-    """Return why the API server refuses the binding of a member, which is no matter of nodes; empty: it does
-    not."""
+    """Return why the API server refuses the binding of a member on any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())
     refused = next(filter(None, words), "")
     return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
 
 
 def refusal_of(kept: KeptPlan) -> str:
-    """What the scheduler said last of a member that has no node yet; empty: nothing."""
+    """Return the scheduler's last message about a member that has no node yet; empty: nothing."""
     attempts = kept.group.attempts
     lacking = (*(pod for pod, _ in kept.group.pinned), *kept.group.waiting)
     words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
@@ -272,10 +282,14 @@ def _bound(group: GroupView) -> tuple[Uid, ...]:
 
 
 def undone(round_: Round, group: GroupView) -> GroupDecision | None:
-    """The decision on a group that never stood whole and is not being started, but has members on nodes:
-    after a binding that ended later than its start, or where pods were created with the name of a node. They
-    have as long as a start may take; then they are undone, whatever else keeps the group waiting. None: not,
-    or not yet."""
+    """Return the decision that undoes a group that never fully ran, with members on nodes.
+
+    The group is not starting.
+
+    That follows a binding that ended later than its start, or pods that were created with the name of a
+    node. They have as long as a start may take; then they are undone, for any reason that keeps the group
+    waiting. None: not, or not yet.
+    """
     since = partly_placed_since(group, round_.snapshot)
     if since is None:
         return None
@@ -290,7 +304,7 @@ _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, an
 
 
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
-    """The reason and its numbers for members that have no placement in `planner`."""
+    """Return the reason and its numbers for members that have no placement in `planner`."""
     members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
     if (never := never_fits(round_, wanted)) is not None:
         return never
@@ -313,7 +327,7 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
 
 
 def never_fits(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
-    """The reason for members that have no placement even if nothing runs; None if they have one."""
+    """Return the reason for members that have no placement even if nothing runs; None if they have one."""
     for shape in wanted.shapes:
         if not round_.empty.capacity.total(shape):
             return Reason.NEVER_FITS, _no_node(round_, shape)
@@ -324,8 +338,11 @@ def never_fits(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
 
 
 def _no_node(round_: Round, shape: Shape) -> str:
-    """What no node has at all explains more than the whole request; and of the demands that no node meets
-    together, those that none meets even alone."""
+    """Return the resources or constraints that no node meets, as text.
+
+    A resource that no node has explains more than the whole request; and of the constraints that no node
+    meets together, those that none meets even alone.
+    """
     nodes, asked, offers = round_.snapshot.nodes, shape.constraints, round_.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, more than that is lacking
@@ -370,7 +387,7 @@ def _in_words(node_terms: bytes) -> str:
 
 
 def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
-    """Of several shapes each is counted alone."""
+    """Return the capacity for shapes, as text; each of several is counted alone."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
     return f"room for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
 

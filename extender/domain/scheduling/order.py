@@ -1,14 +1,13 @@
-"""The order of groups: queues take turns by share, and the queue's dequeueStrategy orders the groups inside
-it.
+"""Order of groups: queues take turns by share, and the queue's dequeueStrategy orders the groups inside it.
 
-| strategy   | order                  | while its first group lacks room                                    |
+| strategy   | order                  | while its first group lacks capacity                                |
 |------------|------------------------|---------------------------------------------------------------------|
 | traverse   | priority, age          | groups that fit pass it                                             |
-| fifo       | priority, age          | nobody passes it, also while it backs off                           |
+| fifo       | priority, age          | none passes it, also while it backs off                             |
 | priority   | priority, age          | groups that fit pass it; once anything becomes free, it is tried    |
 |            |                        | again before them, also while it backs off                          |
-| fair       | what their users held  | groups that fit pass it                                             |
-|            | lately, priority, age  |                                                                     |
+| fair       | recent usage of users, | groups that fit pass it                                             |
+|            | priority, age          |                                                                     |
 | rotation   | rotation, priority,    | groups that fit pass it; then it comes after all that have not had  |
 |            | age                    | their turn in this rotation                                         |
 | mixed      | those of high priority | as fifo while that group is of high priority, else as rotation      |
@@ -21,7 +20,7 @@ traverse.
 
 In a rotation each waiting group has its turn once: it is over when its start fails, or when it lacks room, a
 share or the ceiling and groups behind it start, unless it has a reservation. A new group joins the newest
-rotation, so a stream of them never keeps back those who had their turn. After a restart a new rotation
+rotation, so a stream of them never keeps back groups that had their turn. After a restart a new rotation
 begins.
 
 Sibling queues take turns, from root down, in the order of their priority; share, where all that hold no more
@@ -79,28 +78,30 @@ class Traverse:
         return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
     def used(self, group: GroupView) -> float:
-        """What its user held lately, where that counts."""
+        """Return the recent usage of its user, where that counts."""
         return 0.0
 
     def is_high(self, group: GroupView) -> bool:
-        """Whether it comes before all groups of which that is not true."""
+        """Return whether it comes before all groups of which that is not true."""
         return True
 
     def lets_none_pass(self, group: GroupView) -> bool:
-        """Whether all groups behind it wait until it starts."""
+        """Return whether all groups behind it wait until it starts."""
         return False
 
     def has_turns(self, group: GroupView) -> bool:
-        """Whether it loses its turn when others pass it."""
+        """Return whether it loses its turn when others pass it."""
         return False
 
     def backs_off(self, group: GroupView) -> bool:
-        """Whether it is not tried now, because a start of it failed."""
+        """Return whether it is not tried now, because a start of it failed."""
         return self._round.snapshot.now < group.start.retry_at
 
     def may_sleep(self, group: GroupView) -> bool:
-        """Return whether the place of a group, and whether it is tried, change only with what is recorded of
-        its queue and what was read for it."""
+        """Return whether only recorded changes matter to its place and its evaluation.
+
+        These are changes of its queue and its reads.
+        """
         return True
 
 
@@ -133,7 +134,7 @@ class Rotation(Traverse):
 
 class Mixed(Traverse):
     def is_high(self, group: GroupView) -> bool:
-        """Whether its priority, with what it gained by ageing, has reached the threshold."""
+        """Return whether its priority, with what it gained by ageing, has reached the threshold."""
         per_hour, given = self._queue.ageing, self._queue.priority_threshold
         lacks = (FIRST_HIGH_PRIORITY if given is None else given) - group.priority
         if lacks <= 0:
@@ -162,7 +163,7 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
 
 
 def orders_by_usage(queue: QueueRecord) -> bool:
-    """Whether what users held lately orders its groups."""
+    """Return whether recent usage of users orders the groups of a queue."""
     return _STRATEGIES.get(queue.strategy, Traverse) is Fair
 
 
@@ -184,14 +185,17 @@ class Strategies:
         return self.of(group).rank(group)
 
     def rotation_of(self, group: GroupView) -> int:
-        """The rotation in which a group has its next turn. One that could not be judged for many of them has
-        one turn in advance of the others, not many."""
+        """Return the rotation in which a group has its next turn.
+
+        A group that could not be evaluated in many rotations has one turn in advance of the others,
+        not many.
+        """
         newest, own = self._newest_rotations.get(group.queue, 0), group.start.rotation
         return newest if own is None else max(own, newest - 1)
 
     @cached_property
     def _newest_rotations(self) -> dict[str, int]:
-        """By queue, of the groups that wait."""
+        """Return the newest rotation of pending groups, by queue."""
         newest: dict[str, int] = {}
         for group in self._round.snapshot.groups.values():
             own = group.start.rotation
@@ -223,7 +227,7 @@ def _created_at(group: GroupView) -> float:
 
 
 class Turn(NamedTuple):
-    """Of a queue among its siblings; smallest first."""
+    """Turn of a queue among its siblings; smallest first."""
 
     priority: int  # negative: high ones come first
     due: float  # how far it is above its due
@@ -235,8 +239,10 @@ class Turn(NamedTuple):
 
 
 class TurnOrder(Generic[T]):
-    """Lines of gangs, or of members that come one by one, by queue. With each taking, the shares on the way
-    from root to the queue change, and no others."""
+    """Order of turns: lines of gangs, or of members that come one by one, by queue.
+
+    Each allocation changes the shares on the way from root to the queue, and no others.
+    """
 
     def __init__(
         self,
@@ -256,7 +262,7 @@ class TurnOrder(Generic[T]):
             heappush(self._turns[self._tree.parents[node]], self._turn(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
-        """A queue and its line, again and again until all lines are empty."""
+        """Yield a queue and its line, again and again until all lines are empty."""
         while self._turns[TOP]:
             self._way, node = [], TOP
             while turns := self._turns.get(node):
@@ -271,8 +277,11 @@ class TurnOrder(Generic[T]):
                     heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
-        """How many members that ask for `requests` give the next turn to a sibling, with the same priority,
-        of the queue whose turn it is or of one above it; None where none has any."""
+        """Return how many members that ask for `requests` give the next turn to a sibling.
+
+        The sibling has the same priority, and is one of the queue whose turn it is or of one above
+        it; None where none has any.
+        """
         counts: list[int] = []
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
@@ -283,7 +292,7 @@ class TurnOrder(Generic[T]):
         return min(counts, default=None)
 
     def _par(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
-        """The share up to which a queue is ahead of a sibling, and its turn there."""
+        """Return the share up to which a queue is ahead of a sibling, and its turn there."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
                 until = sibling.due - self._shares.used_lately(turn.node)
@@ -300,7 +309,7 @@ class TurnOrder(Generic[T]):
         return Turn(*place, self._shares.of_node(node), self._since(node), self._tree.queues[node], node)
 
     def _since(self, node: int) -> str:
-        """When the first group was created of the line at a node, or of the next one below it."""
+        """Return when the first group was created of the line at a node, or of the next one below it."""
         if turns := self._turns.get(node):
             return turns[0].since
         line = self._lines.get(self._tree.queues[node])
@@ -308,7 +317,7 @@ class TurnOrder(Generic[T]):
 
 
 def _place(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> tuple[int, float, float]:
-    """The priority of a queue, how far it is above its due, and what it used lately."""
+    """Return the priority of a queue, how far it is above its due, and its recent usage."""
     view = queues.get(shares.tree.queues[node])
     priority = -view.record.priority if view is not None and not shares.tree.is_seat(node) else 0
     share = shares.of_node(node)
@@ -321,13 +330,13 @@ def _place(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> t
 
 
 def _fair_share(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> str:
-    """How a queue and its siblings take turns."""
+    """Return how a queue and its siblings take turns."""
     parent = queues.get(shares.tree.queues[shares.tree.parents[node]])
     return parent.record.fair_share if parent is not None else ""
 
 
 def is_ahead(shares: QueueShares, queues: Mapping[str, QueueView], queue: str, other: str) -> bool:
-    """Whether the turn of one queue comes before that of another, where their ways from root part."""
+    """Return whether the turn of one queue comes before another's, where their ways from root part."""
     ways = (reversed(shares.tree.path(name)) for name in (queue, other))
     one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
     return _place(shares, queues, one) < _place(shares, queues, two)
@@ -338,7 +347,10 @@ def in_lines(
     group_of: Callable[[T], GroupView],
     rank: Callable[[GroupView], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """By queue, the smallest rank first. Without `rank`: by priority, then age, then name."""
+    """Return the lines by queue, the smallest rank first.
+
+    Without `rank`: by priority, then age, then name.
+    """
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for thing in things:
         lines[group_of(thing).queue].append(thing)

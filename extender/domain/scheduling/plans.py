@@ -1,13 +1,13 @@
-"""Plans of groups that are on their way, or stand: which planned nodes still hold, and which the scheduler
-would not use; and which members join such a group.
+"""Plans of groups that start or run: valid planned nodes, rejected ones, and joining members.
 
-Most of these groups did not change since the round before. What their plans hold is worked out once and kept
-on their view; a round then takes the room of all of them in one step.
+Most of these groups did not change since the cycle before. What their plans hold is computed once and kept on
+their view; a cycle then allocates the capacity of all of them in one step.
 
-A planned node counts as one that the scheduler would not use some time after it refused the pod (its view may
-lag ours), or after it could have used the node and did not: the longer, the more pods it has before it, and
-only while it asks for others. But it patches no condition that did not change, so a pod that it refused
-before may be unplaceable without any sign: that one's time ends even if no other group wants anything."""
+A planned node counts as rejected some time after the scheduler refused the pod there (its cache may lag), or
+after it could have used the node and did not: the longer, the more pods it has before it, and only while it
+asks for others. But it patches no condition that did not change, so a pod that it refused before may be
+unplaceable without any sign: that one's time ends even if no other group wants anything.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -30,7 +30,7 @@ Wish = tuple[GroupView, Holding, dict[Uid, str]]
 
 
 class KeptPlan(msgspec.Struct):
-    """What a group on its way has by now. Rounds add to it."""
+    """Kept plan of a group that starts. Cycles add to it."""
 
     group: GroupView
     plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
@@ -44,14 +44,16 @@ class KeptPlan(msgspec.Struct):
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
     def add(self, more: dict[Uid, str]) -> None:
-        """A plan that nothing is added to stays the same object."""
+        """Add to a plan; a plan that nothing is added to stays the same object."""
         if more:
             self.plan = {**self.plan, **more}
 
 
 def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
-    """What still holds of the plans of `groups`, with its room, share and places. Where not all of them fit
-    any more, the first come first."""
+    """Return the valid parts of the plans of `groups`, with their capacity, share and places.
+
+    Where not all of them fit any more, the first come first.
+    """
     wishes: list[Wish] = []
     for group in groups:
         with Guard(round_, group):
@@ -83,7 +85,7 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
 
 
 def _wish(round_: Round, group: GroupView) -> Wish:
-    """What a group wants to keep, and the members whose nodes the scheduler would not use."""
+    """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
     holding, unused = group.once(_holding), group.once(_longest_unused)
     if (flavors := round_.budget.flavors).of(group.queue):
         # No flavor of the queue has some of these nodes: labels changed meanwhile.
@@ -102,15 +104,18 @@ def _wish(round_: Round, group: GroupView) -> Wish:
 
 
 def _room_kept(group: GroupView) -> frozenset[Uid]:
-    """The expected members that only keep room: nobody is in flight to their nodes."""
+    """Return the expected members that only reserve capacity: no pod is in flight to their nodes."""
     return frozenset(pod.uid for pod in group.waiting if pod.kept_for)
 
 
 def _within_share(
     budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan without what a group that runs keeps for minResources beyond the share of its queue: as
-    elastic members that has its turn last, so that it keeps no capacity from those who are due it."""
+    """Return the plan without reservations for minResources beyond the share of a running group's queue.
+
+    As for elastic members, their turn comes last, so that they keep no capacity from groups that are due
+    it.
+    """
     lent = [pod for pod in group.waiting if pod.keeps_room and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in lent}
     if not (places and group.stands) or not budget.shares.is_above_share(
@@ -124,8 +129,11 @@ def _within_share(
 def _within_ceilings(
     budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan without members that are above a ceiling. They have taken over room that was kept for
-    minResources, and may ask for more than that names."""
+    """Return the plan without members that are above a ceiling.
+
+    They have taken over capacity that was reserved for minResources, and may ask for more than that
+    names.
+    """
     joining = [pod for pod in group.waiting if pod.uid in plan and not pod.kept_for]
     places = {pod.uid: plan[pod.uid] for pod in joining}
     if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
@@ -169,15 +177,17 @@ def _unused(group: GroupView, pod: PodRecord) -> Unused | None:
 
 
 def _longest_unused(group: GroupView) -> tuple[Unused, ...]:
-    """The oldest of each kind: no other can be overdue before it is."""
+    """Return the oldest of each kind: no other can be overdue before it is."""
     nodes = [_unused(group, pod) for pod, _ in group.once(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
 
 
 def _is_overdue(round_: Round, group: GroupView, unused: Unused) -> bool:
-    """Whether the scheduler had its time. What it says for the second time is so, unless somebody has left a
-    moment ago, of which it may not have heard."""
+    """Return whether the scheduler had its time.
+
+    A refusal that it repeats counts, unless a pod has left a moment ago, of which it may not have heard.
+    """
     limits, attention = round_.limits, round_.snapshot.attention
     asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
     if asked is None:  # it may ask again, which alone is no reason to decide
@@ -214,9 +224,11 @@ def all_that_join(
 def as_many_as_join(
     budget: Budget, group: GroupView, pods: Iterable[PodRecord], in_use: dict[str, Flavor], is_lent: bool
 ) -> tuple[list[PodRecord], str]:
-    """The first of `pods`, by role, that the amounts of the flavors admit, each bound to the nodes of one;
-    and what these amounts say against the others, empty if nothing. `in_use`: by role, the flavors that
-    members have; that of a role that had none is added."""
+    """Return the first of `pods`, by role, that the amounts of the flavors admit, and the obstacle of others.
+
+    Each is bound to the nodes of one flavor. `in_use`: by role, the flavors that members have; that of a
+    role that had none is added.
+    """
     flavors, queue = budget.flavors, group.queue
     if not flavors.of(queue):
         return list(pods), ""

@@ -27,22 +27,25 @@ _PERIOD = 10.0  # seconds from one look to the next
 
 
 class Turns(NamedTuple):
-    """When time alone changes whether evictions for a group can be paid."""
+    """Turns: when time alone changes whether evictions for a group can be paid."""
 
     last_at: float
     next_at: float  # inf: never, since whatever they cost no longer counts
 
 
 def alike(group: GroupView) -> object:
-    """Equal for groups of one queue and priority that miss the same: victims are found for all of them or for
-    none. One that has taken room from others is alone, since these do not give to it again."""
+    """Return a key, equal for groups of one queue and priority that lack the same.
+
+    Victims are found for all of them or for none. A group that has taken capacity from others is alone,
+    since these do not give to it again.
+    """
     if group.history.took_from:
         return group.key
     return group.queue, group.priority, missing(group).signature
 
 
 class Price:
-    """As of the last look, for one round. `longest`: of groups alike, the one that has waited the longest."""
+    """Price of evictions, for one cycle. `longest`: of equal groups, the one that has waited the longest."""
 
     def __init__(self, round_: Round, longest: Mapping[object, GroupView]) -> None:
         self._round, self._longest = round_, longest
@@ -52,12 +55,12 @@ class Price:
         self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
 
     def part(self, amounts: Resources) -> float:
-        """The part that these are of all there is, of the resource of which that is the most."""
+        """Return the part of the whole cluster, in the dominant resource."""
         parts = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
         return max(parts, default=0.0)
 
     def seconds(self, run: Run) -> float:
-        """How long something has worked in vain if it goes now."""
+        """Return how many seconds of work are lost by an eviction now."""
         moment, begun = self._round.snapshot.moment, self._round.snapshot.moment(run.since)
         at, every = run.checkpoint
         saved = max(begun, moment(at)) if at else begun
@@ -66,7 +69,7 @@ class Price:
         return max(self.looked_at - saved, 0.0)
 
     def loss(self, takings: Sequence[Taking]) -> Loss:
-        """What is lost if these go."""
+        """Return the loss if these go."""
         whole = takings[0].unit if len(takings) == 1 and takings[0].pods is takings[0].unit.pods else None
         if whole is not None and whole in self._losses:
             return self._losses[whole]
@@ -81,13 +84,15 @@ class Price:
         return loss
 
     def owed(self, group: GroupView, wanted: Missing) -> float:
-        """What a group has gone without, since all its members are there."""
+        """Return how long a group has waited for its capacity, since all its members exist."""
         waited = self.looked_at - self._round.snapshot.moment(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
     def objection(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> str:
-        """Why these do not go for a group yet, for people; empty: they may. It is looked at again when that
-        may have changed."""
+        """Return why these do not go for a group yet, for people; empty: they may.
+
+        It is looked at again when that may have changed.
+        """
         snapshot, patience = self._round.snapshot, self._rules(group).patience
         lost, end, latest = self.loss(takings).work, self._end(takings), self.latest(group)
         left = end - self.looked_at
@@ -105,24 +110,29 @@ class Price:
         return text
 
     def _end(self, takings: Sequence[Taking]) -> float:
-        """When the last of these will have ended by itself; inf: nobody knows, or one has outrun its time."""
+        """Return when the last of these will have ended by itself.
+
+        Inf: unknown, or one has outrun its time.
+        """
         groups = (self._round.snapshot.groups.get(taking.unit.group) for taking in takings)
         ends = (inf if group is None else self._times.in_time(group, self.looked_at) for group in groups)
         return max(ends, default=inf)
 
     def worth_after(self, wanted: Missing, takings: Sequence[Taking]) -> float:
-        """For how many seconds a group has to run until these have not gone for it in vain: so long that it
-        has done as much work as is lost, within bounds."""
+        """Return for how many seconds a group has to run until the evictions were worth it.
+
+        It has then done as much work as was lost, within bounds.
+        """
         work, part = self.loss(takings).work, self.part(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
     def latest(self, group: GroupView) -> float:
-        """When room is taken back for a group whatever that costs."""
+        """Return when capacity is reclaimed for a group at any price."""
         rules, since = self._rules(group), self._since(group)
         return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else -inf
 
     def _last(self, group: GroupView) -> float:
-        """When nobody is spared any more who is about to end."""
+        """Return the time after which victims are not spared any more for their expected end."""
         return self.latest(group) + self._rules(group).at_most
 
     def _rules(self, group: GroupView) -> PreemptionRules:

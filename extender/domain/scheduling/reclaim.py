@@ -67,8 +67,10 @@ _LINGERS = "it is being deleted, and others wait for its room"
 
 
 def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
-    """Hold the room that is being taken back, and start the groups that have it by now. Returns the others,
-    which are still to be judged."""
+    """Hold the capacity that is being reclaimed, and start the groups that have it by now.
+
+    Return the others, which are still to be evaluated.
+    """
     groups, budget = list(waiting), round_.budget
     kept: list[GroupView] = []
     for group in groups:
@@ -88,8 +90,11 @@ def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
 
 
 def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
-    """Whether what was decided on would be decided again: for these members, on nodes that admit them, within
-    the queue's share, and without a victim that nobody may evict, unless the rest of its gang has gone."""
+    """Return whether the reclaim would be decided again.
+
+    It would for these members, on nodes that admit them, within the queue's share, and without a
+    protected victim, unless the rest of its gang has gone.
+    """
     reclaim, nodes, spared = round_.reclaims[group.key], round_.snapshot.nodes, round_.snapshot.spared
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
         return False
@@ -119,8 +124,10 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
 
 
 def _asked(round_: Round, group: GroupView, reclaim: Reclaim) -> Resources:
-    """Return what members ask for on the nodes that were decided on: of flavors, too, if their queue has any.
-    Other queues may hold any amount of a flavor."""
+    """Return what members ask for on the decided nodes, of flavors, too, if their queue has any.
+
+    Other queues may hold any amount of a flavor.
+    """
     wanted = missing(group)
     if not round_.budget.flavors.of(group.queue):
         return wanted.requests
@@ -152,7 +159,7 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
 
 
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
-    """The nodes that were decided on or, where all members fit elsewhere by now, others."""
+    """Return the decided nodes or, where all members fit elsewhere by now, others."""
     budget, wanted = round_.budget, missing(group)
     asked = _asked(round_, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
@@ -173,7 +180,7 @@ def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] 
 
 
 def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
-    """The victims that are still there and not on their way out."""
+    """Evict the victims that still exist and do not terminate."""
     for victim in reclaim.victims:
         if left(round_, victim) is not None:
             home = reclaim.homes.get(victim.uid)
@@ -196,8 +203,10 @@ NOBODY_STARVES = Starving({}, {}, lambda *_: False)
 
 
 def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starving:
-    """Find victims for groups that starve, by priority of their queue, its share, and their order inside it;
-    a bounded number of searches."""
+    """Find victims for groups that starve; a bounded number of searches.
+
+    The order is by priority of their queue, its share, and their order inside it.
+    """
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
     starving = _starving(round_)
     if starving or round_.reclaims:
@@ -223,9 +232,11 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
 
 
 def _starving(round_: Round) -> list[GroupView]:
-    """Groups that lack room or a share, and have waited for as long as their queue lets its groups wait
-    before others make room; without a timestamp, they have. Others make none for members that a group starts
-    without."""
+    """Return the groups that lack capacity or a share, and have waited long enough for a reclaim.
+
+    How long is the queue's setting; a group without a timestamp has waited long enough. No reclaim is
+    made for members that a group starts without.
+    """
     starving: list[GroupView] = []
     for key, decision in list(round_.decided.items()):
         if decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None:
@@ -241,8 +252,10 @@ def _starving(round_: Round) -> list[GroupView]:
 
 
 def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView]:
-    """The first of each kind: of one queue and priority, that miss the same for the same reason. A group that
-    has taken room from others is of its own kind, since these do not give to it again."""
+    """Return the first of each kind: of one queue and priority, that lack the same for the same reason.
+
+    A group that has taken capacity from others is of its own kind, since these do not give to it again.
+    """
     first: dict[object, GroupView] = {}
     for group in groups:
         limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
@@ -254,9 +267,10 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
 
 
 def _in_turn(groups: Sequence[GroupView], step: int) -> tuple[list[GroupView], int]:
-    """In the order of their next turns, from one step on; and after how many steps all have had one. Each
-    namespace of a queue has as many turns: however many kinds of groups a tenant makes, they put off only his
-    own."""
+    """Return groups in the order of their next turns, from one step on, and the steps until all had one.
+
+    Each namespace of a queue has as many turns: a tenant with many kinds of groups delays only their own.
+    """
     lanes: dict[tuple[str, str], list[GroupView]] = {}
     for group in groups:
         lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
@@ -270,7 +284,7 @@ def _in_turn(groups: Sequence[GroupView], step: int) -> tuple[list[GroupView], i
 
 
 def _longest(groups: Iterable[GroupView]) -> dict[object, GroupView]:
-    """Of groups alike, the one that has waited the longest."""
+    """Return of equal groups the one that has waited the longest."""
     longest: dict[object, GroupView] = {}
     for group in groups:
         known = longest.setdefault(alike(group), group)
@@ -340,7 +354,7 @@ class _Searches:
                 places -= self._try(group)
 
     def _try(self, group: GroupView) -> bool:
-        """Whether a reclaim is begun for a group."""
+        """Return whether a reclaim is begun for a group."""
         round_, wanted = self._round, missing(group)
         if (sought := (alike(group), resting(round_, group))) in self._vain:
             return False
@@ -438,10 +452,13 @@ class _Searches:
 
 
 def _taken_from(round_: Round, group: GroupView, losing: LosingTo, least: float) -> Reclaimed:
-    """That a group takes room from another queue. The last time was in vain if that queue has taken room back
-    since, unless this group came only then: that is no turn in a loop, but two queues that lend to each other
-    as their work comes and goes. It was in vain, too, if whom it was for waits again, or has gone before it
-    had run for `least` seconds. Those who came together, and go together, count once."""
+    """Return the record that a group takes capacity from another queue.
+
+    The last time was in vain if that queue has taken capacity back since, unless this group came only
+    then: that is no turn in a loop, but two queues that lend to each other as their work comes and goes.
+    It was in vain, too, if its group waits again, or has gone before it had run for `least` seconds.
+    Groups that came together, and go together, count once.
+    """
     now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(losing)
     taken = QueueTaken(group.key, now, int(least))
     if last is None:
@@ -455,7 +472,7 @@ def _taken_from(round_: Round, group: GroupView, losing: LosingTo, least: float)
 
 
 def _note_refused(round_: Round, group: GroupView) -> None:
-    """Where nobody has gone for a group, as an eviction was refused, it has taken nothing in vain."""
+    """Record a reclaim of which no victim has gone, as an eviction was refused: it took nothing in vain."""
     victims, taken = round_.reclaims[group.key].victims, round_.reclaimed_by(group.queue)
     is_refused = any(victim.uid in round_.snapshot.spared for victim in victims)
     if not is_refused or any(left(round_, victim) is None for victim in victims):
@@ -466,18 +483,21 @@ def _note_refused(round_: Round, group: GroupView) -> None:
 
 
 def _is_in_vain(round_: Round, taken: QueueTaken) -> bool:
-    """Whether a group has gone, or waits again, without having used the room that was taken for it."""
+    """Return whether a group has gone, or waits again, without having used its reclaimed capacity."""
     decision = round_.decision_on(GroupKey(taken.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
     return waits or round_.taker(taken) is None
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
-    """Whose turn it is to give, one after the other. Others give only what brings the queue up to what it
-    deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
-    give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
-    which may be that of a queue above, only what counts for it helps. Where free room only lies in pieces,
-    what could stand elsewhere moves first."""
+    """Yield the causes of evictions, one after the other.
+
+    Other queues give only what brings the queue up to what it deserves. Its own groups make way beyond
+    that; where it takes their going to bring it so far down, others give as well. Where its queue may
+    borrow by evicting, others of lower priority give last. At a ceiling, which may be that of a queue
+    above, only what counts for it helps. Where free capacity only lies in pieces, movable groups move
+    first.
+    """
     shares, asks = round_.budget.shares, round_.budget.flavors.asks(group)
     if all(shares.is_above_share(group.queue, asked) for asked in asks):
         yield (EvictionCause.PREEMPT,)

@@ -99,7 +99,7 @@ class Reservations:
                     self._backfill.keep(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
-        """Whether the reservations keep no more than their part of the cluster with one that `asks`."""
+        """Return whether the reservations keep within their part of the cluster with one that `asks`."""
         limit, together = self._round.limits.reservations, dict(asks)
         if not self._reserved or limit <= 0.0:
             return limit > 0.0
@@ -110,8 +110,10 @@ class Reservations:
         return fits and len(self._reserved) < _MOST
 
     def _promised(self, group: GroupView, reservation: Reservation) -> Reservation:
-        """The reservation with whether its moment is promised by now. A promise counts from when it was made,
-        behind earlier ones, and for a while after its moment."""
+        """Return the reservation with whether its time is promised by now.
+
+        A promise counts from when it was made, behind earlier ones, and for a while after its time.
+        """
         round_, moment = self._round, reservation.passable_until
         if moment is None or (reservation.is_promised and not round_.is_due(moment + _LATE)):
             return reservation
@@ -131,7 +133,7 @@ class Reservations:
         return is_above
 
     def _renewed(self, group: GroupView) -> Reservation | None:
-        """The reservation as it is by now; None where it ends."""
+        """Return the current reservation; None where it ends."""
         round_, before = self._round, group.start.reservation
         wanted = round_.budget.flavors.settled(group)
         if before is None or round_.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
@@ -152,14 +154,16 @@ class Reservations:
         )
 
     def _must_wait(self) -> bool:
-        """Whether nodes were looked for in this round already."""
+        """Return whether nodes were looked for in this cycle already."""
         if self._backfill.forecast.has_searched:
             self._round.look_again_at(self._round.snapshot.now + _AGAIN)
         return self._backfill.forecast.has_searched
 
     def room_besides(self, only_promised: bool = False) -> Planner:
-        """The room for one more that takes its own by reserving it or from victims: all that the others, or
-        those with a promise, need is gone for good."""
+        """Return the capacity for one more that reserves it or takes it from victims.
+
+        All that the others, or those with a promise, need is gone for good.
+        """
         planner = self._round.budget.planner.clone()
         for kept in self._kept.values():
             if kept.reservation.is_promised or not only_promised:
@@ -167,25 +171,25 @@ class Reservations:
         return planner
 
     def give_back_own(self, group: GroupView, planner: Planner) -> None:
-        """What is gone for a group itself in the room besides those with a promise."""
+        """Give back the group's own part in the capacity besides those with a promise."""
         for kept in self.of(group):
             gone = kept.needs if kept.reservation.is_promised else kept.kept
             planner.take_amounts(kept.rows, gone, -1)
 
     def reserve_promised_headroom(self) -> None:
-        """What those with a promise need is gone, also what others hold as yet."""
+        """Reserve the headroom of those with a promise, also what others hold as yet."""
         for kept in self._kept.values():
             if kept.reservation.is_promised:
                 reserve(self._round.budget, less(kept.headroom.needed, kept.headroom.kept))
 
     def give_back_own_headroom(self, group: GroupView) -> None:
-        """Of a group itself, what is gone by then."""
+        """Give back the group's own part of that headroom."""
         for kept in self.of(group):
             need = kept.headroom
             reserve(self._round.budget, need.needed if kept.reservation.is_promised else need.kept, -1)
 
     def limits(self, group: GroupView) -> bool:
-        """Whether limits on what its queue runs keep a group back, apart from what is reserved for it."""
+        """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
         mark = self._round.journal.mark()
         for kept in self.of(group):
             reserve(self._round.budget, kept.headroom.kept, -1)
@@ -213,20 +217,20 @@ class Reservations:
         return group.key in self._reserved
 
     def of(self, group: GroupView) -> list[KeptRoom]:
-        """The room that is kept for a group itself."""
+        """Return the capacity that is reserved for a group itself."""
         return [self._kept[group.key]] if group.key in self._kept else []
 
     def is_promised(self, group: GroupView) -> bool:
-        """Whether a moment is promised to it: whatever the order, nobody goes first."""
+        """Return whether a time is promised to it: in any order, no group goes first."""
         return any(kept.reservation.is_promised for kept in self.of(group))
 
     def may_backfill(self, group: GroupView) -> list[KeptRoom]:
-        """The reservations in front of which a group may start."""
+        """Return the reservations that a group may pass."""
         self._round.reads.note(RESERVED)
         return self._backfill.may_pass(group, self.is_lent) if self._kept else []
 
     def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
-        """Whose reservations keep members from starting, as text; empty where none do."""
+        """Return the owners of reservations that keep members from starting, as text; empty where none do."""
         self._round.reads.note(RESERVED)
         return self._backfill.holding_up(group, wanted, reason) if self._kept else ""
 
@@ -244,15 +248,17 @@ class Reservations:
             self._backfill.use_kept(group, plan)
 
     def end(self, group: GroupView) -> None:
-        """The group starts: what is kept for it and not used is free."""
+        """End the reservation of a group that starts: its unused rest is free."""
         self._reserved.pop(group.key, None)
         self._backfill.end(group)
 
     # ---- new ones
 
     def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """The decision on a group that waits, with its reservation if it has one. Those that might get one
-        are noted."""
+        """Return the decision on a pending group, with its reservation if it has one.
+
+        Groups that might get one are recorded.
+        """
         if group.key in self._reserved and decision.reason in _KEEPS:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
@@ -263,7 +269,7 @@ class Reservations:
         return decision
 
     def _kind_of(self, group: GroupView) -> Kind:
-        """Groups of one kind find nodes or not together."""
+        """Return the kind of a group. Groups of one kind find nodes or not together."""
         wanted, budget = missing(group), self._round.budget
         if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             return group.key
@@ -271,14 +277,16 @@ class Reservations:
 
     @property
     def lacking(self) -> Set[tuple[Kind, GroupKey]]:
-        """Those that might get one, with their kind."""
+        """Return the groups that might get one, with their kind."""
         return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
-        """At the end of a round more reservations are made, which count from the next one on: in each queue
-        for the first in its order, the queue first of which that has waited the longest. Who cannot get one
-        keeps it from nobody; but what is left of their part of the cluster is not given to those behind one
-        that it is too little for."""
+        """Make more reservations at the end of a cycle, which count from the next one on.
+
+        In each queue it is for the first in its order, and the queue comes first whose first has
+        waited the longest. A group that cannot get one keeps it from no other; but the rest of their
+        part of the cluster is not given to those behind one that it is too little for.
+        """
         self.first_due = {kind: min(line, key=self._rank) for kind, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
         lines: defaultdict[str, list[GroupView]] = defaultdict(list)
@@ -294,7 +302,7 @@ class Reservations:
             self._search(self._in_turn(self.due))
 
     def _is_due(self, group: GroupView) -> bool:
-        """Whether it has waited for as long as its queue lets it wait; not where nothing has a timestamp."""
+        """Return whether it has waited for as long as its queue lets it wait; not without a timestamp."""
         since = ready_since(group)
         return bool(since) and self._round.is_due(self._round.snapshot.moment(since) + self._patience(group))
 
@@ -302,7 +310,7 @@ class Reservations:
         return self._round.snapshot.queues[group.queue].record.reserve_after
 
     def _in_turn(self, due: Sequence[GroupView]) -> Sequence[GroupView]:
-        """The first ones in any case, of the others some in each second."""
+        """Return the first ones in any case, of the others some in each second."""
         if len(due) <= _SEARCHES:
             return due
         first, rest = due[:_IN_TURN], due[_IN_TURN:]
@@ -335,13 +343,13 @@ class Reservations:
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:
-    """Those who pass put nothing off."""
+    """Return the reservation without a later time: groups that pass delay nothing."""
     moments = before.passable_until, now.passable_until, now.starts_at
     return replace(now, passable_until=min((at for at in moments if at is not None), default=None))
 
 
 def _as_reserved(group: GroupView) -> GroupView:
-    """With as many members as nodes were found for: a job that may start with fewer, and fits only so."""
+    """Return the group with as many members as nodes were found for: a job that only fits partially."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.least <= found < group.min_member
     return replace(group, min_member=found) if is_smaller else group

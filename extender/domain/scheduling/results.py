@@ -56,8 +56,10 @@ def moved(
     turned: Iterable[GroupKey],
     place_of: Callable[[GroupDecision], Place | None],
 ) -> Mapping[Place, int]:
-    """How many groups more are in which place, or fewer; one whose `place_of` is None is not counted. In the
-    groups of `turned`, `before` and `now` differ."""
+    """Return how many groups more are in which place, or fewer.
+
+    A group whose `place_of` is None is not counted. In the groups of `turned`, `before` and `now` differ.
+    """
     more = Counter[Place]()
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
@@ -77,14 +79,14 @@ def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[P
 
 
 def in_queue(decision: GroupDecision) -> Place | None:
-    """The column of a group is how it ended, if it has, otherwise its phase."""
+    """Return the column of a group: how it ended, if it has, otherwise its phase."""
     life = decision.life
     column = _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
     return (decision.queue, column) if life.in_queue else None
 
 
 def in_local_queue(decision: GroupDecision) -> Place | None:
-    """A group that has ended is neither waiting nor admitted."""
+    """Return the column in a LocalQueue: an ended group is neither waiting nor admitted."""
     life = decision.life
     column = WAITING if life.phase is Phase.PENDING else ADMITTED
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
@@ -120,8 +122,10 @@ class Positions(NamedTuple):
 
 
 def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
-    """Sleepers keep their place among those that were judged. A line in which none of these has changed stays
-    the same object."""
+    """Return the positions; inadmissible groups keep their place among the evaluated ones.
+
+    A line without changed groups stays the same object.
+    """
     notes, now = sleepers.notes, _lines_of(judged)
     if notes is None or sleepers.then is None:
         return Positions(_places(now.values()), now)
@@ -151,7 +155,10 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
 
 
 def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
-    """Those that back off were not judged, unless they let none pass; they are put in between."""
+    """Return the lines.
+
+    Groups in backoff were not evaluated, unless they let none pass; they are inserted.
+    """
     round_, place = judged.round_, _order_of(judged)
     backing_off: dict[str, list[GroupView]] = {}
     for key, decision in round_.decided.items():
@@ -167,7 +174,7 @@ def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
 
 
 def _order_of(judged: Judged) -> Callable[[GroupView], tuple[bool, Rank]]:
-    """The smallest first: before the order of its queue comes a promise."""
+    """Return the sort key, the smallest first: before the order of its queue comes a promise."""
     is_promised, rank = judged.reservations.is_promised, judged.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 
@@ -177,7 +184,7 @@ def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
 
 
 def coarse(position: int) -> int:
-    """With two digits from 100 on."""
+    """Return a position with two digits from 100 on."""
     step: int = 10 ** max(len(str(position)) - 2, 0)
     return position - position % step
 
@@ -194,8 +201,10 @@ _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
 def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
-    """What was decided in a round, and before on those who slept. Where it says the same as before, it is the
-    same object, so that readers can skip them."""
+    """Return the decisions of a cycle, with the earlier ones on inadmissible groups.
+
+    An equal decision is the same object, so that readers can skip it.
+    """
     round_, before, snapshot = judged.round_, sleepers.before, sleepers.snapshot
     positions, touched, known = positions_of(judged, sleepers), snapshot.touched, before.groups
     earlier = sleepers.notes if sleepers.then is not None else None
@@ -254,7 +263,7 @@ def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> boo
 def _moments(
     round_: Round, sleepers: Sleepers, gone: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
-    """When time alone could next change what is decided on each group, and the first of these moments."""
+    """Return when time alone could next change the decision on each group, and the first of these times."""
     moments, notes = round_.moments, sleepers.notes
     if notes is None or sleepers.then is None:
         return moments, min(moments.values(), default=None)
@@ -270,7 +279,7 @@ def _moments(
 
 
 def _completed(group: GroupView, decision: GroupDecision, position: int) -> GroupDecision:
-    """The same with the group's place, phase and numbers; one that is at rest has them already."""
+    """Return the decision with the group's place, phase and numbers; one at rest has them already."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
@@ -285,7 +294,7 @@ def _same(before: T | None, now: T) -> T:
 
 
 class _Earlier(NamedTuple):
-    """What an earlier round says of queues; nothing where this one cannot be compared with it."""
+    """Earlier decisions on queues; empty where they cannot be compared."""
 
     decisions: Mapping[str, QueueDecision] = {}
     views: Mapping[str, QueueView] = {}
@@ -309,7 +318,7 @@ class _Earlier(NamedTuple):
     def turned(
         self, round_: Round, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupView]]
     ) -> Set[str]:
-        """The queues of which this round says something else, though they hold what they held."""
+        """Return the queues with other facts in this cycle, though they hold the same."""
         turned = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
         for name in filter(self.decisions.__contains__, {*self.keeping, *round_.reclaimed, *reserved}):
             known = self.decisions[name]
@@ -344,8 +353,10 @@ def _queues(
     more: Mapping[Place, int],
     positions: Positions,
 ) -> Mapping[str, QueueDecision]:
-    """Of a thousand queues few are unlike those of the round before; the others are not looked at. `more`:
-    of the `counts`, than then."""
+    """Return the queues' decisions; only the few that differ are made again.
+
+    `more`: difference of `counts`.
+    """
     snapshot, shares, before = round_.snapshot, round_.budget.shares, sleepers.before.queues
     queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(sleepers, round_)
     columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
@@ -401,7 +412,7 @@ def _queues(
 
 
 def _keeping(sleepers: Sleepers, now: Mapping[str, QueueDecision]) -> Set[str]:
-    """The queues with a reservation, or that took room back."""
+    """Return the queues with a reservation, or that reclaimed capacity."""
     notes, before = sleepers.notes, sleepers.before.queues
     changed = set(differing(now, before if notes is not None else {}))
     kept = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
@@ -409,8 +420,10 @@ def _keeping(sleepers: Sleepers, now: Mapping[str, QueueDecision]) -> Set[str]:
 
 
 class _Flavors:
-    """What queues hold and deserve of flavors: of those that they may use, and of others that they hold too
-    much of."""
+    """Flavors of queues: amounts held and deserved.
+
+    They concern flavors that the queue may use, and others that it holds too much of.
+    """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
         self._shares, self._pools, self._views = shares, snapshot.pools, snapshot.queues

@@ -39,9 +39,11 @@ TOO_DEAR = (
 
 
 class Efforts:
-    """What judging may cost the groups of each namespace in a round: an amount of its own, so that none waits
-    for what others spend, and what is left of a common one. `namespaces`: how many have terms; beyond
-    `_MOST_IN_COMMON / _LEAST`, each makes a round longer."""
+    """Efforts: what evaluations may cost the groups of each namespace in a cycle.
+
+    Each has an amount of its own, so that none waits for what others spend, and what is left of a common
+    one. `namespaces`: how many have terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle longer.
+    """
 
     def __init__(self, namespaces: int) -> None:
         self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
@@ -73,8 +75,12 @@ class Round:
         asleep: Mapping[GroupKey, GroupDecision] = _NOBODY,
         before: Budget | None = None,
     ) -> None:
-        """`groups`: those that take part, if not all; what was decided on the others is in `asleep`.
-        `before`: of an earlier round, to save work."""
+        """Begin a cycle.
+
+        Args:
+            groups: Those that take part, if not all; the decisions on the others are in `asleep`.
+            before: Cycle to reuse work from.
+        """
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
         self.limits = snapshot.limits
@@ -98,11 +104,11 @@ class Round:
 
     @property
     def effort_spent(self) -> float:
-        """What judging its groups has cost, in looks at a node for a term."""
+        """Return the cost of evaluating its groups, in looks at a node for a term."""
         return sum(self.efforts.spent.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
-        """By now; that on a group which does not take part is known from before."""
+        """Return the current decision; that on a group which does not take part is known from before."""
         found = self.decided.get(group)
         return found if found is not None or group in self.groups else self._asleep.get(group)
 
@@ -110,8 +116,12 @@ class Round:
         self.decided[decision.key] = decision
 
     def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
-        """When a queue last took room within an hour: as is remembered, or as an earlier process wrote. What
-        it takes in this round is put there, too."""
+        """Return when a queue last reclaimed within an hour.
+
+        It is remembered, or an earlier process wrote it.
+
+        The reclaims of this cycle are added there, too.
+        """
         if queue not in self.reclaimed:
             found = dict(self.snapshot.queues[queue].record.reclaimed)
             for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
@@ -123,8 +133,10 @@ class Round:
         return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:
-        """Whether a group has made use of room that was taken for it: it has run for as long as was agreed,
-        or has completed."""
+        """Return whether a group has used its reclaimed capacity.
+
+        It has if it has run for as long as was agreed, or has completed.
+        """
         group = self.taker(taken)
         if group is None or outcome_of(group) is Outcome.COMPLETED:
             return group is not None
@@ -137,14 +149,14 @@ class Round:
         return used_at <= self.snapshot.now
 
     def taker(self, taken: QueueTaken) -> GroupView | None:
-        """The group, unless it has gone: another one may have its name by now."""
+        """Return the group, unless it has gone: another one may have its name by now."""
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
 
     def unsettled(
         self, groups: Iterable[GroupView], decide: Callable[[GroupView], GroupDecision | None]
     ) -> list[GroupView]:
-        """Those of the groups on which nothing can be decided yet; the others are settled."""
+        """Return the groups without a decision; the others are settled."""
         left: list[GroupView] = []
         for group in groups:
             with Guard(self, group):
@@ -155,7 +167,7 @@ class Round:
         return left
 
     def is_due(self, moment: float) -> bool:
-        """Whether a moment has come; if not, it is looked at again when it does."""
+        """Return whether a time has come; if not, the group is looked at again when it does."""
         if self.snapshot.now >= moment:
             return True
         self.look_again_at(moment)
@@ -166,7 +178,7 @@ class Round:
         self.moments[self.judged] = min(moment, self.moments.get(self.judged, moment))
 
     def is_broken(self, group: GroupView) -> bool:
-        """Whether its judging raised in this round."""
+        """Return whether its evaluation raised in this cycle."""
         return group.key in self.decided and bool(self.decided[group.key].fault)
 
     @cached_property
@@ -182,7 +194,7 @@ class Round:
 
     @property
     def takes_back(self) -> bool:
-        """Whether whole groups have to go: any of those that run may be among them."""
+        """Return whether whole groups have to go: any running group may be among them."""
         return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
@@ -217,8 +229,10 @@ class Round:
         return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
 
     def could_stand_alone(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
-        """Whether members would all find a node if nothing ran. Kept while the nodes are the same; with
-        `keeps_refusals`, without those that the scheduler refuses, in this round."""
+        """Return whether members would all fit if nothing ran, cached while the nodes are the same.
+
+        With `keeps_refusals`, the nodes that the scheduler refuses are left out, in this cycle.
+        """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
         planner = self._empty_but_for_refusals if is_refused else self.empty
         if planner.affinity.any_particular(wanted.members, wanted.shapes):
@@ -231,11 +245,15 @@ class Round:
 
 
 class Guard:
-    """`with Guard(round_, group):` around the judging of one group. If that raises, the group waits, what it
-    took meanwhile and what was `held` for it before is given back, and the others do not notice.
+    """Guard: `with Guard(round_, group):` around the evaluation of one group.
 
-    Where judging exceeds its budget of work (not of time, since the same must be decided everywhere), the
-    group backs off as after a failed start, with the reason TooComplex, and has more when its turn comes."""
+    If that raises, the group waits, what it took meanwhile and what was `held` for it before is given
+    back, and the others do not notice.
+
+    Where the evaluation exceeds its budget of work (not of time, since the same must be decided
+    everywhere), the group backs off as after a failed start, with the reason TooComplex, and has more
+    when its turn comes.
+    """
 
     __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_read", "_round")
 
@@ -273,7 +291,7 @@ class Guard:
 
 
 def seldom(round_: Round, group: GroupView) -> float:
-    """When a group is tried again that is too dear: not together with others."""
+    """Return when a group over budget is tried again: not together with others."""
     pause = max(_SELDOM, round_.limits.retry_after(group.start.failures))
     return round_.snapshot.now + pause + crc32(group.key.encode()) % _APART
 
@@ -285,7 +303,7 @@ def too_dear(round_: Round, group: GroupView) -> GroupDecision:
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:
-    """A group that cannot be judged: something in it is beyond what was thought of."""
+    """Return the decision on a group whose evaluation raised an unforeseen error."""
     name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
     place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
     detail = f"judging it failed: {name}"

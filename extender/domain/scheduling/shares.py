@@ -29,7 +29,7 @@ _NOTHING: Portions = {}
 
 
 class Standing(NamedTuple):
-    """Of all queues: what they deserve, may hold, and hold."""
+    """Standing of all queues: what they deserve, may hold, and hold."""
 
     division: Division
     holdings: Holdings
@@ -39,7 +39,10 @@ class Standing(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
-        """As a round begins: the same, whether or not it is made from the one `before`."""
+        """Return the standing at the start of a cycle.
+
+        It is equal whether or not it is made from the one `before`.
+        """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         pooled = _pooled(snapshot)
         known: tuple[Mapping[str, QueueView], Demands, Mapping[str, Resources]] = {}, {}, {}
@@ -71,20 +74,23 @@ class Standing(NamedTuple):
         return self.snapshot.nodes.pooled(self.snapshot.pools)
 
     def queues_unlike(self, before: "Standing") -> Iterator[str]:
-        """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
+        """Yield the queues that deserve, may hold or hold something else than `before`.
+
+        Queues below a changed one may be among them.
+        """
         tree, unlike = self.division.tree, self.nodes_unlike(before)
         for queue in tree.seat if unlike or unlike is None else ():
             if unlike is None or not unlike.isdisjoint(tree.path(queue)):
                 yield queue
 
     def nodes_unlike(self, before: "Standing") -> Set[int] | None:
-        """The nodes that do; None where they cannot be compared."""
+        """Return the nodes that do; None where they cannot be compared."""
         if not self.division.is_comparable_with(before.division) or self.short() != before.short():
             return None
         return self.division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
 
     def short(self) -> Set[str]:
-        """The resources of which queues are guaranteed more than there is."""
+        """Return the resources of which queues are guaranteed more than exists."""
         return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
@@ -93,7 +99,7 @@ class Standing(NamedTuple):
         return given.deserved if given else _NOTHING
 
     def ceiling_at(self, node: int) -> Portions:
-        """The most that it may hold, as the division gives it."""
+        """Return the most that it may hold, as the division gives it."""
         given = self.division.share(node)
         return given.ceiling if given else _NOTHING
 
@@ -119,7 +125,7 @@ class QueueShares:
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
-        """The queue holds so much more; -1 times gives it back."""
+        """Add to what the queue holds; -1 times subtracts."""
         self._holdings.take(queue, asked, times)
         self._slacks.clear()
         self._journal.note(partial(self._take, queue, asked), times)
@@ -140,7 +146,7 @@ class QueueShares:
     # ---- looking
 
     def of_node(self, node: int) -> float:
-        """How much of what it deserves a queue holds."""
+        """Return how much of what it deserves a queue holds."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
@@ -152,14 +158,14 @@ class QueueShares:
         return self._used_lately[node]
 
     def _part_used(self, node: int) -> float:
-        """The part of the cluster."""
+        """Return the part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
             return self.at_first.snapshot.past.queues.get(queue, 0.0)
         return sum(map(self._part_used, self.tree.children([node])[0].tolist()))
 
     def borrowed(self, node: int) -> Resources:
-        """What a queue held above what it deserves when the round began."""
+        """Return what a queue held above what it deserves when the cycle began."""
         held, deserved = self.at_first.holdings.held(node), self.standing.deserved_at(node)
         more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
         return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
@@ -173,14 +179,17 @@ class QueueShares:
         return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
 
     def is_above_due(self, queue: str, asked: Resources) -> bool:
-        """Whether `asked` is beyond the share of a queue, at this instant and over time."""
+        """Return whether `asked` is beyond the share of a queue, at this instant and over time."""
         return self.is_above_share(queue, asked) and not self._is_due_over_time(queue, asked)
 
     @read
     def _is_due_over_time(self, queue: str, asked: Resources) -> bool:
-        """Whether a queue below its share may take a whole unit that goes beyond it: others have used more of
-        what they are due lately, by more than the unit exceeds the share. Decayed usage pays it back. Larger
-        units would keep room from others until all of it is there, and lent ones look the same."""
+        """Return whether a queue below its share may take a whole unit that goes beyond it.
+
+        It may if others have used more of what they are due lately, by more than the unit exceeds the
+        share. Decayed usage pays it back. Larger units would keep capacity from others until all of
+        it is free, and lent ones look the same.
+        """
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         over = exceeded(self._there(asked), held, deserved, _NOT_SHARED)
@@ -190,8 +199,10 @@ class QueueShares:
         return excess <= _MOST_BEYOND and any(ahead >= excess for ahead in self._ahead(queue))
 
     def is_owed(self, queue: str, claimant: str) -> bool:
-        """Return whether what a queue holds beyond its share is due to it over time, as against another one:
-        it has used no more of its due than that one, and as much as it exceeds its share."""
+        """Return whether what a queue holds beyond its share is due to it over time, as against another one.
+
+        It is if it has used no more of its due than that one, and as much as it exceeds its share.
+        """
         seat, parted = self.tree.seat[queue], set(self.tree.path(claimant))
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         excess = share(held, deserved) - 1.0
@@ -211,8 +222,12 @@ class QueueShares:
             yield max(map(self.used_lately, siblings)) - self.used_lately(node)
 
     def beyond_share(self, queue: str, asked: Resources) -> str:
-        """`cpu 32 > 24`: what a queue would hold, next to what it held when the round began, and deserves;
-        empty where that is enough."""
+        """Return what a queue would hold, and deserves, as `cpu 32 > 24`.
+
+        Amounts that it held when the cycle began count.
+
+        It is empty where that is enough.
+        """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
         over = exceeded(self._there(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
@@ -220,7 +235,7 @@ class QueueShares:
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
-        """How many more of `requests` keep a queue within what it deserves."""
+        """Return how many more of `requests` keep a queue within what it deserves."""
         compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
         return self.headroom_at(self.tree.seat[queue], compared, 1.0)
 
@@ -229,8 +244,10 @@ class QueueShares:
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
-        """How many more of `requests` a node may hold until it holds so much of what it deserves; with a
-        negative `slack`, how many leave it below that."""
+        """Return how many more of `requests` a node may hold until it holds that share of what it deserves.
+
+        With a negative `slack`, the result is how many leave it below that.
+        """
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
             ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
@@ -240,8 +257,10 @@ class QueueShares:
 
     @read
     def steps_to_lender(self, queue: str, asked: Resources) -> int:
-        """How many steps above the groups of a queue the nearest queue is that has `asked` of what it is
-        given by name, or those below it; the way up to root where there is none."""
+        """Return how many steps above a queue's groups the nearest lender of `asked` is.
+
+        A lender has it by name, or those below it have; without one, it is the way up to root.
+        """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
         for steps, node in enumerate(path if columns else ()):
@@ -254,7 +273,7 @@ class QueueShares:
 
     @read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
-        """How many more of `requests` keep the queue and those above it within their ceilings."""
+        """Return how many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
         for name, amount in self._there(requests).items():
             # What is kept below the nodes passed, and free: it counts in the next one's sum already.
@@ -269,8 +288,10 @@ class QueueShares:
         return int(most)
 
     def headroom(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, Resources]]:
-        """Of the nodes on the way up to root that have a ceiling: what each has to give of `asked`, and what
-        it has left. At root, that is a question of room."""
+        """Yield for each ceiling on the way to root what it has to give of `asked`, and what it has left.
+
+        At root, that is a question of free capacity.
+        """
         more = self._there(asked)
         for node in self.tree.path(queue):
             taken = self._taken(node)
@@ -282,8 +303,11 @@ class QueueShares:
 
     @read
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
-        """Whether `asked` is above the ceiling even if no queue held anything. What is only kept for others,
-        who are guaranteed more than there is, may become free: by further nodes, or by a lower guarantee."""
+        """Return whether `asked` is above the ceiling even if no queue held anything.
+
+        What is only reserved for others, whose guarantees exceed what exists, may become free: by
+        further nodes, or by a lower guarantee.
+        """
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
         for name in self._short:
@@ -293,7 +317,10 @@ class QueueShares:
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """How `asked` would break the ceiling of the queue, or of one above it; empty when it would not."""
+        """Return how `asked` would break the ceiling of the queue, or of one above it.
+
+        Empty when it would not.
+        """
         slack = self._slacks.get(queue)
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
@@ -312,8 +339,10 @@ class QueueShares:
         return ""
 
     def _over(self, node: int, more: Resources, asked: Resources) -> list[str]:
-        """What a node cannot give of `more`. Nor of anything that is `asked`, even if it is kept below the
-        node, while others hold that: it was not kept yet when they started."""
+        """Return what a node cannot give of `more`, nor of `asked` while others hold its reservation.
+
+        The amounts were not reserved yet when the others started.
+        """
         limit = {name: self._limit(node, name) for name in asked}
         if over := exceeded(more, self._taken(node), limit):
             return [self._excess(node, name, more[name], self._kept_below(node, name)) for name in over]
@@ -321,16 +350,19 @@ class QueueShares:
         return [self._excess(node, name, asked[name]) for name in over]
 
     def _holds_less(self, node: int) -> bool:
-        """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
+        """Return whether anything is reserved below a node besides what is held.
+
+        At root, that is free capacity.
+        """
         return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
 
     def _taken(self, node: int) -> Resources:
-        """What counts below the ceiling of a node: what is held, kept for queues below it, or reserved."""
+        """Return what counts below the ceiling of a node: holdings and reservations."""
         filled = self._holdings.filled(node)
         return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
     def _limit(self, node: int, name: str) -> float:
-        """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
+        """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
         if node == TOP and self._kept_below(TOP, name):
             return self._division.total[name]
         # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
@@ -345,7 +377,7 @@ class QueueShares:
         return self._ceilings[node][name]
 
     def _kept_below(self, node: int, name: str) -> int:
-        """What is kept for queues below a node, and not held."""
+        """Return what is reserved for queues below a node, and not held."""
         return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
     def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
@@ -370,8 +402,10 @@ class QueueShares:
     # ---- what may be taken back
 
     def of_own_groups(self, queue: str) -> float:
-        """How much of what they deserve the groups of the queue itself hold, in the resource of which that is
-        the most; infinite where they hold something of which the queue deserves nothing."""
+        """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
+
+        It is infinite where they hold something of which the queue deserves nothing.
+        """
         if queue not in self.tree.seat:
             return 0.0
         seat = self.tree.seat[queue]
@@ -380,22 +414,24 @@ class QueueShares:
         return max((n / most if most >= EPSILON else inf for n, most in parts), default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
-        """Whether the groups of the queue itself hold more than they deserve of anything but places."""
+        """Return whether the groups of the queue itself hold more than they deserve, except places."""
         seat = self.tree.seat.get(queue)
         if seat is None:
             return False
         return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
-        """Whether a queue that gives `amounts` would hold less than it deserves of each resource."""
+        """Return whether a queue that gives `amounts` would hold less than it deserves of each resource."""
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
         left = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in left if n)
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
-        """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
-        those that are above the queue `to`, too, which lose nothing to it."""
+        """Yield what the queue, and each one above it, holds, deserves, and has reserved.
+
+        The last ones are those above the queue `to`, too, which lose nothing to it.
+        """
         gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
         for node in self.tree.path(queue):
             if node in gains:
@@ -404,7 +440,7 @@ class QueueShares:
 
 
 def total_of(snapshot: Snapshot) -> Resources:
-    """What all nodes offer together, and those of each flavor."""
+    """Return what all nodes offer together, and those of each flavor."""
     total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
     if snapshot.pools.all:
         pooled = snapshot.nodes.pooled(snapshot.pools)
@@ -417,13 +453,16 @@ def _pooled(snapshot: Snapshot) -> PoolRows | None:
 
 
 def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """With as much kept for it as can be, of some resources."""
+    """Return a demand with as large a guarantee as can be met, of some resources."""
     lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
 
 
 def _demand(queue: QueueView, oversell: float) -> QueueDemand:
-    """A queue that does not exist takes no part. One whose groups cannot start asks for what it holds."""
+    """Return the demand of a queue.
+
+    A queue that does not exist takes no part. One whose groups cannot start asks for what it holds.
+    """
     record = queue.record
     return QueueDemand(
         name=record.name,
@@ -441,8 +480,11 @@ def _demand(queue: QueueView, oversell: float) -> QueueDemand:
 
 
 def _with_flavors(demand: QueueDemand, queue: QueueView, pooled: PoolRows) -> QueueDemand:
-    """The same with what the queue names and asks of flavors. What waits is asked of each that it may use. Of
-    what a queue deserves, or is guaranteed, of flavors it has the sum where it names none itself."""
+    """Return the demand with what the queue names and asks of flavors.
+
+    What waits is asked of each flavor that it may use. Of what a queue deserves, or is guaranteed, of
+    flavors it has the sum where it names none itself.
+    """
     named: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}
     for flavor in (it for it in queue.record.flavors if not it.is_missing):

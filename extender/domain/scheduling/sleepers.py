@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Sleepers:
-    """Those of one decision; fewer with each round that is repeated for it."""
+    """Inadmissible groups of one decision; fewer with each cycle that is repeated for it."""
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, notes: Notes | None) -> None:
         self.snapshot = snapshot
@@ -65,12 +65,11 @@ class Sleepers:
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:
-        """Those on the sleepers, and on others before."""
+        """Return the decisions on inadmissible groups, and on others before."""
         return self.before.groups if self.then is not None else {}
 
     def stir(self, round_: Round, in_force: InForce) -> list[GroupView]:
-        """One group of each bucket that an event has touched, now that the budget is what those that wait are
-        judged by."""
+        """Return one group of each class that a change concerns, now that the budget is complete."""
         self.stirred, self._following = {}, {}
         capacity = round_.budget.planner.capacity
         if self.notes is not None and self.notes.memory.totals is not None:
@@ -108,8 +107,7 @@ class Sleepers:
         return key
 
     def next_equal(self, group: GroupView) -> GroupView | None:
-        """Return the group of a bucket that is judged after one which starts; None where that has no bucket,
-        or is its last one."""
+        """Return the group of a class that is evaluated after one which starts; None without one."""
         if group.key not in self._following:
             return None
         key = self._stir(*self._following[group.key])
@@ -119,12 +117,12 @@ class Sleepers:
         return group not in self.awake and group in self.snapshot.groups  # it may be gone
 
     def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
-        """The sleepers of some queues."""
+        """Yield the inadmissible groups of some queues."""
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.sleeps(key))
 
     def those_limited(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
-        """The sleepers to which limits of some users and namespaces apply."""
+        """Yield the inadmissible groups to which limits of some users and namespaces apply."""
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
@@ -132,7 +130,7 @@ class Sleepers:
         return (key for key in inside if budget.running.concerns(groups[key], scopes))
 
     def wake_after(self, judged: Judged) -> bool:
-        """Whether anybody wakes by what was decided, so that the round has to be repeated."""
+        """Return whether decisions requeue a group, so that the cycle has to be repeated."""
         if self._wake(AFTER, self, self.then, judged):
             return True
         if self._has_to_be_alert(judged):
@@ -144,8 +142,10 @@ class Sleepers:
         return True
 
     def _has_to_be_alert(self, judged: Judged) -> bool:
-        """Return whether anything was allocated or kept, and a bucket was left out: whatever comes after that
-        in the cycle is evaluated by less."""
+        """Return whether anything was allocated or reserved, and a class was left out.
+
+        All that comes after that in the cycle is evaluated by less.
+        """
         if not judged.takes or self.is_alert or self.then is None:
             return False
         return self.stirred.keys() != self.then.buckets.groups.keys()
@@ -202,7 +202,7 @@ def _is_head(kind: Kind, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bo
 
 
 def _is_read_alike(questions: Sequence[Question], budget: Budget) -> bool:
-    """Whether all of them are answered as before; where there are none, whatever was read has changed."""
+    """Return whether all questions have the same answer; without questions, any change counts."""
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
         return bool(questions) and all(asked.is_answered_alike(parts[asked.part]) for asked in questions)
@@ -214,7 +214,7 @@ def _is_read_alike(questions: Sequence[Question], budget: Budget) -> bool:
 
 
 def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
-    """What everybody is judged by besides the budget."""
+    """Return the groups affected by changes of the cluster besides the budget."""
     before, now = notes.snapshot, sleepers.snapshot
     is_alike = (
         before.now <= now.now
@@ -231,7 +231,10 @@ def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
 
 
 def objects(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
-    """The group itself, its members, its queue or one above it, or what is known of it."""
+    """Return groups with changes in themselves or in what belongs to them.
+
+    These are members, their queue or one above it, and records.
+    """
     return sleepers.snapshot.touched
 
 
@@ -243,8 +246,10 @@ def moments(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
 
 
 def usage(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
-    """What users held lately orders the groups of a queue. What queues held lately does not matter to groups
-    that wait while nothing is taken."""
+    """Return groups in an order by recent usage of users.
+
+    The usage of queues does not matter to pending groups while nothing is allocated.
+    """
     if sleepers.snapshot.past is notes.snapshot.past:
         return ()
     queues = sleepers.snapshot.queues.items()
@@ -255,14 +260,16 @@ def usage(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
 
 
 def room(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """How many pods of a shape all nodes have room for, what is left of a resource, as it is told, and what
-    is left on any node."""
+    """Return changed numbers of pods of a shape that fit, and changed rests of resources."""
     return now.totals.changed
 
 
 def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """What is reserved: whose turn it is to get a reservation may depend on it, too. And who passes it, or
-    would have room without it. Whose turn is first depends on shares and usage."""
+    """Return changed reservations.
+
+    Turns to get a reservation may depend on it, too; so do passing groups, and those that would fit
+    without it. The first turn depends on shares and usage.
+    """
     if then.in_force != now.in_force:
         return None
     are_turns_alike = now.shares.snapshot.past is then.shares.snapshot.past
@@ -280,13 +287,13 @@ def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
 
 
 def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """What runs of a queue that has limits on it."""
+    """Return changes in what runs of a queue that has limits on it."""
     queues = (scope.queue for scope in _unlike(then.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
 def lines(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Which group is the head of its queue: the first one behind it is evaluated in each cycle."""
+    """Return changed heads of queues: the first group behind one is evaluated in each cycle."""
     return (BEHIND,)
 
 
@@ -319,13 +326,13 @@ def users(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey
 
 
 def heads(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
-    """A group keeps those behind it waiting, and none did in its queue before."""
+    """Return groups behind one that newly blocks its queue."""
     known = sleepers.notes.judged.heads if sleepers.notes is not None else {}
     return sleepers.those_in({scope.queue for scope in judged.heads.keys() - known.keys()})
 
 
 def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey] | None:
-    """Whoever was first to get a reservation, or to look for victims, is not any more: others may be."""
+    """Return groups that may be first now to get a reservation, or to look for victims."""
     reservations, first, groups = judged.reservations, judged.starving, sleepers.snapshot.groups
     if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
         return None  # all others waited behind it
@@ -344,7 +351,7 @@ def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey
 
 
 def _comes_later(now: GroupView | None, before: GroupView) -> bool:
-    """Whether those that sleep may come before the one that looks for victims now."""
+    """Return whether inadmissible groups may come before the one that looks for victims now."""
     if now is None:
         return True
     return now.order > before.order or ready_since(now) > ready_since(before)

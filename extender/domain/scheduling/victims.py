@@ -1,11 +1,11 @@
-"""Victims: what runs and may have to go, for which group and by which rule; and what has become of those
-chosen.
+"""Victims: running groups that may have to go, for which group and by which rule; and their progress.
 
 All rules are a plain AND: no rule allows what another one forbids.
 
-Of a group that is evicted whole nothing is replaced, and nothing joins it, until the last member is gone: one
-whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose room goes to others. What its
-owner makes in its place starts as a gang again."""
+Of a group that is evicted whole no member is replaced, and none joins it, until the last member is gone: one
+whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose capacity goes to others. The
+pods that its owner makes in its place start as a gang again.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ ALL_CAUSES = tuple(EvictionCause)
 
 
 def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What is decided on a group that is evicted whole; None for others."""
+    """Return the decision on a group that is evicted whole; None for others."""
     if not runs(group):
         return None
     if group.key in round_.draining:
@@ -53,7 +53,7 @@ def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
 
 
 def _drained_by(round_: Round, group: GroupView) -> str:
-    """Which queue or LocalQueue has it evicted, for people."""
+    """Return the queue or LocalQueue that evicts it, for people."""
     local = group.local_queue
     if local is None or group.queue in round_.budget.rules.drained:
         return f"queue {group.queue}"
@@ -61,9 +61,10 @@ def _drained_by(round_: Round, group: GroupView) -> str:
 
 
 def drain(round_: Round) -> None:
-    """Evict groups of drained queues and LocalQueues whole, as long as not too many pods of a queue are on
-    their way out. A group that has begun to go is finished first; then the least important, then what ran
-    shortest."""
+    """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
+
+    A group that has begun to go is finished first; then the least important, then the shortest run.
+    """
     by_queue: dict[str, list[GroupView]] = {}
     for group in round_.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
@@ -89,7 +90,7 @@ def drain(round_: Round) -> None:
 
 
 def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
-    """The pod, if it is still there and not on its way out."""
+    """Return the pod, if it still exists and does not terminate."""
     if not victim.group:
         pod = round_.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
@@ -110,8 +111,10 @@ def departing(round_: Round) -> Iterator[PodRecord]:
 
 
 def lingering(round_: Round) -> Iterator[ReclaimVictim]:
-    """Pods that are being deleted and take longer than their queue gives them where others wait for their
-    room: whoever deletes a pod may say how long that takes."""
+    """Yield pods that terminate longer than their queue allows where others wait for their capacity.
+
+    The user who deletes a pod may say how long that takes.
+    """
     snapshot = round_.snapshot
     for group in snapshot.groups.values():
         for pod in group.departing:
@@ -122,8 +125,7 @@ def lingering(round_: Round) -> Iterator[ReclaimVictim]:
 
 
 def would_be_split(round_: Round, key: GroupKey) -> bool:
-    """Whether a group that gives back some of its members is no longer whole without them: it has lost others
-    since."""
+    """Return whether a group that gives back some members is no longer whole: it has lost others since."""
     group = round_.snapshot.groups.get(key)
     if group is None:
         return False
@@ -132,8 +134,10 @@ def would_be_split(round_: Round, key: GroupKey) -> bool:
 
 
 def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
-    """Whether some victims of a gang have gone, so that it is not whole, and others have not. These have to
-    follow, even if evictions of them are refused."""
+    """Return whether some victims of a gang have gone, so that it is not whole, and others have not.
+
+    The others have to follow, even if their evictions are refused.
+    """
     remaining: set[GroupKey] = set()
     begun: set[GroupKey] = set()
     for victim in reclaim.victims:
@@ -143,8 +147,10 @@ def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
 
 
 def resting(round_: Round, group: GroupView) -> str:
-    """The namespace of a group if some queue gives no room to its groups for now, which says nothing about
-    others like it; else empty."""
+    """Return the namespace of a group to whose groups a queue gives nothing for now; else empty.
+
+    That says nothing about other equal groups.
+    """
     namespace, taken = group.key.partition("/")[0], round_.reclaimed_by(group.queue).items()
     known = (last for losing, last in taken if losing.namespace == namespace)
     rests = any(not round_.is_due(rests_until(round_, group, last)) for last in known)
@@ -152,8 +158,11 @@ def resting(round_: Round, group: GroupView) -> str:
 
 
 def rests_until(round_: Round, group: GroupView, last: Reclaimed) -> float:
-    """Return until when a queue that gave room in vain gives none to a group. A group that came later, such
-    as a job that was cancelled and submitted again, has its room back after `atMost` of its own wait."""
+    """Return until when a queue that gave capacity in vain gives none to a group.
+
+    A group that came later, such as a job that was cancelled and submitted again, has its capacity back
+    after `atMost` of its own wait.
+    """
     if last.in_vain < _MOST_IN_VAIN:
         return -inf
     until = round_.snapshot.moment(last.at) + round_.limits.reclaim_memory
@@ -189,16 +198,20 @@ class Candidates:
 
     @cached_property
     def disruptions(self) -> Disruptions:
-        """What disruption budgets allow besides what is evicted already. Asked again for each unit that is
-        chosen: several may count for one budget."""
+        """Return what disruption budgets allow besides what is evicted already.
+
+        They are asked again for each unit that is chosen: several may count for one budget.
+        """
         round_, budgets = self._round, self._round.snapshot.disruption_budgets
         evictions = round_.evictions.values() if budgets else ()
         pods = (left(round_, eviction.victim) for eviction in evictions)
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
-        """False: nothing runs that any of these rules could find. Cheap, since it is asked of all groups that
-        wait."""
+        """Return False if nothing runs that any of these rules could find.
+
+        Cheap: all pending groups ask it.
+        """
         alike = group.queue, group.priority, causes
         if alike not in self._may_exist:
             self._may_exist[alike] = any(self._may_find(group, cause) for cause in causes)
@@ -219,7 +232,7 @@ class Candidates:
                 return False
 
     def _lowest_in(self, queue: str) -> float:
-        """The lowest priority of the groups of a queue that run and allow to be evicted."""
+        """Return the lowest priority of the groups of a queue that run and allow to be evicted."""
         if queue not in self._lowest_of:
             willing = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
             self._lowest_of[queue] = min(willing, default=inf)
@@ -233,7 +246,7 @@ class Candidates:
         return frozenset(filter(shares.holds_too_much, found))
 
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
-        """What may be evicted for `group`, by these rules."""
+        """Return the units that may be evicted for `group`, by these rules."""
         self.spared = ""
         queues = self._round.snapshot.queues
         units: list[Unit] = []
@@ -273,7 +286,7 @@ class Candidates:
         return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
 
     def _gives(self, group: GroupView, queue: str) -> bool:
-        """Whether another queue holds more than it deserves, of which a group may have some."""
+        """Return whether another queue holds more than it deserves, of which a group may have some."""
         is_above = self._round.budget.shares.holds_too_much(queue)
         may_give = is_above and self._round.snapshot.queues[queue].record.reclaimable
         if (
@@ -287,20 +300,25 @@ class Candidates:
         return may_give and self._may_take_from(group, queue)
 
     def _is_one_unit_above(self, queue: str) -> bool:
-        """Return whether a queue would hold less than it deserves without one of its groups, which has no
-        members to spare: elastic ones give those one by one."""
+        """Return whether a queue would hold less than it deserves without one of its groups.
+
+        The group has no members to spare: elastic ones give those one by one.
+        """
         shares = self._round.budget.shares
         groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _moves(self, queue: str) -> bool:
-        """Whether groups of a queue may have to move."""
+        """Return whether groups of a queue may have to move."""
         queues = self._round.snapshot.queues
         return queue in queues and queues[queue].record.preemption.consolidation
 
     def _may_move(self, victim: GroupView) -> bool:
-        """Only what comes back, and may start again on any node, can move: claims of volumes and devices may
-        be tied to one. What has moved stays there for a while."""
+        """Return whether a victim may move: it comes back, and may start again on any node.
+
+        Claims of volumes and devices may be tied to a node. A group that has moved stays there for a
+        while.
+        """
         last = self._round.snapshot.moves.get(victim.key)
         if last is not None and not self._round.is_due(last.at + self._round.limits.reclaim_memory):
             return False
@@ -310,8 +328,10 @@ class Candidates:
         return comes_back and is_free and obstacle(self._round, victim) is None
 
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
-        """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,
-        these have a rest."""
+        """Return whether a group may take from a queue: two queues do not take turns.
+
+        Where capacity was taken in vain too often for groups of one namespace, these have a rest.
+        """
         round_, namespace = self._round, group.key.partition("/")[0]
         last = round_.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
         if last is None or round_.is_due(until := rests_until(round_, group, last)):
@@ -322,8 +342,11 @@ class Candidates:
         return False
 
     def _may_lose_to(self, group: GroupView, victim: GroupView, cause: EvictionCause) -> bool:
-        """A group loses room to the same one only once: that room did not help. To others of that queue it
-        does not again while they may wait. None does before it has run for its queue's minimum runtime."""
+        """Return whether a group may lose to another: only once, since the capacity did not help.
+
+        To others of that queue it does not again while they may wait. None does before it has run for
+        its queue's minimum runtime.
+        """
         least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
             return False
@@ -359,7 +382,7 @@ class Candidates:
     # ---- what runs
 
     def _running_in(self, queue: str) -> list[GroupView]:
-        """Groups of a queue that run and may have to go, as far as they do not say otherwise."""
+        """Return groups of a queue that run and may have to go, as far as they allow it."""
         if queue not in self._known:
             known: list[GroupView] = []
             for group in self._on_nodes.get(queue, ()):

@@ -1,1 +1,1 @@
-"""What decide() sees and says: frozen views; wholeness, phases, decisions; jobs."""
+"""Input and output of decide(): frozen views; whole gangs, phases, decisions; jobs."""

@@ -34,23 +34,28 @@ class AutoGroup(msgspec.Struct, frozen=True):
 
 
 class PlainPods(StrEnum):
-    """Which plain pods get a PodGroup: it costs two writes, and tells of one that starts at once no more than
-    the pod itself."""
+    """Policy of PodGroups for plain pods.
+
+    A PodGroup costs two writes, and says no more than the pod itself of one that starts at once.
+    """
 
     ALWAYS = "always"
     WAITING = "waiting"  # those that have waited for a moment
     NEVER = "never"
 
     def need_one(self, decision: GroupDecision | None) -> bool:
-        """Whether such a pod, of whose group this was decided, needs one now. The window and the scheduler's
-        own queue are no waiting: a burst of pods that all find room goes through them."""
+        """Return whether such a pod, of whose group this was decided, needs a PodGroup now.
+
+        The limit of pods in flight and the scheduler's own queue do not count as waiting: a burst of
+        pods that all fit goes through them.
+        """
         if self is not PlainPods.WAITING or decision is None:
             return self is PlainPods.ALWAYS
         return decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL
 
 
 class PodGroupStep(Enum):
-    """What is to be done about the PodGroup of a group."""
+    """Step about the PodGroup of a group."""
 
     NOTHING = auto()
     MAKE = auto()
@@ -60,8 +65,11 @@ class PodGroupStep(Enum):
 
 
 def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
-    """An owner that wants no pods, such as an old revision, loses its PodGroup: it may stay indefinitely.
-    `goes_without`: it is the group of a plain pod that needs no PodGroup now."""
+    """Return the step about the PodGroup of a group.
+
+    An owner without pods, such as an old revision, loses its PodGroup: it may stay indefinitely.
+    `goes_without`: the group is that of a plain pod that needs no PodGroup now.
+    """
     owner = group.owner
     if group.has_job:
         return PodGroupStep.NOTHING
@@ -77,7 +85,7 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
 
 
 def min_resources(requests: Resources, owner: OwnerRecord | None, min_member: int) -> dict[str, str]:
-    """None where the pods are of several sorts, of which one is known."""
+    """Return the resources of minMember pods; None where only one of several sorts of pods is known."""
     if owner is not None and owner.gang.sets > 1 and min_member > 1:
         return {}
     return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
@@ -86,8 +94,15 @@ def min_resources(requests: Resources, owner: OwnerRecord | None, min_member: in
 def build(
     pod: Pod, owner: OwnerRecord | None, min_member: int, queue: str, label: LocalQueueLabel | None = None
 ) -> dict[str, Any]:
-    """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
-    come into their queue, which then is not named itself: it may become another. Raises BadQuantity."""
+    """Return the PodGroup for a pod and its siblings, as it is created.
+
+    Args:
+        label: Name of the LocalQueue by which they come into their queue, which then is not named itself: it
+            may change.
+
+    Raises:
+        BadQuantity: A request cannot be read.
+    """
     meta, labels = pod.metadata, _chosen(pod.metadata.labels, _OF_POD_LABELS)
     # A disruption budget of the pod's replaces either kind of its owner's.
     own = _chosen(meta.annotations, _OF_POD)
@@ -111,7 +126,7 @@ def build(
 
 
 def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, Any]:
-    """As it is created, without the fields that say nothing."""
+    """Return the object as it is created, without empty fields."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -128,8 +143,11 @@ def note_submitter(made: dict[str, Any], user: str) -> None:
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
-    """The job above them if it is known, else the pod's controller, else the pod. None of them blocks the
-    owner's deletion: Muster would need the right to update the finalizers of every such owner."""
+    """Return the job above them if it is known, else the pod's controller, else the pod.
+
+    None of them blocks the owner's deletion: Muster would need the right to update the finalizers of
+    every such owner.
+    """
     meta = pod.metadata
     if owner is not None and owner.reference is not None:
         owners = [owner.reference]

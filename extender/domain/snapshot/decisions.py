@@ -54,13 +54,13 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def lets_members_start(self) -> bool:
-        """Whether members with held bind calls may be bound; none may if the group's PodGroup is gone."""
+        """Return whether members with held bind calls may be bound; not if the group's PodGroup is gone."""
         goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
         return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
 class FlavorShare(msgspec.Struct, frozen=True, gc=False):
-    """What of the amounts of a queue, and those below it, is on the nodes of a flavor."""
+    """Part of the amounts of a queue, and those below it, on the nodes of a flavor."""
 
     allocated: Resources = {}
     deserved: Mapping[str, float] = {}  # of what any queue names of the flavor
@@ -68,7 +68,7 @@ class FlavorShare(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueDecision(msgspec.Struct, frozen=True, gc=False):
-    """What is decided for one queue. Amounts are by resource."""
+    """Decision about one queue. Amounts are by resource."""
 
     name: str
     state: str  # a QueueState
@@ -112,8 +112,10 @@ class Decisions(msgspec.Struct, frozen=True):
     memory: object = None  # what the next round may reuse to save work
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
-        """The groups that a consumer has to look at if it has `seen` earlier decisions. Where these are the
-        previous ones, without those of which only numbers changed."""
+        """Return the groups that a consumer of the `seen` decisions has to look at.
+
+        Where these are the previous ones, groups of which only numbers changed are left out.
+        """
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:
@@ -124,8 +126,12 @@ class Decisions(msgspec.Struct, frozen=True):
 def start_after(
     start: Start, decision: GroupDecision, now: float, stood_whole: bool, resumes: bool, undone: int | None
 ) -> Start:
-    """The history of a group's starts after a decision, published `now`. `undone`: how many starts in a row
-    count as undone before it; None: those of its job are counted elsewhere."""
+    """Return the history of a group's starts after a decision, published `now`.
+
+    Args:
+        undone: How many starts in a row count as undone before it; None: those of its job are counted
+            elsewhere.
+    """
     rotation = start.rotation if decision.rotation is None else decision.rotation
     places_since = None
     if decision.reason is Reason.WINDOW_FULL:
@@ -169,7 +175,7 @@ def start_after(
 
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
-    """The numbers behind its reason, its place in line, and what would start it."""
+    """Return the numbers of its reason, its position, and the change that would start it."""
     known = decision.detail, decision.price, decision.spared, place(decision), change
     return "; ".join(filter(None, known))
 
@@ -200,7 +206,7 @@ _NEEDS_ACTION = frozenset(
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """What an Event reports."""
+    """Transition that an Event reports."""
 
     reason: str  # a code of the closed list
     message: str  # for people
@@ -212,12 +218,12 @@ Course = tuple[Verdict, Reason | None]
 
 
 def course(decision: GroupDecision) -> Course:
-    """The part of a decision whose change is worth an Event."""
+    """Return the part of a decision whose change gets an Event."""
     return (decision.verdict, decision.reason)
 
 
 def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
-    """What has just happened to a group; None for a first decision, which has nothing to be compared with."""
+    """Return the transition of a group; None for a first decision, which is compared with none."""
     if before is None:
         return None
     if now.undo and not before.undo:
@@ -236,7 +242,10 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
 
 
 def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
-    """The state that lasts while the decision does; None if nothing is lacking. `change`: a sentence."""
+    """Return the state that lasts while the decision does; None if nothing is lacking.
+
+    `change`: a sentence.
+    """
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         message = _message(decision.reason, message_of(decision, change))
@@ -258,24 +267,28 @@ _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty s
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True):
-    """What Muster says of a waiting pod in its condition PodScheduled, and so to people and to autoscalers.
+    """Policy of the condition PodScheduled on waiting pods, for people and autoscalers.
 
-        lacks room              Unschedulable                   autoscalers look for this reason alone
+        lacks capacity          Unschedulable                   autoscalers look for this reason alone
         would exceed a ceiling  the code of the group's reason  other pods use the headroom of its queue
-        waits for its turn      the code of the group's reason  nobody adds nodes for it
+        waits for its turn      the code of the group's reason  no autoscaler adds nodes for it
         is about to start       nothing                         the scheduler says nothing of it either
 
-    A pod behind our gate has a condition already: the API server says SchedulingGated. It says something else
-    only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The message is
-    constant for a reason, so a condition is written once for each turn."""
+    A pod behind Muster's gate has a condition already: the API server says SchedulingGated. It says
+    something else only while capacity is lacking, and not after that: autoscalers would go on adding
+    nodes. The message is constant for a reason, so a condition is written once for each turn.
+    """
 
     ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
     shows_waiting_for_room: bool = True  # pods that lack room are Unschedulable
     shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
-        """What a waiting member without a planned node should say; None: what it says now. `by_request`:
-        nodes are asked for by a ProvisioningRequest, so that no pod may ask for them as well."""
+        """Return the condition of a waiting member without a planned node; None: no change.
+
+        Args:
+            by_request: A ProvisioningRequest asks for nodes, so that no pod may ask for them as well.
+        """
         reason = spoken_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
@@ -292,7 +305,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
 
     def nodes_help(self, decision: GroupDecision) -> bool:
-        """Whether the members of a group that wait could start if nodes came."""
+        """Return whether the waiting members of a group could start if nodes were added."""
         reason = spoken_reason(decision)
         if reason is Reason.NEVER_FITS:
             return decision.exceeds_cluster or (self.shows_never_fits and not decision.exceeds_queue)
@@ -300,7 +313,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
 
 
 def spoken_reason(decision: GroupDecision) -> Reason | None:
-    """The reason that waiting members of a group give; None while it starts, or is about to."""
+    """Return the reason of a group's waiting members; None while it starts, or is about to."""
     if decision.verdict is Verdict.STARTING or decision.reason in _UNSAID:
         return None
     return decision.reason

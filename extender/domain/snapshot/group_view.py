@@ -1,4 +1,4 @@
-"""What decide() sees of one group: frozen, and the same object as long as nothing about the group changes."""
+"""Views of groups for decide(): frozen, and the same object as long as nothing about the group changes."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
@@ -46,12 +46,12 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def is_put_off(self) -> bool:
-        """Whether it starts later than was expected first."""
+        """Return whether it starts later than was expected first."""
         return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
 
     @property
     def text(self) -> str:
-        """When and where the group is expected to start, for people."""
+        """Return when and where the group is expected to start, for people."""
         if self.is_for_moved:
             return f"nodes {listed(self.node_names, _MOST_NAMES)} have room for it, since it was moved there"
         is_told = self.is_promised and not self.is_put_off
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """What came of a waiting member's node. Moments on the ledger's clock, in seconds."""
+    """Attempt to bind a waiting member to its node. Timestamps are seconds on the ledger's clock."""
 
     node: str = ""  # the node that is planned for it
     shown_at: float | None = None  # since when the scheduler could use that node; None: it cannot yet
@@ -98,7 +98,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """What a group's PodGroup says, or what is taken for it where there is none."""
+    """Spec of a group: that of its PodGroup, or the assumed one where there is none."""
 
     recorded: bool  # whether it has a PodGroup
     fault: str  # what is wrong with its specification, for people; empty if nothing is
@@ -126,7 +126,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger remembers of a group, as long as any of its members is left."""
+    """History of a group in the ledger, as long as any of its members exists."""
 
     entitled: bool  # whether it was created while its queue was open
     accepted_by: str  # the UID of the queue that takes it in; empty while none does
@@ -185,7 +185,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def called(self) -> str:
-        """What people know it by: `team/train`, or `team/job/train` where Muster made the group."""
+        """Return the name that people use: `team/train`, or `team/job/train` where Muster made the group."""
         owner = self.spec.stands_for
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 
@@ -195,20 +195,22 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_kept_out(self) -> bool:
-        """Whether its LocalQueue, its namespace or its author's rights keep it from starting."""
+        """Return whether its LocalQueue, its namespace or its author's rights keep it from starting."""
         shut = self.local_queue is not None and self.local_queue.is_shut
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
     def asks(self) -> Resources:
-        """What it asks for besides what it holds: nothing without its PodGroup, or while it is not entitled,
-        held or kept out."""
+        """Return the request beyond what it holds.
+
+        It is empty without its PodGroup, or while the group is not entitled, held or kept out.
+        """
         waits = self.exists and self.history.entitled
         return self.pending if waits and not (self.spec.fault or self.spec.held or self.is_kept_out) else {}
 
     @property
     def is_drained(self) -> bool:
-        """Whether its LocalQueue gives back all room that its groups have."""
+        """Return whether its LocalQueue gives back all capacity that its groups have."""
         return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN
 
     @property
@@ -217,36 +219,39 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def stood_whole(self) -> bool:
-        """Whether all needed members have been on nodes: losing some never undoes the rest."""
+        """Return whether all needed members have been on nodes: losing some never undoes the rest."""
         return self.history.stood_with is not None
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
-        while the queue was open. Later ones, or pods of a deleted PodGroup, do not keep it from closing."""
+        """Return whether its queue counts it.
+
+        It has a PodGroup or, if it needs none, pods on nodes or pods created while the queue was
+        open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
+        """
         return self.spec.recorded or (self.exists and (self.history.entitled or self.lives))
 
     @property
     def has_pods(self) -> bool:
-        """Whether any pod of it exists that has not ended."""
+        """Return whether any pod of it exists that has not ended."""
         return bool(self.placed or self.pinned or self.waiting or self.held_back or self.leaving)
 
     @property
     def is_on_nodes(self) -> bool:
-        """Whether any placed member has not finished."""
+        """Return whether any placed member has not finished."""
         return len(self.placed) > self.succeeded
 
     @property
     def lives(self) -> bool:
-        """Whether any member is on a node and has not finished."""
+        """Return whether any member is on a node and has not finished."""
         return self.leaving > 0 or self.is_on_nodes
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
-        """Whether any member that exists has a planned node."""
+        """Return whether any member that exists has a planned node."""
         return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
 
     def once(self, work: Callable[["GroupView"], T]) -> T:
-        """The result of `work` on this view, computed on first use: a view never changes."""
+        """Return the result of `work` on this view, computed on first use: a view never changes."""
         known: dict[Callable[[GroupView], Any], Any] = self.__dict__.setdefault("_known", {})
         if work not in known:
             known[work] = work(self)
@@ -255,9 +260,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def age(self) -> Age:
-        """Sort key of groups that wait: the oldest first. Timestamps have whole seconds; groups of the same
-        second are in the order of the names that users gave, not of the UIDs in the names of PodGroups that
-        Muster makes."""
+        """Return the sort key of pending groups: the oldest first.
+
+        Timestamps have whole seconds. Groups of the same second are in the order of the names that
+        users gave, not of the UIDs in the names of PodGroups that Muster makes.
+        """
         namespace, _, name = self.key.partition("/")
         return self.created, namespace, self.spec.stands_for.rpartition("/")[2] or name, self.key
 
@@ -274,14 +281,14 @@ def once(work: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
 
 @once
 def kind_of(group: GroupView) -> RunKind:
-    """Groups of one kind are expected to run for as long as each other."""
+    """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
     asks = asked_by(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(asks.items()))
 
 
 def holding_of(group: GroupView | None) -> HeldAmounts | None:
-    """What it holds, for the usage of its queue and its submitter; None: nothing."""
+    """Return what the group holds, for the usage of its queue and its submitter; None: nothing."""
     if group is None or not group.allocated:
         return None
     namespace = group.key.partition("/")[0]

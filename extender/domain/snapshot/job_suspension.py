@@ -25,18 +25,21 @@ from extender.domain.snapshot.wholeness import created
 
 
 def unit_queue(job: JobRecord, queue: str) -> str:
-    """What its PodGroup says of `queue`, which it enters: nothing where a LocalQueue leads there."""
+    """Return spec.queue of the job's PodGroup: empty where a LocalQueue leads to `queue`."""
     return "" if job.local_queue is not None and not job.queue else queue
 
 
 def min_resources(job: JobRecord) -> dict[str, str]:
-    """What all pods that it makes at once request."""
+    """Return the joint requests of all pods that the job makes at once."""
     asked = requests_of(Counter({part.pod.shape: part.count for part in job.pods}))
     return quantities({name: amount for name, amount in asked.items() if name != PODS})
 
 
 def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
-    """As it is created: it belongs to the job, and ends with it. `members`: how many pods start together."""
+    """Return the PodGroup of a job as it is created.
+
+    It belongs to the job, and ends with it. `members`: how many pods start together.
+    """
     spec = {
         "minMember": members,
         "minTaskMember": dict(job.by_role),
@@ -84,8 +87,10 @@ _OF_ONE_POD = re.compile(
 
 
 def refusal_of_pods(message: str) -> str:
-    """What the API server says of all pods of a maker, of what an Event says of one. Anybody may write Events
-    in their namespace, as long as they like."""
+    """Return the refusal of all pods of an owner, from an Event about one.
+
+    Any user may write Events in their namespace, of any length.
+    """
     return _OF_ONE_POD.sub("", message[:_LONGEST])
 
 
@@ -103,7 +108,7 @@ class ComingPods(msgspec.Struct, frozen=True):
 
     @property
     def asks_at(self) -> float:
-        """When it is asked next: after a moment, and then each time after twice as long."""
+        """Return when the API is asked next: after a pause that doubles each time."""
         if self.asked_at is None:
             return self.since + _FIRST_ASKED
         return self.asked_at + min(self.asked_at - self.since, _MOST_APART)
@@ -133,7 +138,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def due_at(self) -> float | None:
-        """When time alone asks for a step; None: never."""
+        """Return when time alone asks for a step; None: never."""
         if self.finished_at is not None:
             return self.finished_at + KEPT
         moments = [at for at in (self.late_at, self.over_at, self.asks_at) if at is not None]
@@ -141,7 +146,10 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def asks_at(self) -> float | None:
-        """None for a job whose pods Muster makes itself: it is told when they are refused."""
+        """Return when the API is asked.
+
+        None for a job whose pods Muster makes itself, where refusals are known.
+        """
         is_made_by_others = self.job.is_let_go and not self.job.commanded
         return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
 
@@ -169,15 +177,18 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def over_at(self) -> float | None:
-        """When it has run for as long as its queue allows."""
+        """Return when the job has run for as long as its queue allows."""
         if self.max_run_time is None or self.runs_since is None or not self.job.is_let_go:
             return None
         return self.runs_since + self.max_run_time
 
     @property
     def late_at(self) -> float | None:
-        """When its start has taken too long; None: it is not starting. Whoever changes a job all the time, or
-        a webhook that is away, may keep Muster from letting it go."""
+        """Return when its start has taken too long; None: it is not starting.
+
+        Users who change a job all the time, or a webhook that is away, may keep Muster from admitting
+        it.
+        """
         if self.job.suspended:
             return self.room_since + _LET_GO_WITHIN if self.room_since is not None else None
         is_starting = self.job.started and not self.job.suspended and not self.got_going
@@ -229,8 +240,11 @@ def _update(managed: ManagedJob) -> JobStep:
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """The fields of its PodGroup's spec that do not say any more what the job asks for. What runs stays where
-    it is, and needs fewer pods only if the job declares fewer: those that end count as there."""
+    """Return the fields of its PodGroup's spec that differ from what the job asks for.
+
+    Running pods stay, and the group needs fewer pods only if the job declares fewer: ended pods count as
+    present.
+    """
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
@@ -263,8 +277,11 @@ def unsuspend(
     at_time: str,
     reduced_to: int | None = None,
 ) -> list[Operation]:
-    """It is suspended no more, and its pods will name their group, by these of their annotations.
-    `reduced_to`: with how many pods it starts; None: with as many as its author asks for."""
+    """Return the operations that unsuspend a job, and name the group in annotations of its pods.
+
+    Args:
+        reduced_to: How many pods it starts with; None: as many as its author asks for.
+    """
     return [
         *version_tests(obj),
         *([{"op": "replace", "path": pointer(row.suspend), "value": False}] if row.suspend else []),
@@ -281,7 +298,7 @@ def unsuspend(
 def unsuspend_unread(
     uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
 ) -> dict[str, Any]:
-    """The same without having read the object, if no list is on the way to a template: a merge patch."""
+    """Return a merge patch that unsuspends a job that was not read, if templates are in no list."""
     started = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
     if suspend:
@@ -299,15 +316,19 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
 
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:
-    """These fields of its spec, as they are to be."""
+    """Return the operations that set these fields of its spec."""
     return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
-    """It is suspended, asks for as many pods as before, and is not let go. `for_good`: when it was let go; by
-    that note it is as suspended by its user. One that has no field for it is taken back by an empty note;
-    only a Command stops it for good. What else is changed meanwhile keeps it from that only where a number of
-    pods is written."""
+    """Return the operations that suspend a job, with its full number of pods, and take back its admission.
+
+    A kind without a field for it is taken back by an empty annotation; only a Command stops it for good.
+    Concurrent changes conflict only where a number of pods is written.
+
+    Args:
+        for_good: The timestamp of its admission, by which it counts as suspended by its user.
+    """
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
         return [is_same, _noted(obj, ("metadata",), keys.STARTED, "")]
@@ -337,7 +358,7 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
 
 
 def version_tests(obj: Json) -> list[Operation]:
-    """It is still this very object, in this version."""
+    """Return operations that test for this very object, in this version."""
     return [
         {"op": "test", "path": f"/metadata/{name}", "value": obj["metadata"][name]}
         for name in ("uid", "resourceVersion")
@@ -345,7 +366,7 @@ def version_tests(obj: Json) -> list[Operation]:
 
 
 def _noted(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
-    """An annotation, made together with what it is in."""
+    """Return the operation that adds an annotation, together with its parent."""
     found: Any = _in(obj, metadata)
     if found is None:
         return added(metadata, {"annotations": {key: value}})

@@ -88,11 +88,11 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def needed(self) -> int:
-        """How many pods it makes at once."""
+        """Return how many pods the job makes at once."""
         return sum(part.count for part in self.pods)
 
     def size(self, defaults: Defaults) -> GangSize:
-        """How many of its pods start together; `defaults`: of its namespace and its queue."""
+        """Return how many of its pods start together; `defaults`: of its namespace and its queue."""
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = size_of(self.gang, template, defaults, waits=True)
         return size._replace(members=min(size.members, self.needed))
@@ -108,7 +108,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_let_go(self) -> bool:
-        """Whether Muster has let it go, and it has not ended."""
+        """Return whether Muster has admitted it, and it has not ended."""
         return self.started and not self.suspended and self.outcome is None
 
     @property
@@ -124,7 +124,10 @@ class JobRules(msgspec.Struct, frozen=True):
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, queue: str) -> bool:
-        """A job that Muster has started stays its own; of others, those that name a queue and wait."""
+        """Return whether Muster manages the job.
+
+        A job that Muster has started stays its own; of others, those that name a queue and wait.
+        """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
         if self.mode == OFF or is_left or not queue:
@@ -146,7 +149,7 @@ _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class JobRuntime(Wire, frozen=True):
-    """Of any kind that has the templates of jobs."""
+    """Object of any kind that has the templates of jobs."""
 
     metadata: Meta
     spec: dict[str, Any] = {}
@@ -156,7 +159,7 @@ class JobRuntime(Wire, frozen=True):
 
 
 class AnyJob(JobRuntime, frozen=True):
-    """Of any kind whose controller makes pods."""
+    """Job of any kind whose controller makes pods."""
 
     status: dict[str, Any] = {}
 
@@ -167,7 +170,7 @@ class AnyJob(JobRuntime, frozen=True):
 def job_record(
     kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
-    """What is wrong is kept in `fault`: this job waits. Of one that has ended no pods are expected."""
+    """Return the record of a job. Its `fault` makes it wait. A job that has ended expects no pods."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     controller = ownership.controller_of(meta.owner_references)
     made_by = table.get((controller.api_version, controller.kind)) if controller else None
@@ -215,8 +218,13 @@ def job_record(
 def owner_of_pods(
     kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None
 ) -> ownership.OwnerRecord:
-    """The same object as what makes pods that name no group. `known`: what its record says of them, which is
-    dear to read; None: nothing. Where its pods cannot be read, they start one by one."""
+    """Return the same object as the owner of pods that name no group.
+
+    Where its pods cannot be read, they start one by one.
+
+    Args:
+        known: The result of its record, which is expensive to compute; None: not computed.
+    """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
     gang = known or MadePods(asked=annotations.get(keys.MIN_MEMBER, ""))
@@ -238,7 +246,7 @@ def owner_of_pods(
 
 
 def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
-    """By itself, else by the templates of its pods, as far as they can be read; empty: by neither."""
+    """Return the queue that the job itself names, else its pod templates; empty if neither does."""
     named = _named_by_itself(table.get(kind), job)
     with suppress(*MALFORMED, msgspec.ValidationError):
         for part in _first_sets(as_json(kind, job), table) if not named else ():
@@ -254,8 +262,10 @@ def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
 
 
 def queue_of_job(job: JobRecord, ways: QueueWays) -> str:
-    """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own: a job
-    that two projects start and suspend comes to no rest."""
+    """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own.
+
+    A job that two projects start and suspend never settles.
+    """
     if job.local_queue is not None and ways.local_queue(job.namespace, job.local_queue) is None:
         return ""
     entered = ways.queue_of(job.namespace, job.queue, job.local_queue)
@@ -263,12 +273,12 @@ def queue_of_job(job: JobRecord, ways: QueueWays) -> str:
 
 
 def unit_of(kind: JobKind, meta: Meta) -> GroupKey:
-    """The key of the group as which it waits."""
+    """Return the key of the group as which the job waits."""
     return GroupKey(f"{meta.namespace}/{ownership.unit_name(OwnerReference(*kind, meta.name, meta.uid))}")
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """The key of the group of its pods that name none; see `ownership.maker_of`."""
+    """Return the key of the group of its pods that name none; see `ownership.maker_of`."""
     name = ownership.group_name_of(meta.uid)
     if kind in ownership.NAMED_MAKERS:
         name = ownership.named_group(OwnerReference(*kind, meta.name))
@@ -276,12 +286,12 @@ def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
 
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
-    """Those that come at the start: nothing is kept for pods that are made once others have ended."""
+    """Return the pod sets at the start: no capacity is reserved for pods that come once others have ended."""
     return [part for part in pod_sets(obj, table) if not part.later]
 
 
 def as_json(kind: JobKind, job: AnyJob) -> Json:
-    """As the table of kinds reads it."""
+    """Return the object as the table of kinds reads it."""
     meta = job.metadata
     metadata: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
     metadata |= {"labels": meta.labels or {}, "annotations": meta.annotations or {}}
@@ -312,7 +322,7 @@ def _with_pods(
 
 
 def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
-    """As the API server will take it in: with its defaults, and what admission adds."""
+    """Return the pod as the API server stores it: with its defaults, and what admission adds."""
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
     given = spec.get("tolerations") or ()
     tolerated = {its.get("key") for its in given if its.get("effect") in (None, "", "NoExecute")}

@@ -36,7 +36,7 @@ _FIELD = "field:"  # what the index puts before a field's name: no label's key h
 
 
 def in_all(amounts: AmountRows) -> list[int]:
-    """The sum of each column: one by one takes a tenth of the time of all at once."""
+    """Return the sum of each column: one by one takes a tenth of the time of all at once."""
     return [int(column.sum()) for column in amounts.T]
 
 
@@ -70,7 +70,7 @@ class NodeIndex:
     def with_changes(
         self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
     ) -> "NodeIndex":
-        """The index of the nodes `now`, which are as many and differ from those `before` only in `rows`."""
+        """Return the index of the nodes `now`, which differ from those `before` only in `rows`."""
         later = copy(self)
         later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
         changed: set[str] = set()
@@ -91,7 +91,7 @@ class NodeIndex:
         return later
 
     def mask(self, test: NodeTest) -> Mask:
-        """The rows of the nodes that pass a test: those that it admits one by one."""
+        """Return the rows of the nodes that a test admits."""
         mask = np.zeros(self._size, np.bool_)
         for taints, rows in self._by_taints.items():
             mask[rows] = test.tolerates(taints)
@@ -125,7 +125,7 @@ class NodeIndex:
         return mask
 
     def part(self, part: NodePart) -> Mask:
-        """The rows of the nodes of a part; without labels, also those that are gone."""
+        """Return the rows of the nodes of a part; without labels, also those that are gone."""
         every = np.ones(self._size, np.bool_)
         own, *before = (
             reduce(np.logical_and, (self._having(key, [value]) for key, value in pairs), every)
@@ -134,7 +134,7 @@ class NodeIndex:
         return reduce(lambda mask, others: mask & ~others, before, own)
 
     def _meeting(self, term: NodeSelectorTerm) -> Mask:
-        """An empty term admits no node."""
+        """Return the rows that meet a term. An empty term admits no node."""
         parts = [self._fulfilling(part.key, part) for part in term.match_expressions or ()]
         parts += [self._fulfilling(_FIELD + part.key, part) for part in term.match_fields or ()]
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
@@ -166,12 +166,12 @@ class NodeIndex:
 
 
 def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
-    """A node's labels, and the fields that terms may name."""
+    """Return a node's labels, and the fields that terms may name."""
     return {} if node is None else {**node.labels, f"{_FIELD}metadata.name": node.name}
 
 
 def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
-    """A row that was filed under `before` is to be filed under `now`; None: nowhere."""
+    """Move a row that was filed under `before` to `now`; None: nowhere."""
     if before == now:
         return
     if before is not None:
@@ -198,7 +198,7 @@ class NodeTable:
         self._pooled: PoolRows | None = None
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
-        """The table of `nodes`, which differ from this table's only in `rows`."""
+        """Return the table of `nodes`, which differ from this table's only in `rows`."""
         table = NodeTable(nodes)
         if len(table.nodes) != len(self.nodes):
             return table
@@ -215,7 +215,7 @@ class NodeTable:
         return table
 
     def suitable(self, shape: Shape) -> Mask:
-        """Which rows' labels and taints admit `shape`. Used by several threads at once."""
+        """Return the rows whose labels and taints admit `shape`. Used by several threads at once."""
         test = shape.suits
         known = self._masks.pop(test.key, None)
         if known is None or known[0] != self._age:
@@ -236,13 +236,16 @@ class NodeTable:
         return known[1]
 
     def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
-        """Whether so many of these shapes, by number, fit alone, as far as known; callers add to it."""
+        """Return whether so many of these shapes, by number, fit alone, as far as known.
+
+        Callers add to the result.
+        """
         for oldest in tuple(islice(self._standing_alone, max(len(self._standing_alone) - _MOST_GANGS, 0))):
             del self._standing_alone[oldest]
         return self._standing_alone
 
     def pooled(self, pools: Pools) -> PoolRows:
-        """Which rows each pool has; the same object until one of these changes."""
+        """Return the rows of each pool; the same object until one of these changes."""
         known = self._pooled
         if known is None or known.pools is not pools:
             self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
@@ -250,7 +253,7 @@ class NodeTable:
         return known
 
     def has(self, key: str, value: str) -> bool:
-        """Whether any node has the label."""
+        """Return whether any node has the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.has(key, value)
 
@@ -261,7 +264,7 @@ class NodeTable:
 
 
 def _suit_alike(one: NodeRecord | None, other: NodeRecord | None) -> bool:
-    """Whether the same shapes suit both."""
+    """Return whether the same shapes suit both."""
     if one is None or other is None:
         return one is other
     return (one.name, one.labels, one.taints) == (other.name, other.labels, other.taints)

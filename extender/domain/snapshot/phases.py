@@ -14,7 +14,7 @@ from extender.domain.snapshot.wholeness import missing, whole
 
 
 class Phase(StrEnum):
-    """What is reported of a group's life: Volcano's phases, and numbers of members."""
+    """Phase of a group: Volcano's phases, and numbers of members."""
 
     PENDING = "Pending"  # it waits
     INQUEUE = "Inqueue"  # its members may be created, or it was admitted and is starting
@@ -76,13 +76,14 @@ def life_of(
 
 
 def _counted_in(group: GroupView) -> str:
-    """The LocalQueue that counts it; empty if none does."""
+    """Return the LocalQueue that counts the group; empty if none does."""
     return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
 
 
 def outcome_of(group: GroupView) -> Outcome | None:
-    """How a group without members on nodes or on the way to one ended; None if it has not. Once enough
-    members succeeded it has, even while members that it can do without wait.
+    """Return how a group without members on nodes or on the way to one ended; None if it has not.
+
+    A group has ended once enough members succeeded, even while members that it can do without wait.
     """
     if group.lives or group.pinned:
         return None
@@ -99,19 +100,19 @@ def outcome_of(group: GroupView) -> Outcome | None:
 
 
 def ended(group: GroupView) -> Outcome | None:
-    """How the group ended; None if it has not, or has members left to start."""
+    """Return how the group ended; None if it has not, or has members left to start."""
     return None if group.waiting or group.held_back else outcome_of(group)
 
 
 def ending(life: Life) -> str:
-    """How a group ended, for people; empty if it has not."""
+    """Return how a group ended, for people; empty if it has not."""
     if life.outcome is None or not (life.succeeded or life.failed):
         return ""
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
 
 def is_ending(group: GroupView) -> bool:
-    """Whether a group that was whole is ending: members are being deleted, and none waits to replace them."""
+    """Return whether a group that was whole is ending: members are being deleted and not replaced."""
     replaced = group.waiting or group.pinned or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
 
@@ -136,7 +137,7 @@ def _were_placed(group: GroupView) -> int:
 
 
 def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
-    """Whether needed members are neither placed, nor on their way to a node, nor finished."""
+    """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
     wanted = [pod for pod in missing(group).members if not pod.kept_for]
@@ -163,7 +164,7 @@ _RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
 def runs(group: GroupView) -> bool:
-    """Whether a group stands whole, or did and replaces members."""
+    """Return whether a group is fully running, or was and replaces members."""
     return state_of(group) in _RUNS
 
 

@@ -1,4 +1,4 @@
-"""What decide() sees: the ledger, frozen at one version and one moment, and the limits of policy."""
+"""Snapshot for decide(): the ledger, frozen at one version and one time, and the limits of policy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
@@ -25,20 +25,26 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """Whether our decisions take effect: this replica leads, and the scheduler calls it. Time in which no
-    plan could take effect is no evidence against the plan. Moments of the ledger's clock, in seconds."""
+    """Attention of the scheduler: whether decisions take effect.
+
+    They do if this replica leads, and the scheduler calls it. Time in which no plan could take effect is
+    no evidence against the plan. Timestamps are seconds on the ledger's clock.
+    """
 
     leading_since: float | None = -inf  # since when this replica leads; None: it does not
     asked_since: float = -inf  # when the scheduler began to ask about pods, at first or after a pause
     asked_at: float = -inf  # when it last asked about any pod, or reported on one
 
     def asked(self, now: float, pause: float) -> "Attention":
-        """The scheduler asks; after more than `pause` seconds without, `asked_since` starts again."""
+        """Return the attention after a call of the scheduler.
+
+        After more than `pause` seconds without a call, `asked_since` starts again.
+        """
         begun = now if now - self.asked_at > pause else self.asked_since
         return replace(self, asked_since=begun, asked_at=now)
 
     def led(self, now: float, leading: bool) -> "Attention":
-        """This replica leads from now on, or no longer."""
+        """Return the attention after this replica became or ceased to be the leader."""
         if leading == (self.leading_since is not None):
             return self
         return replace(self, leading_since=now if leading else None)
@@ -68,7 +74,7 @@ class Freed(msgspec.Struct, frozen=True):
         return Freed(now, by, self.before if by == self.by else self.at)
 
     def for_group(self, group: GroupKey) -> float:
-        """When something last became free that had not belonged to `group`."""
+        """Return when something last became free that had not belonged to `group`."""
         return self.before if group == self.by else self.at
 
 
@@ -101,7 +107,7 @@ class Limits(msgspec.Struct, frozen=True):
     backoff_max: float = 300.0  # the longest such pause
 
     def deadline(self, members: int) -> float:
-        """How long a start of that many members may take: longer for more, up to the bind deadline."""
+        """Return how long a start of that many members may take: longer for more, up to the bind deadline."""
         return min(self.start_deadline, self.start_deadline_base + members * self.start_deadline_per_member)
 
     def retry_after(self, failures: int) -> float:
@@ -109,7 +115,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
-    """What is in use on nodes besides amounts: host ports, and pods that (anti-)affinity terms concern."""
+    """Occupancy of nodes besides amounts: host ports, and pods that (anti-)affinity terms concern."""
 
     ports: Mapping[str, Mapping[HostPort, int]] = {}  # by node: how many pods use a host port
     selected: Mapping[Term, Mapping[str, int]] = {}  # by term in use and node: how many pods it selects
@@ -122,7 +128,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
 
     def with_pods(self, pods: Iterable[tuple[PodRecord, str, int]]) -> "Occupancy":
-        """With pods on nodes, or without (-1)."""
+        """Return the occupancy with pods on nodes, or without (-1)."""
         ports, selected, carried = list[_Counted](), list[_Counted](), list[_Counted]()
         for pod, node, times in pods:
             rules = pod.shape.constraints
@@ -159,7 +165,7 @@ def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted])
 
 
 def moment_of(timestamp: str, epoch: float) -> float:
-    """A timestamp on the ledger's clock, which is `epoch` behind the wall clock; inf if unreadable."""
+    """Return a timestamp on the ledger's clock, `epoch` behind the wall clock; inf if unreadable."""
     try:
         return as_datetime(timestamp).timestamp() - epoch
     except ValueError:
@@ -173,7 +179,7 @@ _NONE: Mapping[Uid, PodRecord] = {}
 
 
 class OtherPods:
-    """By UID. Never changed: `with_changes` copies only the few parts that differ."""
+    """Pods of other schedulers by UID; immutable: `with_changes` copies only the few parts that differ."""
 
     def __init__(self) -> None:
         self.leaving: Mapping[Uid, PodRecord] = _NONE  # those that are being deleted
@@ -181,7 +187,7 @@ class OtherPods:
         self._lowest: tuple[float, ...] = (inf,) * _PARTS
 
     def with_changes(self, changes: Mapping[Uid, PodRecord | None]) -> "OtherPods":
-        """The same with other records of some pods; None for one that is gone."""
+        """Return the pods with other records of some; None for one that is gone."""
         later, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
         copied: dict[int, dict[Uid, PodRecord]] = {}
         for uid, pod in changes.items():
@@ -203,7 +209,7 @@ class OtherPods:
 
     @cached_property
     def lowest_priority(self) -> float:
-        """Of those that may be evicted; inf: there are none."""
+        """Return the lowest priority of evictable pods; inf if there are none."""
         return min(self._lowest)
 
     def get(self, uid: Uid) -> PodRecord | None:
@@ -220,7 +226,7 @@ class OtherPods:
 
 
 def _part_of(uid: Uid) -> int:
-    """The same in each process."""
+    """Return the part of a UID, the same in each process."""
     return crc32(uid.encode()) % _PARTS
 
 
@@ -256,16 +262,16 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     moments: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
 
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
-        """What pods on these nodes hold of each pool, by its name."""
+        """Return what pods on these nodes hold of each pool, by its name."""
         nodes = self.nodes
         places = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
         return self.pools.hold((shape, node.labels if node else None) for shape, node in places)
 
     def moment(self, timestamp: str) -> float:
-        """An object's timestamp on the ledger's clock; now if unreadable or in the future."""
+        """Return an object's timestamp on the ledger's clock; now if unreadable or in the future."""
         known = self.moments.get(timestamp)
         return min(moment_of(timestamp, self.epoch) if known is None else known, self.now)
 
     def timestamp(self, moment: float | None) -> str:
-        """A moment for people; empty for one that is not known, or beyond all calendars."""
+        """Return a time for people; empty if it is unknown, or beyond all calendars."""
         return timestamp_at(self.epoch + (inf if moment is None else moment))

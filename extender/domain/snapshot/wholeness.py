@@ -1,4 +1,4 @@
-"""Which members make a group whole, since when it has stood whole, and the clock of its start."""
+"""Whole gangs: the members that make a group whole, since when it has fully run, and its start deadline."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -48,24 +48,24 @@ def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mappin
 
 
 def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[str], members: int) -> bool:
-    """Whether `members` members, counted by role in `roles`, make a group whole."""
+    """Return whether `members` members, counted by role in `roles`, make a group whole."""
     needed = binding_roles(min_member, min_task_member)
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
 def missing(group: GroupView) -> Missing:
-    """The members to start next so that the group is whole: pinned ones first, then those with a plan."""
+    """Return the members to start next so that the group is whole: pinned ones first, then planned ones."""
     return group.once(missing_of)
 
 
 def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
-    """The same, but members known to be `fitting` come before the others."""
+    """Return the members to start next, those known to be `fitting` before the others."""
     return _missing(group, group.needs, fitting)
 
 
 @once
 def lost(group: GroupView) -> Missing:
-    """The members to start next so that the group has as many as when it stood whole."""
+    """Return the members to start next so that the group has as many as when it was fully running."""
     return _missing(group, group.history.stood_with or Needs(0, {}), ())
 
 
@@ -120,7 +120,7 @@ def created(there: int, needed: int) -> str:
 
 
 def whole_at(group: GroupView, grace: float) -> float | None:
-    """The moment at which members on nodes made the group whole; None: they are too few."""
+    """Return when members on nodes made the group whole; None: they are too few."""
     since = _whole_since(group)
     return None if since is None else since + grace
 
@@ -145,8 +145,9 @@ def _whole_since(group: GroupView) -> float | None:
 
 
 def start_begun(group: GroupView, snapshot: "Snapshot") -> float | None:
-    """The moment from which a start's deadline counts; None: its clock does not run. For one admitted before
-    a crash, whose admission is not remembered, that is now.
+    """Return when a start's deadline began to count; None: its clock does not run.
+
+    A start that was admitted before a crash, and whose admission is not recorded, counts from now.
     """
     attention = snapshot.attention
     released = () if group.start.released_at is None else (group.start.released_at,)
@@ -167,7 +168,7 @@ def partly_placed_since(group: GroupView, snapshot: "Snapshot") -> float | None:
 
 
 def running_since(group: GroupView, moment: Callable[[str], float]) -> float | None:
-    """By its pods' status, else since the watch showed them on nodes; None: it does not run."""
+    """Return since when a group runs, by its pods' status, else by the watch; None: it does not run."""
     if group.running_since:
         return moment(group.running_since)
     return min(group.bound_since.values(), default=None)
@@ -175,13 +176,16 @@ def running_since(group: GroupView, moment: Callable[[str], float]) -> float | N
 
 @once
 def ready_since(group: GroupView) -> str:
-    """The timestamp of when all that it needs to start were there, and nobody kept it back any more."""
+    """Return the timestamp since which the group could have started: all needed objects were there."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)
     return max((group.created, group.history.ready_at, *created))
 
 
 def _depends_on_the_scheduler(group: GroupView) -> bool:
-    """Whether gates are open, and a scheduler that may not be running has neither taken nor refused one."""
+    """Return whether the start waits for the scheduler.
+
+    Gates are open, and a scheduler that may not be running has neither taken nor refused a member.
+    """
     if group.pinned or any(attempt.words for attempt in group.attempts.values()):
         return False
     attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)

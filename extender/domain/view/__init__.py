@@ -1,1 +1,1 @@
-"""What the scheduler beside Muster is shown of pods: pure, no bytes and no sockets."""
+"""View of pods for the scheduler next to Muster: pure, no bytes and no sockets."""

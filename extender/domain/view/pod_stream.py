@@ -55,13 +55,17 @@ class PodPage(NamedTuple):
 
 
 class PodWriter(Protocol):
-    """What a stream needs of a codec. Takes pods that have facts."""
+    """Writer of pods: the part of a codec that a stream uses. Takes pods that have facts."""
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        """A frame with the pod as it appears at this version. Raises UnwritablePod."""
+        """Return a frame with the pod as it appears at this version.
+
+        Raises:
+            UnwritablePod: The pod cannot be written so.
+        """
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
-        """A frame that takes the pod away. An informer needs no more of it than its names."""
+        """Return a frame that removes the pod. An informer needs only its names."""
 
 
 class UnwritablePod(ValueError):
@@ -101,7 +105,11 @@ class PodEvents(Protocol):
     """Cuts the bytes of one watch into events."""
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        """The events that these bytes complete. Raises BrokenPods: then the client has to watch anew."""
+        """Return the events that these bytes complete.
+
+        Raises:
+            BrokenPods: The client has to watch again.
+        """
 
 
 class PodListWriter(Protocol):
@@ -110,7 +118,11 @@ class PodListWriter(Protocol):
     def start(self) -> bytes: ...
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        """Raises UnwritablePod if the pod does not appear as it is."""
+        """Return a pod as an item of a list.
+
+        Raises:
+            UnwritablePod: The pod does not appear as it is.
+        """
 
     def end(self) -> bytes: ...
 
@@ -122,10 +134,14 @@ class PodCodec(PodWriter, Protocol):
     def events(self) -> PodEvents: ...
 
     def page(self, body: bytes) -> PodPage:
-        """A page of a list. Raises BrokenPods."""
+        """Return a page of a list.
+
+        Raises:
+            BrokenPods: The body is no such page.
+        """
 
     def list_metadata(self, version: int) -> bytes:
-        """The metadata of a list that has only one page."""
+        """Return the metadata of a list that has only one page."""
 
     def list_writer(self, metadata: bytes) -> PodListWriter: ...
 
@@ -133,7 +149,10 @@ class PodCodec(PodWriter, Protocol):
 def pod_facts(
     uid: str, namespace: str, name: str, scheduler: str, node: str, version: int, phase: str
 ) -> PodFacts | None:
-    """None without a UID: then it is no stored pod. Texts that many pods share are kept once."""
+    """Return the facts of a pod; None without a UID: it is no stored pod.
+
+    Texts that many pods share are stored once.
+    """
     if not uid or not version:
         return None
     shared = intern(namespace), name, intern(scheduler), intern(node)
@@ -151,7 +170,7 @@ class WaitingPod(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What was written about a pod."""
+    """Trace of what was written about a pod."""
 
     way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
     shown: bool  # by the last writing; else it was taken away
@@ -178,15 +197,18 @@ class WaitingPods:
         self.traces: dict[Uid, Trace] = {}  # of some pods in `pods`; the others were never shown
 
     def are_those(self, facts: PodFacts) -> bool:
-        """Whether a pod is an unbound one of ours, whose appearance is ours to decide."""
+        """Return whether a pod is an unbound one of Muster, whose appearance Muster decides."""
         return not facts.node and facts.scheduler in self._schedulers
 
     def know(self, version: int) -> bool:
-        """Whether a watch may go on from this version; if not, a list has to be read first (`met`)."""
+        """Return whether a watch may continue from this version.
+
+        If not, a list has to be read first (`met`).
+        """
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """An event of a watch that began at a version that is known. It may be a repetition."""
+        """Process an event of a watch that began at a known version. It may be a repetition."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -196,14 +218,14 @@ class WaitingPods:
                 self.traces.pop(event.facts.uid, None)
 
     def note(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
-        """What an event of a pod does to a set of waiting ones."""
+        """Apply an event of a pod to a set of waiting ones."""
         if event.type != "DELETED" and self.are_those(facts):
             pods[facts.uid] = WaitingPod(facts, event.pod)
         else:
             pods.pop(facts.uid, None)
 
     def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
-        """A pod was shown, or taken away."""
+        """Record that a pod was shown, or removed."""
         if uid in self.pods:
             before = self.traces.get(uid)
             way = appearance if appearance is not None else before and before.way
@@ -212,7 +234,7 @@ class WaitingPods:
             self.traces[uid] = Trace(way, appearance is not None, self.version)
 
     def listed(self, listing: "Listing", version: int) -> None:
-        """A client has read all pods at this version, and was shown what the listing says."""
+        """Record that a client has read all pods at this version, as the listing shows them."""
         self.began = self.began or version
         self._replace(listing.pods, version)
         for uid in self.pods:
@@ -242,8 +264,11 @@ class Listing:
         self.shown: dict[Uid, Appearance] = {}
 
     def appearance(self, uid: Uid) -> Appearance | None:
-        """How a pod appears in the list. An informer that has it in another way, in the same version of the
-        pod, would not notice: such a pod is left out, which ends it there, and shown after the list."""
+        """Return how a pod appears in the list.
+
+        An informer that has the pod in another form, in the same version, would not notice: such a
+        pod is left out, which ends it there, and shown after the list.
+        """
         appearance = self._appearances.of(uid)
         if self._appearances.in_flight(uid):
             return appearance or AS_IT_IS  # to leave it out would free its room
@@ -273,7 +298,7 @@ class PodList:
         waiting.reader = self
 
     def appearance(self, item: ListedPod) -> Appearance | None:
-        """How an item appears; None: it is left out."""
+        """Return how an item appears; None: it is left out."""
         facts = item.facts
         if facts is None or not self._waiting.are_those(facts):
             return AS_IT_IS
@@ -283,7 +308,7 @@ class PodList:
         return appearance
 
     def end(self, version: int) -> None:
-        """The last item was written. `version`: of the list."""
+        """Record that the last item was written. `version`: of the list."""
         if self._waiting.reader is self:
             self._waiting.listed(self._listing, version)
 
@@ -299,7 +324,7 @@ class PodStream:
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
-        """The API server has accepted the watch: what has to be written before its first event."""
+        """Return the frames before the first event, now that the API server has accepted the watch."""
         self._waiting.reader = self
         if self._listing is not None:
             return []
@@ -339,7 +364,7 @@ class PodStream:
         return self._show(facts, event.pod, event.version, appearance)
 
     def change(self, changes: Sequence[Change]) -> Writes:
-        """What may start now, or may not any more, in order."""
+        """Return the frames for pods that may start now, or may not any more, in order."""
         if self.superseded or self._listing is not None:
             return []
         return [write for uid, appearance in changes for write in self._settle(uid, appearance)]
@@ -351,7 +376,7 @@ class PodStream:
 
     @property
     def _memory(self) -> Listing | WaitingPods:
-        """Where it notes what came and what it wrote."""
+        """Return the set that records what came and what was written."""
         return self._listing if self._listing is not None else self._waiting
 
     def _settle_all(self, doubtful: set[Uid]) -> Writes:
@@ -372,7 +397,7 @@ class PodStream:
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
 
     def _holds(self, uid: Uid) -> bool:
-        """Whether the client is binding the pod: then it needs to know nothing of it until that has ended."""
+        """Return whether the client is binding the pod: events of it can wait until that has ended."""
         return uid in self._shown and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:

@@ -136,7 +136,7 @@ class _ListWriter:
 
 
 def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Empty version, empty kind: as they are."""
+    """Return the pod with these changes. Empty version, empty kind: as they are."""
     try:
         parts = {**kind, **_parts(pod)}
         if version:
@@ -219,7 +219,7 @@ def _facts(pod: bytes) -> PodFacts | None:
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
-    """The version of an object that need not be a pod, and whether it ends the initial events."""
+    """Return the version of any object, and whether it ends the initial events."""
     try:
         meta = _read_bookmark(obj).metadata
     except UNREADABLE:

@@ -1,5 +1,7 @@
-"""Pods in Kubernetes' protobuf: each frame has its length before it. A change is appended: where a message
-has a field twice, messages are merged, lists are joined, and of texts the last one counts.
+"""Pods in Kubernetes' protobuf: each frame has its length before it.
+
+A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
+the last one counts.
 """
 
 from contextlib import suppress
@@ -104,8 +106,10 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """The length of a list comes before its items, so they are kept until its end: a hundred megabytes, which
-    are copied once."""
+    """Writer of a list. Its length comes before its items, so they are kept until its end.
+
+    A hundred megabytes are copied once.
+    """
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
@@ -146,7 +150,7 @@ def _changed(pod: bytes, appearance: Appearance) -> bytes:
 
 @cache
 def _around(kind: str) -> tuple[bytes, bytes]:
-    """What a body has before and after an object of the core group. Go writes the two empty fields, too."""
+    """Return the bytes before and after an object of the core group. Go writes the two empty fields, too."""
     begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
     return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
 
@@ -157,7 +161,7 @@ def _closed(kind: str, raw: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """A length as it is written before what is as long."""
+    """Return a length as it is written before its content."""
     return bytes(_VARINT(number=number).SerializeToString()[1:])  # the first byte names the field
 
 
@@ -213,7 +217,7 @@ def _facts_of(pod: Any) -> PodFacts | None:
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
-    """The version of an object that need not be a pod, and whether it ends the initial events."""
+    """Return the version of any object, and whether it ends the initial events."""
     try:
         meta = _BOOKMARK.FromString(obj).metadata
         notes = {note.key: note.value for note in meta.annotations}

@@ -1,0 +1,165 @@
+"""Figures of the language in code and pages, next to their goals.
+
+    python -m tools.words [--list FIGURE]
+
+The rules are those of docs/contributing/style.md. `--list` prints the places that a figure counts.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+CODE, SUPPORT, PAGES = ("extender", "tools"), ("tests",), ("README.md", "CONTRIBUTING.md", "docs")
+
+# Openings of a sentence whose noun is missing: "What waits: ...", "Of each queue the ...".
+_NO_NOUN = (
+    "what|who|whom|whose|whoever|whatever|that|those|of|by|with what|as|anew|alike|none|empty|true|false|also"
+)
+_OPENS_WITHOUT_NOUN = re.compile(rf"(?:{_NO_NOUN})\b(?!.*\?$)", re.IGNORECASE)
+_RELATIVE = re.compile(r"\b(?:what|who|whom|whose|whoever|whatever|which|that)\b", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*])")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+# Words of the glossary's left column, as parts of identifiers.
+_PRIVATE_TEXT = """
+round rounds judge judged judges judging room rooms taking takings kept lent sleep sleeps sleeper sleepers
+asleep awake wake woken stir stirred bucket buckets turned touched unit units maker makers stood moment
+moments note noted notes marks marked dear told anew alike beside nobody everybody whoever
+"""
+PRIVATE = frozenset(_PRIVATE_TEXT.split())
+# Identifiers that keep such a word, each with its reason.
+ALLOWED = {
+    "round": "builtin of Python",
+    "stood_whole": "public: condition StoodWhole",
+    "STOOD_WHOLE": "public: condition StoodWhole",
+    "sleep": "time.sleep, asyncio.sleep",
+    "touch": "Path.touch",
+}
+
+
+class Place(NamedTuple):
+    """A place that a figure counts: `path:line` and the text there."""
+
+    where: str
+    text: str
+
+
+class Figure(NamedTuple):
+    """A figure with its goal; `held`: the most that it may be while the goal is missed."""
+
+    name: str
+    goal: float
+    held: float
+    places: list[Place]
+    total: int  # 0: the figure is a number of places, not a share
+
+    @property
+    def value(self) -> float:
+        return 100.0 * len(self.places) / self.total if self.total else float(len(self.places))
+
+    @property
+    def is_held(self) -> bool:
+        return self.value <= max(self.goal, self.held)
+
+
+def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, ast.Module]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text())
+
+
+def _docstrings(folders: Sequence[str]) -> Iterator[tuple[Place, ast.AST]]:
+    """Yield the docstrings of modules, classes and functions, with what they describe."""
+    for path, tree in _sources(folders):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+                text := ast.get_docstring(node)
+            ):
+                yield Place(f"{path}:{getattr(node, 'lineno', 1)}", text), node
+
+
+def _sentences() -> Iterator[Place]:
+    """Yield the sentences of the pages, without code, tables, headings and links' targets."""
+    for name in PAGES:
+        found = ROOT / name
+        for path in sorted(found.rglob("*.md")) if found.is_dir() else [found]:
+            text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+            for number, paragraph in enumerate(re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text), 1):
+                if paragraph.lstrip().startswith(("#", "|", "<", "    ")):
+                    continue
+                plain = re.sub(r"\]\([^)]*\)", "]", paragraph)
+                plain = re.sub(r"[`*_\[\]]", "", " ".join(plain.split()))
+                plain = re.sub(r"^(?:[-*>]|\d+\.) ", "", plain)
+                for sentence in _SENTENCE.split(plain):
+                    if len(_WORD.findall(sentence)) > 2:
+                        yield Place(f"{path.relative_to(ROOT)} paragraph {number}", sentence)
+
+
+def _identifiers(folders: Sequence[str]) -> Iterator[Place]:
+    """Yield the names that the code defines or uses."""
+    for path, tree in _sources(folders):
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Name):
+                names = [node.id]
+            elif isinstance(node, ast.Attribute):
+                names = [node.attr]
+            elif isinstance(node, ast.arg | ast.keyword) and node.arg:
+                names = [node.arg]
+            for name in names:
+                yield Place(f"{path}:{getattr(node, 'lineno', 0)}", name)
+
+
+def opens_without_noun(sentence: str) -> bool:
+    """Return whether a sentence begins with a relative clause or an ellipsis; questions may."""
+    return _OPENS_WITHOUT_NOUN.match(sentence) is not None
+
+
+def is_private(name: str) -> bool:
+    """Return whether an identifier has a word that the glossary replaces."""
+    if name in ALLOWED:
+        return False
+    return not PRIVATE.isdisjoint(part.lower() for part in _PART.findall(name))
+
+
+def figures() -> list[Figure]:
+    docstrings = list(_docstrings(CODE))
+    sentences = list(_sentences())
+    relatives = [Place(place.where, word) for place in sentences for word in _RELATIVE.findall(place.text)]
+    words = sum(len(_WORD.findall(place.text)) for place in sentences)
+    without = [place for place, _ in docstrings if opens_without_noun(place.text)]
+    openings = [place for place in sentences if opens_without_noun(place.text)]
+    private = [place for place in _identifiers(CODE) if is_private(place.text)]
+    return [
+        Figure("docstrings that open without their noun, %", 0.5, 6.5, without, len(docstrings)),
+        Figure("sentences of pages that open without their noun, %", 0.5, 4.9, openings, len(sentences)),
+        Figure("relative pronouns per 100 words of pages", 1.3, 3.3, relatives, words),
+        Figure("identifiers with a word that the glossary replaces", 50, 5020, private, 0),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--list", metavar="FIGURE", help="print the places of the figures whose name has this"
+    )
+    wanted = parser.parse_args().list
+    out: Callable[[str], object] = sys.stdout.write
+    for figure in figures():
+        if wanted and wanted in figure.name:
+            for place in figure.places:
+                out(f"{place.where}: {place.text.partition(chr(10))[0]}\n")
+        state = "" if figure.value <= figure.goal else f"   missed, held at {figure.held:g}"
+        out(f"{figure.name:52} {figure.value:8.1f}   <= {figure.goal:g}{state}\n")
+
+
+if __name__ == "__main__":
+    main()
