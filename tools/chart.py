@@ -57,7 +57,7 @@ def _made() -> Iterator[tuple[Path, str]]:
 
 
 def template(source: str, text: str) -> str:
-    """The template that a manifest becomes. `source` is its path below manifests/."""
+    """Return the template of a manifest. `source` is its path below manifests/."""
     text = text.replace("{{", '{{ "{{" }}')  # those of Prometheus, not ours
     for old, new in CHANGES.get(source, ()):
         if old not in text:
@@ -116,7 +116,7 @@ def _scheduler_file(name: str) -> str:
 
 
 def written() -> Files:
-    """Those files as they are."""
+    """Return those files as they are."""
     found = (path for folder in MADE for path in (CHART / folder).rglob("*") if path.is_file())
     return {path.relative_to(CHART): path.read_text() for path in found}
 

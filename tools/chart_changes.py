@@ -1,4 +1,4 @@
-"""What the chart changes in the manifests: places that values fill, and when a file is rendered at all."""
+"""Changes of the manifests for the chart: places that values fill, and conditions of files."""
 
 from extender import __version__
 

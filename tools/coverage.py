@@ -1,4 +1,4 @@
-"""How much of the core its own tests reach, by lines and by branches: fails below the floors.
+"""Coverage of the core by its own tests, by lines and by branches: fails below the floors.
 
     python -m tools.coverage coverage.json
 
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reached:
-    """Of lines or of branches, in per cent."""
+    """Reached share of lines or of branches, in per cent."""
 
     lines: float
     branches: float
@@ -35,7 +35,7 @@ FLOORS = {
 
 
 def reached(report: Json, area: str) -> Reached:
-    """Of all files below a folder."""
+    """Return the reached share of all files below a folder."""
     summaries = [file["summary"] for path, file in report["files"].items() if path.startswith(f"{area}/")]
 
     def share(covered: str, of: str) -> float:
@@ -47,7 +47,7 @@ def reached(report: Json, area: str) -> Reached:
 
 
 def below(report: Json) -> Iterator[str]:
-    """The areas that are below their floors."""
+    """Yield the areas that are below their floors."""
     for area, floor in FLOORS.items():
         found = reached(report, area)
         if found.lines < floor.lines or found.branches < floor.branches:

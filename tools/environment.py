@@ -39,7 +39,7 @@ SECTIONS = ("global", "install", ":env:")  # of pip's configuration; later ones 
 
 
 def settings(listed: str) -> dict[str, str]:
-    """The environment variables for uv that say what `pip config list` printed."""
+    """Return the environment variables for uv with the settings that `pip config list` printed."""
     found: dict[str, str] = {}
     for section in SECTIONS:
         for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
@@ -53,8 +53,11 @@ def settings(listed: str) -> dict[str, str]:
 
 
 def create(folder: Path, installer: str) -> int:
-    """The exit code. What is written last is pip or uv, so an environment with one of them is complete. One
-    for uv has no pip of its own where the Python that runs has one: unpacking that takes seconds."""
+    """Create an environment; return the exit code.
+
+    pip or uv is written last, so an environment with one of them is complete. One for uv has no pip of
+    its own where the Python that runs has one: unpacking that takes seconds.
+    """
     if any((folder / "bin" / name).exists() for name in ("pip", "uv")):
         return 0
     bare = ["--without-pip"] if installer == "uv" and find_spec("pip") else []
@@ -69,7 +72,7 @@ def _pip(folder: Path) -> list[str]:
 
 
 def install(folder: Path, wanted: str, installer: str) -> int:
-    """The exit code of the last that tried."""
+    """Install; return the exit code of the last installer that tried."""
     if installer == "uv" and _get_uv(folder) and _by_uv(folder, wanted) == 0:
         return 0
     if installer == "uv":

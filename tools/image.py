@@ -27,7 +27,11 @@ class NoBuilder(Exception):
 
 
 def builder(among: Iterable[str] = BUILDERS) -> str:
-    """The first of these that answers. NoBuilder says of each why it does not."""
+    """Return the first of these that answers.
+
+    Raises:
+        NoBuilder: None does; it says of each why.
+    """
     faults = {}
     for name in among:
         fault = _silence(name)
@@ -39,14 +43,14 @@ def builder(among: Iterable[str] = BUILDERS) -> str:
 
 
 def base() -> str:
-    """The image that ours stands on, as the Dockerfile names it."""
+    """Return the base image, as the Dockerfile names it."""
     found = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert found, "Dockerfile: no line ARG BASE="
     return found.group(1)
 
 
 def is_fixed(image: str) -> bool:
-    """Whether a name means one image only, by digest: a tag can be moved to another image."""
+    """Return whether a name means one image only, by digest: a tag can be moved to another image."""
     return re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) is not None
 
 
@@ -58,8 +62,11 @@ def lack(engine: str, image: str) -> str:
 
 
 def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: str = "") -> int:
-    """The exit code. Without `on`, the base is the Dockerfile's. `platforms`: those of an image for several,
-    such as linux/amd64,linux/arm64."""
+    """Build an image; return the exit code.
+
+    Without `on`, the base is the Dockerfile's. `platforms`: those of an image for several, such as
+    linux/amd64,linux/arm64.
+    """
     chosen = [*([f"--build-arg=BASE={on}"] if on else []), str(ROOT)]
     pushed = [engine, "push", tag]
     if not platforms:
@@ -84,7 +91,7 @@ def _silence(name: str) -> str:
 
 
 def _fault(command: list[str], longest: float) -> str:
-    """The last line of its error output; empty if it succeeded."""
+    """Return the last line of its error output; empty if it succeeded."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

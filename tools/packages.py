@@ -1,4 +1,4 @@
-"""What package managers take of a release, as far as no registry is needed: Helm a chart, krew a plugin.
+"""Packages of a release for package managers without a registry: a Helm chart, a krew plugin.
 
 The plugin is a script that has uv or pipx run the Python package of the same version. Archives are the same
 bytes whenever they are made of the same files.
@@ -32,7 +32,7 @@ _REPOSITORY, _TAG = "  repository: kube-muster\n", '  tag: ""\n'
 
 
 def chart(name: str, tag: str) -> bytes:
-    """The archive that `helm push` takes; its values name the image of the release."""
+    """Return the archive that `helm push` takes; its values name the image of the release."""
     folder = ROOT / "install" / "chart"
     files = {f"muster/{path.relative_to(folder)}": path.read_bytes() for path in _files(folder)}
     values = files["muster/values.yaml"].decode()
@@ -43,7 +43,7 @@ def chart(name: str, tag: str) -> bytes:
 
 
 def plugin(url: str) -> dict[str, bytes]:
-    """The plugin, and the manifest by which krew gets it from `url`, the folder that has the files."""
+    """Return the plugin, and the manifest by which krew gets it from `url`, the folder that has the files."""
     files = {"kubectl-muster": _SCRIPT.encode(), "LICENSE": (ROOT / "LICENSE").read_bytes()}
     archive = _archive(files, programs=("kubectl-muster",))
     manifest = {

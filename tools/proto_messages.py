@@ -31,7 +31,7 @@ _SCALARS = ("string", "bool", "int32", "int64", "bytes")
 
 
 def messages(kinds: Iterable[str]) -> dict[str, Json]:
-    """The messages of these kinds and all that they refer to, by their full names.
+    """Return the messages of these kinds and all that they refer to, by their full names.
 
     Each maps numbers to a field's form, type and name. The forms: optional, repeated, map, inline for a
     struct that is embedded, nonzero for a field that JSON leaves out when it is 0 or false.
@@ -62,7 +62,7 @@ def _read() -> dict[str, Json]:
 
 
 def _forms(folder: Path) -> dict[tuple[str, str], str]:
-    """By struct and number, the forms that Go tells."""
+    """Return the forms that Go tells, by struct and number."""
     found = dict[tuple[str, str], str]()
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
     for name, body in _STRUCT.findall(text):

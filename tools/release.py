@@ -66,7 +66,11 @@ class Image(NamedTuple):
 
 
 def image(text: str) -> Image:
-    """A name with a tag, a digest or both. Raises Unusable."""
+    """Return an image: a name with a tag, a digest or both.
+
+    Raises:
+        Unusable: It has neither.
+    """
     found = re.fullmatch(IMAGE, text, re.ASCII)
     if not found or not (found[2] or found[3]):
         raise Unusable(f"--image: got {text!r}, allowed: NAME:TAG or NAME@sha256:...")
@@ -74,7 +78,7 @@ def image(text: str) -> Image:
 
 
 def overlay(manifest: Manifest, ours: Image, up: str) -> str:
-    """A kustomization.yaml. `up`: the path from its folder to the repository."""
+    """Return a kustomization.yaml. `up`: the path from its folder to the repository."""
     named = {"newTag": ours.tag} if not ours.digest else {"digest": ours.digest}
     images = [{"name": "kube-muster", "newName": ours.name, **named}]
     if manifest.scheduler:
@@ -90,7 +94,11 @@ def overlay(manifest: Manifest, ours: Image, up: str) -> str:
 
 
 def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
-    """The text of the file. Raises Unusable if kustomize fails."""
+    """Return the text of the file.
+
+    Raises:
+        Unusable: kustomize fails.
+    """
     with tempfile.TemporaryDirectory() as made:
         up = os.path.relpath(ROOT, Path(made).resolve())  # kustomize takes no absolute paths
         (Path(made) / "kustomization.yaml").write_text(overlay(manifest, ours, up))
@@ -110,15 +118,20 @@ def _heading(manifest: Manifest) -> str:
 
 
 def rights(folders: tuple[str, ...]) -> str:
-    """The rights to let jobs of these API groups wait suspended, to be applied besides an install."""
+    """Return the rights to let jobs of these API groups wait suspended, to be applied after an install."""
     heading = f"# Muster {__version__}: {', '.join(f'manifests/jobs/{name}' for name in folders)}.\n"
     texts = ((ROOT / "manifests" / "jobs" / name / "rbac.yaml").read_text() for name in folders)
     return heading + "---\n".join(texts)
 
 
 def write(folder: Path, ours: Image, kubectl: str, url: str = "") -> list[Path]:
-    """Writes all files and their checksums, as sha256sum prints them. Raises Unusable, and writes none.
-    `url`: the folder in which they will be published; without one, krew gets nothing."""
+    """Write all files and their checksums, as sha256sum prints them.
+
+    `url`: the folder in which they will be published; without one, krew gets nothing.
+
+    Raises:
+        Unusable: A file cannot be made; none is written.
+    """
     rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
     rendered |= {name: rights(folders) for name, folders in JOBS.items()}
     files = {name: text.encode() for name, text in rendered.items()}

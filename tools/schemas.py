@@ -23,7 +23,7 @@ _SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # to pods, with del
 
 
 def published(api: Client) -> str:
-    """The schemas of the kinds that the embedded server serves, and of all that these refer to."""
+    """Return the schemas of the kinds that the embedded server serves, and of all that these refer to."""
     ours = [*_own_kinds(), SCALE]
     known: Json = {}
     for root in sorted({kind.root.strip("/") for kind in _own_kinds()}):
@@ -40,7 +40,7 @@ def published(api: Client) -> str:
 
 
 def sent() -> str:
-    """The messages of these kinds and of what else is sent."""
+    """Return the messages of these kinds and of other bodies."""
     kinds = [kind.name for kind in (*_own_kinds(), SCALE)]
     return _lines(messages([*kinds, *_SENT]))
 
@@ -55,7 +55,7 @@ def _lines(found: Json) -> str:
 
 
 def _names(schema: Json) -> set[tuple[str, str]]:
-    """The group and the kind whose schema this is; several for what many groups share, which is nobody's."""
+    """Return the group and the kind of a schema; several for shared ones."""
     names = schema.get("x-kubernetes-group-version-kind", ())
     return {(names[0]["group"], names[0]["kind"])} if len(names) == 1 else set()
 

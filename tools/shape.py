@@ -1,8 +1,8 @@
-"""What the code looks like from afar: prints the figures of its shape beside what they should be.
+"""Shape of the code from afar: prints its figures next to their goals.
 
     python -m tools.shape [--arrows]
 
-Sizes and imports are read from the source. How far decide() goes for one gang is watched while it decides, in
+Sizes and imports are read from the source. The reach of decide() for one gang is watched while it decides, in
 a process that has decided nothing before.
 """
 
@@ -107,7 +107,7 @@ def modules(root: Path = ROOT) -> dict[str, Module]:
 
 
 def arrows(known: Mapping[str, Module]) -> set[Arrow]:
-    """Which of these modules imports which. Packages are left out: they only hand on what is in them."""
+    """Return the imports between these modules. Packages are left out: they only hand on their modules."""
     inner = {name: module for name, module in known.items() if not module.is_package}
     return {
         (name, target)
@@ -118,7 +118,7 @@ def arrows(known: Mapping[str, Module]) -> set[Arrow]:
 
 
 def folder_arrows(pairs: set[Arrow]) -> set[Arrow]:
-    """Which folder of the domain imports from which."""
+    """Return the imports between folders of the domain."""
     prefix = f"{DOMAIN}."
     folders = {
         (one.removeprefix(prefix).split(".")[0], other.removeprefix(prefix).split(".")[0])
@@ -129,7 +129,7 @@ def folder_arrows(pairs: set[Arrow]) -> set[Arrow]:
 
 
 def only_siblings(pairs: set[Arrow], known: Mapping[str, Module]) -> list[str]:
-    """The modules that one module alone imports, which is of the same package."""
+    """Return the modules that only one module imports, of the same package."""
     importers = Counter(target for _, target in pairs)
     return sorted(
         target
@@ -140,7 +140,7 @@ def only_siblings(pairs: set[Arrow], known: Mapping[str, Module]) -> list[str]:
 
 @dataclass(frozen=True)
 class Reach:
-    """Of one call: the files of the code that it touches, and how deep they call each other below it."""
+    """Reach of one call: the files of the code that it touches, and its depth."""
 
     files: int
     depth: int
@@ -175,7 +175,7 @@ def watch(work: Callable[[], Any]) -> Reach:
 
 
 def reach_of_decide() -> Reach:
-    """Of the first decide() about a gang of three for which there is room."""
+    """Return the reach of the first decide() about a gang of three that fits."""
     from extender.domain.scheduling.decide import decide
     from tests.domain.world import World, gang, nodes
 
@@ -186,8 +186,10 @@ def reach_of_decide() -> Reach:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure with its goal, `least` to `most`. `held`: the highest value that passes while the goal is
-    missed."""
+    """Figure with its goal, `least` to `most`.
+
+    `held` is the highest value that passes while the goal is missed.
+    """
 
     what: str
     now: float
@@ -202,7 +204,7 @@ class Figure:
 
     @property
     def is_held(self) -> bool:
-        """Whether the goal is met, or missed by no more than before."""
+        """Return whether the goal is met, or missed by no more than before."""
         return self.least <= self.now <= max(self.most, self.held)
 
     @property
@@ -212,8 +214,11 @@ class Figure:
 
 
 def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
-    """Yield each figure with its goal. A held value is lowered when code is deleted, never raised: a feature
-    that needs more lines first makes others unnecessary."""
+    """Yield each figure with its goal.
+
+    A held value is lowered when code is deleted, never raised: a feature that needs more lines first
+    makes others unnecessary.
+    """
     plain = [module for module in known.values() if not module.is_package]
     domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
     pairs = arrows(known)

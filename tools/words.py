@@ -139,7 +139,7 @@ def figures() -> list[Figure]:
     openings = [place for place in sentences if opens_without_noun(place.text)]
     private = [place for place in _identifiers(CODE) if is_private(place.text)]
     return [
-        Figure("docstrings that open without their noun, %", 0.5, 6.5, without, len(docstrings)),
+        Figure("docstrings that open without their noun, %", 0.5, 4.4, without, len(docstrings)),
         Figure("sentences of pages that open without their noun, %", 0.5, 4.9, openings, len(sentences)),
         Figure("relative pronouns per 100 words of pages", 1.3, 3.3, relatives, words),
         Figure("identifiers with a word that the glossary replaces", 50, 5020, private, 0),

@@ -16,7 +16,10 @@ CRDS = tuple((_HERE / f"crd-{name}.yaml").resolve() for name in _KINDS)
 
 
 def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The objects in these files. libyaml reads them ten times as fast as Python, and may be missing."""
+    """Return the objects in these files.
+
+    Libyaml reads them ten times as fast as Python, and may be missing.
+    """
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,5 +1,9 @@
-"""The embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve`, a child; and a run
-of it: objects in, its states shown, until it is over."""
+"""Embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve` as a child.
+
+And its run.
+
+Objects go in, its states are shown, until it is over.
+"""
 
 import http.client
 import json
@@ -95,7 +99,7 @@ class Embedded:
             self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
 
     def settled(self) -> bool:
-        """Whether nothing will change any more by itself."""
+        """Return whether nothing will change any more by itself."""
         if time.monotonic() - self.store.changed_at <= _QUIET:
             return False
         if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
@@ -128,7 +132,11 @@ class Session:
         self._creation = Creation(cluster.service)
 
     def create(self, manifests: Sequence[Manifest]) -> None:
-        """Notes what Muster is not asked to start. Raises InvalidManifests with what the API server says."""
+        """Create objects, and record those that Muster is not asked to start.
+
+        Raises:
+            InvalidManifests: The API server refuses one.
+        """
         creation = self._creation
         creation.create(manifests)
         if creation.faults:
@@ -137,7 +145,11 @@ class Session:
         self.unasked = [*unasked(creation.objects, queues)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
-        """Raises ServeFailed when Muster ends before we do."""
+        """Run the cluster.
+
+        Raises:
+            ServeFailed: Muster ends first.
+        """
         self._view.begin(head)
         self._cluster.start()
         began = time.monotonic()
@@ -171,8 +183,11 @@ class Session:
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
 
     def _is_settled(self) -> bool:
-        """A group's status says whether it goes on. Any other pod that waits needs a reason, and each Volcano
-        Job a phase."""
+        """Return whether all groups are settled.
+
+        A group's status says whether it goes on. Any other pending pod needs a reason, and each
+        Volcano Job a phase.
+        """
         if self.state is None or not self._cluster.settled():
             return False
         undecided = any(
@@ -204,7 +219,11 @@ class ServeProcess:
         self.log = log
 
     def start(self) -> None:
-        """Until it is ready. Raises ServeFailed."""
+        """Start Muster, and wait until it is ready.
+
+        Raises:
+            ServeFailed: Muster ends first.
+        """
         for _ in range(3):  # another process may take a port between our look and the child's
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
             alone = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # there is nobody else
@@ -244,7 +263,7 @@ class ServeProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started; it has children."""
+        """Return the process ID of the started process; it has children."""
         assert self._process is not None
         return self._process.pid
 
@@ -252,7 +271,7 @@ class ServeProcess:
         return self._process is not None and self._process.poll() is None
 
     def look(self, page: str) -> Any:
-        """The JSON of a page below /debug/; None when it does not come at once."""
+        """Return the JSON of a page below /debug/; None when it does not come at once."""
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 

@@ -40,7 +40,7 @@ class Kubelets(StoreFollower):
 
     @property
     def busy(self) -> bool:
-        """Whether a pod will end by itself, or some changes have not been handled yet."""
+        """Return whether a pod will end by itself, or some changes have not been handled yet."""
         return bool(self._end_of) or self.behind
 
     def _begin(self) -> int:
@@ -103,7 +103,7 @@ class PodEnding(NamedTuple):
 
 
 def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
-    """None for one that never ends. `run_seconds`: how long it runs if it does not say."""
+    """Return the end of a pod; None if it never ends. `run_seconds`: its default run time."""
     annotations = pod["metadata"].get("annotations") or {}
     runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
     if runs is None:
@@ -116,7 +116,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
 
 
 def _seconds(given: Any) -> float | None:
-    """None also for what is no such number."""
+    """Return the seconds; None also for an invalid number."""
     try:
         seconds = float(given)
     except (TypeError, ValueError):
@@ -157,7 +157,7 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
-    """A node that is ready; without GPUs it has no such resource."""
+    """Return a node that is ready; without GPUs it has no such resource."""
     room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     room |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

@@ -1,7 +1,7 @@
-"""What the API server makes of objects before it stores them: defaults, admission, what may not change.
+"""Admission of the embedded API server: defaults, scheduling gates, and immutable fields.
 
-The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml does.
-What a real cluster would give a pod and this one cannot is refused rather than ignored.
+The scheduling gate of Muster's pods is added here, as the policy in manifests/gates/admission-policy.yaml
+does. Fields that a real cluster would honour and this one cannot are refused rather than ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a us
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
-    """The fields of a pod's spec that the embedded cluster cannot honour, and what in them."""
+    """Yield the fields of a pod's spec that the embedded cluster cannot honour, and the part concerned."""
     constraints = spec.get("topologySpreadConstraints") or []
     if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
         yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
@@ -142,7 +142,11 @@ def _prioritize(pod: Json, store: Store) -> None:
 
 
 def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
-    """Raises StatusError for `errors`, and for what the embedded cluster does not play or cannot read."""
+    """Check an object of a kind.
+
+    Raises:
+        StatusError: There are `errors`, or something that the embedded cluster does not play or cannot read.
+    """
     name = obj["metadata"].get("name", "")
     if found := list(dict.fromkeys(errors)):
         raise invalid(kind, name, found)
@@ -193,7 +197,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:
-    """The part of a pod's spec that may not change. Images may, so they are left out."""
+    """Return the immutable part of a pod's spec. Images may change, so they are left out."""
     rest = {name: value for name, value in spec.items() if name not in free and value}
     for name in ("containers", "initContainers"):
         rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]
@@ -201,7 +205,7 @@ def _rest(spec: Json, free: Iterable[str]) -> Json:
 
 
 def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:
-    """How many seconds an object has between its deletion and its end. Only pods on a node have any."""
+    """Return the grace period of an object in seconds. Only pods on a node have any."""
     if (
         kind is not kinds.PODS
         or not obj["spec"].get("nodeName")

@@ -1,5 +1,6 @@
-"""What the API server says when it does not do what it was asked for: a Status, and what is wrong with each
-field, in the words of Kubernetes (package field of k8s.io/apimachinery).
+"""Errors of the embedded API server: a Status, and the faults of fields.
+
+The words are those of Kubernetes (package field of k8s.io/apimachinery).
 """
 
 import json
@@ -30,7 +31,7 @@ def wrong(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid"
 
 
 def wrong_as_stated(field: str, detail: str) -> FieldError:
-    """As rules in CEL say it of a whole object, whose value is not shown."""
+    """Return a fault as rules in CEL state it of a whole object, whose value is not shown."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
@@ -84,7 +85,7 @@ class StatusError(Exception):
         self.details = details or {}
 
     def status(self) -> Json:
-        """The body of the answer."""
+        """Return the body of the answer."""
         head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         why = {"message": self.message, "reason": self.reason, "details": self.details}
         return {**head, **why, "code": self.code}

@@ -1,9 +1,10 @@
-"""The schemas of the kinds served, Kubernetes' own as a real API server publishes them, ours from their CRDs
-and open ones of operators' kinds: which fields a value has, and whose the entries of its lists are.
+"""Schemas of the served kinds: the fields of a value, and the owners of the entries of its lists.
 
-Lists are atomic, one value as a whole, unless the schema names the fields that tell their items apart, or
-calls the list a set. Objects are told apart by their fields unless the schema calls them atomic. Of what no
-schema describes the value itself tells as much. kubernetes.json is written by tools/schemas.py.
+They are Kubernetes' own as a real API server publishes them, Muster's from the CRDs, and open ones of
+operators' kinds. Lists are atomic, one value as a whole, unless the schema names the fields that tell their
+items apart, or calls the list a set. Objects are told apart by their fields unless the schema calls them
+atomic. Where no schema describes a value, the value itself does. kubernetes.json is written by
+tools/schemas.py.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,7 @@ def _crds() -> list[Json]:
 
 
 def printer_columns(kind: ResourceKind) -> list[Json]:
-    """Those that its CRD has for kubectl; none for a kind without a CRD of ours."""
+    """Return the columns of its CRD for kubectl; none for a kind without a CRD of Muster."""
     for spec in (crd["spec"] for crd in _crds()):
         if (spec["group"], spec["names"]["kind"]) == (kind.group, kind.name):
             found = {version["name"]: version for version in spec["versions"]}.get(kind.version, {})
@@ -54,14 +55,14 @@ def printer_columns(kind: ResourceKind) -> list[Json]:
 
 @cache
 def name_of(kind: ResourceKind) -> str:
-    """The name of the kind's schema."""
+    """Return the name of the kind's schema."""
     named = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
     known = definitions().items()
     return next(name for name, schema in known if schema.get("x-kubernetes-group-version-kind") == named)
 
 
 def with_referred(names: Iterable[str]) -> dict[str, Json]:
-    """The schemas of these names, and of all that they refer to."""
+    """Return the schemas of these names, and of all that they refer to."""
     todo, found = list(names), dict[str, Json]()
     while todo:
         if (name := todo.pop()) not in found:
@@ -71,7 +72,7 @@ def with_referred(names: Iterable[str]) -> dict[str, Json]:
 
 
 def referred(schema: Any) -> Iterator[str]:
-    """The names of the schemas that this one refers to."""
+    """Yield the names of the schemas that this one refers to."""
     if isinstance(schema, list):
         for item in schema:
             yield from referred(item)
@@ -84,7 +85,7 @@ def referred(schema: Any) -> Iterator[str]:
 
 @cache
 def openapi_document(path: str) -> Json | None:
-    """The index, or the part for one group and version; None where there is none."""
+    """Return the index, or the part for one group and version; None where there is none."""
     if path == OPENAPI:
         roots = {kind.root.strip("/") for kind in SERVED}
         return {"paths": {root: {"serverRelativeURL": f"{OPENAPI}/{root}"} for root in sorted(roots)}}
@@ -107,7 +108,7 @@ def openapi_document(path: str) -> Json | None:
 
 
 def _of_crd(crd: Json) -> dict[str, Json]:
-    """The versions that are served, with the metadata of every object, named as the API server names them."""
+    """Return the served versions, with the metadata of every object, named as the API server names them."""
     spec = crd["spec"]
     kind = spec["names"]["kind"]
     group = ".".join(reversed(spec["group"].split(".")))
@@ -144,7 +145,7 @@ class FieldSchema:
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
-        """Of a field of an object, or of a value of a map, which are all alike."""
+        """Return the schema of a field of an object, or of the values of a map."""
         described = self.published.get("properties", {})
         known = name if name in described else ""
         if known not in self._fields:
@@ -158,19 +159,19 @@ class FieldSchema:
         return FieldSchema(self.published.get("items", {}))
 
     def knows(self, name: str) -> bool:
-        """Whether an object may have this field. What no schema describes may have any."""
+        """Return whether an object may have this field. An object without a schema may have any."""
         described = self.published.get("properties", {})
         open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown
         return open_ended or name in described
 
     def splits(self, value: Any) -> bool:
-        """Whether parts of this value may belong to different writers."""
+        """Return whether parts of this value may belong to different writers."""
         if isinstance(value, dict):
             return self.published.get("x-kubernetes-map-type") != "atomic"
         return isinstance(value, list) and (bool(self.list_keys) or self.is_set)
 
     def key_of(self, item: Any) -> str:
-        """What names an item of a list: its own value in a set, the fields that are its key otherwise."""
+        """Return the key of a list item: its own value in a set, else its key fields."""
         if self.is_set:
             return f"v:{_compact(item).decode()}"
         properties = self.items.published.get("properties", {})

@@ -40,7 +40,7 @@ class ResourceKind:
 
     @property
     def qualified(self) -> str:
-        """As messages name it: pods, queues.scheduling.volcano.sh."""
+        """Return the name in messages: pods, queues.scheduling.volcano.sh."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -151,7 +151,7 @@ GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
 
 
 def discovery_document(path: str) -> Json | None:
-    """The document at `path`; None where there is none."""
+    """Return the document at `path`; None where there is none."""
     match path.strip("/"):
         case "version":
             return {"major": "1", "minor": _MINOR, "gitVersion": GIT_VERSION, "platform": "embedded"}

@@ -1,5 +1,4 @@
-"""Who wrote which fields of an object: the sets of paths in metadata.managedFields, one for each writer,
-way of writing and subresource.
+"""Managed fields: sets of paths in metadata.managedFields, one per writer, operation and subresource.
 
 A path is a tuple of steps in the notation of FieldsV1: f:NAME for a field, k:{"type":"Ready"} for the item of
 a list that has this key, v:VALUE for an item of a set.
@@ -43,7 +42,7 @@ def written(paths: Iterable[Path]) -> Json:
 
 
 def shown(path: Path) -> str:
-    """As messages name it: .status.conditions[type="Ready"].reason"""
+    """Return a path as messages name it: .status.conditions[type="Ready"].reason"""
     text = ""
     for step in path:
         sort, _, content = step.partition(":")
@@ -58,7 +57,7 @@ def shown(path: Path) -> str:
 
 
 def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
-    """The parts of a value that may belong to different writers, by the step that leads to each."""
+    """Return the parts of a value that may belong to different writers, by the step that leads to each."""
     if isinstance(value, dict):
         return {f"f:{name}": (part, schema.field(name)) for name, part in value.items()}
     return {schema.key_of(item): (item, schema.items) for item in value}
@@ -102,7 +101,7 @@ class Difference(NamedTuple):
 
 
 def claimed(obj: Json, schema: FieldSchema) -> Paths:
-    """What an applied object claims: every value in it, and each item of a list that has keys."""
+    """Return the paths that an applied object claims: all values, and each item of a list with keys."""
     return frozenset(_claimed(obj, schema, ())) - NOBODYS
 
 
@@ -138,7 +137,7 @@ def _compare(before: Any, after: Any, schema: FieldSchema, at: Path, put: set[Pa
 
 
 def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
-    """A place and everything below it, except lists, which are only the sum of their items."""
+    """Yield a place and everything below it, except lists, which are only the sum of their items."""
     inside = parts(value, schema) if schema.splits(value) else {}
     if not inside or isinstance(value, dict):
         yield at
@@ -152,7 +151,7 @@ APPLY, UPDATE = "Apply", "Update"
 
 
 class Manager(NamedTuple):
-    """Who writes, and how."""
+    """Manager of fields: the writer, and its operation."""
 
     name: str  # what `fieldManager` says, or the client's own
     operation: str  # APPLY or UPDATE
@@ -188,8 +187,10 @@ def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
 
 
 def kept_managers(before: Json, after: Json, subresource: str) -> Json:
-    """`after` with the managers that were there, unless the writer has set others or wiped them out, which
-    nobody can through a subresource."""
+    """Return `after` with the existing managers, unless the writer has set others or removed them.
+
+    Managers cannot be removed through a subresource.
+    """
     managed = None if subresource else after["metadata"].get("managedFields")
     if managed in ([], [{}]):
         return with_entries(after, ())
@@ -197,8 +198,10 @@ def kept_managers(before: Json, after: Json, subresource: str) -> Json:
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
-    """`after`, with what is new or changed in it as the writer's own and nobody else's. An object that was
-    made without managed fields never gets any."""
+    """Return `after`, with its changes owned by the writer alone.
+
+    An object that was made without managed fields never gets any.
+    """
     schema = schema_of(kind)
     if before is None:
         own = claimed(after, schema) if manager.operation == APPLY else difference({}, after, schema).set
@@ -216,7 +219,7 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
 
 
 def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
-    """The entries after a change: nobody owns what is gone, and only the writer owns what was set."""
+    """Return the entries after a change: removed fields have no owner, set ones only the writer."""
 
     def gone(path: Path) -> bool:
         return any(path[:end] in change.gone for end in range(1, len(path) + 1))

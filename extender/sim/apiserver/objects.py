@@ -1,6 +1,4 @@
-"""What all stored objects have in common: their conditions, what makes each one of its own, and whether a
-write means this one and no other, and not an older version of it.
-"""
+"""Common parts of stored objects: conditions, identity, and preconditions of writes."""
 
 import random
 import string
@@ -36,7 +34,7 @@ def set_condition(status: Json, new: Json) -> bool:
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:
-    """The condition of a type in an object's status; empty where there is none."""
+    """Return the condition of a type in an object's status; empty where there is none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((held for held in conditions if held.get("type") == type_), {})
 
@@ -46,7 +44,11 @@ UNREADABLE = (msgspec.ValidationError, BadQuantity)
 
 
 def typed(obj: Json, kind: type[T]) -> T:
-    """Raises ValidationError."""
+    """Return the object as a typed struct.
+
+    Raises:
+        ValidationError: It cannot be read.
+    """
     return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
 
 
@@ -64,7 +66,11 @@ ObjectLoader.yaml_implicit_resolvers = {
 
 
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
-    """Raises StatusError for another object or version; keeps in `after` what only the server writes."""
+    """Keep in `after` the fields that only the server writes.
+
+    Raises:
+        StatusError: It is another object or version.
+    """
     old, new = before["metadata"], after["metadata"]
     if new.get("uid") not in (None, "", old["uid"]):
         raise invalid(kind, old["name"], [wrong("metadata.uid", new["uid"], "field is immutable")])
@@ -91,7 +97,7 @@ def other_namespace() -> StatusError:
 
 
 def named_by(obj: Json) -> Json:
-    """The fields by which a writer says which object, and which version of it, it means."""
+    """Return the fields by which a writer identifies an object and its version."""
     meta = obj.get("metadata") or {}
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 

@@ -30,7 +30,11 @@ _DIRECTIVE = "$patch"
 
 
 def patching(form: str, body: Any, strategic_known: bool) -> Patch:
-    """What `body` does to an object. Raises StatusError for a form that is not known."""
+    """Return the change that `body` makes to an object.
+
+    Raises:
+        StatusError: The form is unknown.
+    """
     if form == "application/json-patch+json":
         if not isinstance(body, list):
             raise bad_request("error decoding patch: a JSON patch is a list of operations")
@@ -77,7 +81,11 @@ def _merged_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json
 
 
 def json_patched(target: Json, operations: list[Json]) -> Json:
-    """Raises StatusError 422 for a patch that does not apply, or is none."""
+    """Return the patched object.
+
+    Raises:
+        StatusError: 422 for an invalid patch, or one that does not apply.
+    """
     try:
         patched: Json = jsonpatch.apply_patch(target, operations)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as fault:
@@ -91,7 +99,11 @@ _OF_STATUS = ("apiVersion", "kind", "metadata", "status")
 
 
 def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
-    """Raises StatusError for what is not an object of this kind and name."""
+    """Return the applied object.
+
+    Raises:
+        StatusError: It is no object of this kind and name.
+    """
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise bad_request("an applied configuration is an object")
     version, name_of_kind = body.get("apiVersion", ""), body.get("kind", "")
@@ -111,7 +123,11 @@ def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Jso
 
 
 def refuse_untyped(kind: ResourceKind, wanted: Json) -> None:
-    """Raises StatusError for what cannot be merged, as the real server does: with 500."""
+    """Refuse objects that cannot be merged.
+
+    Raises:
+        StatusError: 500, as the real server answers.
+    """
     meta = wanted["metadata"]
     for fault in _untyped(wanted, schema_of(kind), ""):
         group, _, version = kind.api_version.rpartition("/")
@@ -139,9 +155,10 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
 
 
 def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, force: bool) -> Json:
-    """The object as it is then; with `force` fields are taken from others who own them.
+    """Return the object after the apply; with `force` fields are taken from other owners.
 
-    Raises StatusError 409 for those fields without it.
+    Raises:
+        StatusError: 409 for fields of others without `force`.
     """
     schema = schema_of(kind)
     entries = fields.entries_of(live)
@@ -164,7 +181,7 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
 
 
 def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
-    """What is wanted over what is there; lists whose items have keys are merged item by item."""
+    """Return the wanted value over the live one; lists whose items have keys are merged item by item."""
     if type(live) is not type(wanted) or not (schema.splits(live) and schema.splits(wanted)):
         return deepcopy(wanted)
     found = {step: value for step, (value, _) in fields.parts(live, schema).items()}
@@ -174,7 +191,7 @@ def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
-    """The paths, and the fields that they go through."""
+    """Return the paths, and the fields that they go through."""
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
 
 

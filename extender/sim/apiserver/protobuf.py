@@ -25,9 +25,13 @@ MESSAGES = Path(__file__).parent / "schemas" / "messages.json"
 
 
 class ProtoField(msgspec.Struct, array_like=True, frozen=True):
-    """`form`: optional, repeated, map for one with texts as keys, inline for a message whose fields stand in
-    the object around it, nonzero for what JSON leaves out when it is 0. `type`: string, bool, int32, int64,
-    bytes or the full name of a message."""
+    """Field of a protobuf message.
+
+    Attributes:
+        form: optional, repeated, map for one with texts as keys, inline for a message whose fields stand in
+            the object around it, nonzero for what JSON leaves out when it is 0.
+        type: string, bool, int32, int64, bytes or the full name of a message.
+    """
 
     form: str
     type: str
@@ -39,7 +43,7 @@ ProtoMessage = dict[int, ProtoField]
 
 @cache
 def message_name(kind: str) -> str | None:
-    """The full name of the message of a kind; None where it is not known."""
+    """Return the full name of the message of a kind; None where it is not known."""
     return next((name for name in _messages() if name.rpartition(".")[2] == kind), None)
 
 
@@ -50,7 +54,10 @@ def _messages() -> dict[str, ProtoMessage]:
 
 @cache
 def _types() -> dict[str, Any]:
-    """By the full name with underscores. A map is a list of messages, each a key and a value."""
+    """Return the classes by the full name with underscores.
+
+    A map is a list of messages, each a key and a value.
+    """
     tables: dict[str, Fields] = {}
     for name, known in _messages().items():
         fields: dict[str, tuple[int, str]] = {}
@@ -72,7 +79,11 @@ _RUNTIME = "k8s.io.apimachinery.pkg.runtime"
 
 
 def decoded(body: bytes) -> Json:
-    """The object as JSON has it. Raises StatusError 400 for what is no protobuf, 415 for other kinds."""
+    """Return the object as JSON has it.
+
+    Raises:
+        StatusError: 400 for invalid protobuf, 415 for other kinds.
+    """
     if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
@@ -88,7 +99,7 @@ def decoded(body: bytes) -> Json:
 
 
 def _object(found: Any, name: str) -> Json:
-    """Of a message, without texts that are empty; fields with unknown numbers are left out, as in Go."""
+    """Return a message without empty texts; fields with unknown numbers are left out, as in Go."""
     result: Json = {}
     known = _messages()[name]
     for descriptor, raw in found.ListFields():
@@ -117,7 +128,7 @@ def _value(raw: Any, type_: str) -> Any:
 
 
 def _time(message: Any) -> str | None:
-    """None for the zero time, which has no seconds."""
+    """Return a time; None for the zero time, which has no seconds."""
     if not message.HasField("seconds"):
         return None
     return datetime.fromtimestamp(message.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

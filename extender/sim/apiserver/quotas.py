@@ -37,14 +37,14 @@ class BeyondQuota(StatusError):
 
 
 def is_counted(name: str) -> bool:
-    """Whether pods count for what a quota names so."""
+    """Return whether pods count for a name in a quota."""
     if name.startswith((_REQUESTS, _HUGE_PAGES)):
         return name != "requests.storage"
     return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + each for each in _PLAIN))
 
 
 def usage(pod: Pod) -> dict[str, Quantity]:
-    """By the names that quotas have. One that has ended counts as an object only."""
+    """Return the usage by the names that quotas have. An ended pod counts as an object only."""
     if pod.status.phase in ENDED_PHASES:
         return {"count/pods": 1}
     found: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
@@ -73,7 +73,7 @@ def _containers(spec: PodSpec) -> list[Container]:
 
 
 def _of_limits(spec: PodSpec) -> PodSpec:
-    """As if its limits were its requests."""
+    """Return the spec as if its limits were its requests."""
 
     def swapped(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(container.resources.limits))
@@ -85,7 +85,7 @@ def _of_limits(spec: PodSpec) -> PodSpec:
 
 
 def _written(milli: int, binary: bool) -> str:
-    """As the API writes an amount: 500m, 1536Mi, 2G."""
+    """Return an amount as the API writes it: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
     amount, unit = milli // _MILLI, ""
@@ -157,7 +157,7 @@ def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
 
 
 def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
-    """With so many more of a pod in what is used."""
+    """Return the quota with so many more of a pod in its usage."""
     if not _applies(quota, pod):
         return quota
     used = {**quota["status"]["used"]}
@@ -170,7 +170,7 @@ def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
 
 
 def counted(quota: Json, pods: Iterable[Pod]) -> Json:
-    """What it allows, and what these pods use of it."""
+    """Return the limits of a quota, and their usage by these pods."""
     hard = {
         name: _written(at_most(amount, _MILLI), str(amount).endswith("i"))
         for name, amount in (at(quota, ("spec", "hard")) or {}).items()

@@ -16,7 +16,11 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 def check(method: str, form: str, query: Query) -> None:
-    """Raises StatusError 422 for options that a write may not have. `form`: the media type of the body."""
+    """Check the options of a write. `form`: the media type of the body.
+
+    Raises:
+        StatusError: 422 for options that a write may not have.
+    """
     if method not in _NAMES:
         return
     faults, manager = list[errors.FieldError](), query.get("fieldManager", "")
@@ -49,7 +53,11 @@ _FIELDS = (
 
 
 def selecting(labels: str, fields: str) -> Test:
-    """Whether an object is meant. Raises StatusError 400."""
+    """Return a test for selectors.
+
+    Raises:
+        StatusError: 400 for an invalid selector.
+    """
     requirements = filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", labels)))  # not in a set
     tests = [*map(_label_test, requirements), *map(_field_test, filter(None, fields.split(",")))]
     return lambda obj: all(test(obj) for test in tests)
@@ -81,7 +89,7 @@ def _field_test(text: str) -> Test:
 
 
 def selector_text(obj: Json) -> str:
-    """app=web,tier in (a,b)"""
+    """Return a selector as text: app=web,tier in (a,b)"""
     selector = obj["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
@@ -108,16 +116,16 @@ class Request(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """Of the body, without parameters."""
+        """Return the media type of the body, without parameters."""
         return self.content_type.partition(";")[0].strip()
 
     @property
     def strict(self) -> bool:
-        """Whether fields that the kind does not have are refused."""
+        """Return whether fields that the kind does not have are refused."""
         return self.query.get("fieldValidation") == "Strict"
 
     def manager(self, operation: str = UPDATE) -> Manager:
-        """Who asks: what it calls itself as a field manager, or the first word of its User-Agent."""
+        """Return the field manager of the request, or the first word of its User-Agent."""
         name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:LONGEST_MANAGER]
         return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 

@@ -1,6 +1,6 @@
-"""What is done to an object or a collection by which method: reading, listing, watching, writing.
+"""Routes: methods on an object or a collection, for reading, listing, watching and writing.
 
-All pages of one list show the same moment. In a watch an object that begins to match the selectors is ADDED,
+All pages of one list show the same version. In a watch an object that begins to match the selectors is ADDED,
 one that no longer does is DELETED; bookmarks tell the version while nothing else does, and once more at the
 end, so that the next watch can go on from there.
 """
@@ -35,7 +35,7 @@ from extender.sim.apiserver.validation.schemas import read
 
 
 def reviewed(kind: ResourceKind, asked: Json) -> Json:
-    """The question with its answer."""
+    """Return the review with its answer."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
@@ -50,7 +50,11 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
 
 
 def list_page(store: Store, request: Request) -> Json:
-    """Raises StatusError 400."""
+    """Return a page of a list.
+
+    Raises:
+        StatusError: 400 for an invalid continue token.
+    """
     kind, namespace, *_ = request.target
     query = request.query
     version, after = 0, ("", "")  # the last object of the page before
@@ -195,7 +199,11 @@ def _change(service: Service, request: Request) -> Json:
 
 
 def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Json:
-    """A client that replaces a custom object has to give its version. Raises StatusError 422."""
+    """Return the replacement of an object.
+
+    Raises:
+        StatusError: 422 for a custom object without its version.
+    """
     meta = body.get("metadata") or {}
     if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
         error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
@@ -237,7 +245,7 @@ def _scale_of(obj: Json) -> Json:
 
 
 def _scaling(name: str, change: Patch, strict: bool) -> Patch:
-    """What a change of its scale does to an object."""
+    """Return the change of an object by a change of its scale."""
 
     def scaled(before: Json) -> Json:
         wanted = read(SCALE, change(_scale_of(before)), strict)

@@ -29,7 +29,11 @@ from extender.sim.apiserver.tables import table, wanted
 
 
 def decoded(raw: bytes, content_type: str) -> Any:
-    """The object in a body. Raises StatusError 400 if it is malformed, 415 if its media type is unknown."""
+    """Return the object in a body.
+
+    Raises:
+        StatusError: 400 for a malformed body, 415 for an unknown media type.
+    """
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/vnd.kubernetes.protobuf":
         return protobuf.decoded(raw)
@@ -90,7 +94,7 @@ class _Http(ThreadingHTTPServer):
         self.service = service
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is not an error."""
+        """Ignore clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -130,7 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, self._shape(request)(found) if self.command == "GET" else found)
 
     def _body(self) -> bytes:
-        """Raises ValueError."""
+        """Return the body.
+
+        Raises:
+            ValueError: Its length is invalid.
+        """
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             closes, self.close_connection = self.close_connection, True  # unless all of it can be read
             body = bytearray()
@@ -170,14 +178,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _shape(self, request: Request) -> Patch:
-        """What this client wants to see of objects and lists: themselves, or a Table for people."""
+        """Return the form that this client wants of objects and lists: themselves, or a Table for people."""
         if not wanted(self.headers.get("Accept", "")):
             return lambda found: found
         kind, include = request.target.kind, request.query.get("includeObject", "")
         return lambda found: table(kind, found, include)
 
     def _listening(self) -> bool:
-        """A client that watches sends nothing more until it hangs up."""
+        """Return whether a watching client is connected: it sends nothing more until it hangs up."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         return not poll.poll(0)

@@ -1,7 +1,6 @@
-"""The verbs of the API: create, read, change, delete, bind, evict, and to record events. Kubelets and the
-scheduler call them, too.
+"""Verbs of the API: create, read, change, delete, bind, evict, and record Events.
 
-Each is one step on the store, whatever else is under way. All but `record` raise StatusError.
+Kubelets and the scheduler call them, too. Each is one step on the store. All but `record` raise StatusError.
 """
 
 import random
@@ -41,8 +40,11 @@ from extender.sim.apiserver.validation.schemas import filled, read
 
 
 class WriteOptions(NamedTuple):
-    """`manager`: whose fields these are; without one, as for the kubelets and the scheduler played here, they
-    are neither tracked nor checked."""
+    """Options of a write.
+
+    `manager` owns the fields; without one, as for the kubelets and the scheduler played here, they are
+    neither tracked nor checked.
+    """
 
     manager: Manager | None = None
     dry: bool = False
@@ -158,8 +160,10 @@ class Service:
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
-        """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet. `options`:
-        the API's DeleteOptions. Returns the object as it is then, or was last."""
+        """Remove an object, or mark it for its finalizers and its kubelet; return its last state.
+
+        `options`: the API's DeleteOptions.
+        """
         with self.store as store:
             obj = self.get(kind, namespace, name)
             meta, wanted = obj["metadata"], options.get("preconditions") or {}
@@ -198,11 +202,11 @@ class Service:
             self.store.put(PODS, _bound(pod, node, binding.get("metadata") or {}))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
-        """A deletion; there are no disruption budgets here that could forbid it."""
+        """Evict by a deletion; there are no disruption budgets here that could forbid it."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
 
     def record(self, about: Json, type_: str, reason: str, action: str, note: str, speaker: str) -> None:
-        """An Event about an object; one that is repeated counts up."""
+        """Record an Event about an object; a repeated one counts up."""
         meta, note = about["metadata"], note[:1024]
         digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
         name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
@@ -252,8 +256,11 @@ def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: s
 
 
 def _bound(pod: Json, node: str, binding: Json) -> Json:
-    """The pod on that node, with the annotations of the `binding`, if it is the one meant (by UID), unbound
-    and without gates. Raises StatusError."""
+    """Return the pod on that node, with the annotations of the `binding`.
+
+    Raises:
+        StatusError: It is another pod (by UID), bound or gated.
+    """
     meta, spec, uid = pod["metadata"], pod["spec"], binding.get("uid")
     notes = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
     if uid not in (None, "", meta["uid"]):

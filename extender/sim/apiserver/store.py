@@ -57,7 +57,7 @@ class Store:
         return self.listing(kind, namespace)[0]
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
-        """The objects as of `version`, 0 for now, and the version that this is."""
+        """Return the objects as of `version`, 0 for now, and that version."""
         with self:
             objects = self._objects.get(kind, {})
             if version:  # the past, by undoing what the log says came after it
@@ -99,7 +99,11 @@ class Store:
     # ---- following
 
     def wait(self, version: int, seconds: float) -> list[Change]:
-        """What came after `version`, waited for when there is nothing yet. Raises StatusError 410."""
+        """Return the changes after `version`, and wait for one if there is none.
+
+        Raises:
+            StatusError: 410 for an expired version.
+        """
         with self:
             if self.version <= version and not self.closed:
                 self._changed.wait(seconds)
@@ -127,7 +131,7 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 def _says_only_usage(obj: Json, before: Json) -> bool:
-    """Whether the status of a queue says anew what it has held lately, which never ends, and nothing else."""
+    """Return whether the status of a queue only repeats its recent usage, which never ends."""
     now, then = obj.get("status") or {}, before.get("status") or {}
     return now.get("usage") != then.get("usage") and now | {"usage": None} == then | {"usage": None}
 
@@ -147,7 +151,7 @@ class StoreFollower(ABC):
 
     @property
     def behind(self) -> bool:
-        """Whether some changes have not been handled yet."""
+        """Return whether some changes have not been handled yet."""
         return self._version < self._store.version
 
     @abstractmethod
@@ -156,7 +160,7 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _take(self, changes: Sequence[Change]) -> None:
-        """Some changes, or none within `_patience`."""
+        """Handle some changes, or none within `_patience`."""
 
     def _patience(self) -> float:
         """Seconds to wait for a change."""

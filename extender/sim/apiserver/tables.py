@@ -89,7 +89,7 @@ AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
 
 def _since(event: Json, *fields: str) -> str:
-    """How long ago: by the first of these times that the event has."""
+    """Return how long ago an Event was, by the first of its times."""
     found = next((event[field] for field in fields if event.get(field)), None)
     return age(found) if found else "<unknown>"
 
@@ -161,7 +161,7 @@ def _last_run(cron_job: Json) -> str:
 
 
 def _template(*path: str) -> list[TableColumn]:
-    """The columns of the pod template; `path` leads to the object that has it."""
+    """Return the columns of the pod template; `path` leads to the object that has it."""
     containers = at(*path, "spec", "template", "spec", "containers", default=())
 
     def each(field: str) -> Callable[[Json], str]:
@@ -247,13 +247,16 @@ _TEXTS = {"type": "string", "description": ""}  # what all columns have
 
 
 def wanted(accept: str) -> bool:
-    """Whether the client would rather have a Table."""
+    """Return whether the client would rather have a Table."""
     return "as=Table" in accept.partition(",")[0]
 
 
 def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
-    """An object or a list of `kind` as a Table. `include`: the option includeObject, what each row has of its
-    object: None, Metadata (also without it) or Object, by which `kubectl get --sort-by` sorts."""
+    """Return an object or a list of `kind` as a Table.
+
+    `include`: the option includeObject, the part of its object in each row: None, Metadata (also without
+    it) or Object, by which `kubectl get --sort-by` sorts.
+    """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
     kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
@@ -284,7 +287,7 @@ def columns_of(kind: ResourceKind) -> list[TableColumn]:
 
 
 def _printed(column: Json) -> TableColumn:
-    """A column of a CRD: its path leads to a field, or to one of a condition."""
+    """Return a column of a CRD: its path leads to a field, or to one of a condition."""
     if column["type"] == "date":
         return AGE
     name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0

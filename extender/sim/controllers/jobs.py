@@ -88,7 +88,11 @@ class JobPods:
         self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
 
     def compared(self) -> ComparedOffspring:
-        """What is to be made and to be deleted. Raises MALFORMED."""
+        """Return the pods to make and to delete.
+
+        Raises:
+            MALFORMED: The object cannot be read.
+        """
         taken = {*self.succeeded_indexes}
         kept: list[Json] = []
         surplus: list[Json] = []  # whose index is taken by another or no longer wanted
@@ -124,7 +128,7 @@ def finished(job: Json) -> bool:
 
 
 def job_status(job: Json, pods: JobPods) -> Json:
-    """A finished Job keeps what it says."""
+    """Return the status of a Job; a finished one keeps its status."""
     status: Json = {**(job.get("status") or {})}
     if finished(job):
         return status
@@ -167,7 +171,7 @@ def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:
 
 
 def _shortened(indexes: list[int]) -> str:
-    """As in 0,2-5: three and more in a row are written with a hyphen."""
+    """Return indexes as in 0,2-5: three and more in a row are written with a hyphen."""
     rows: list[list[int]] = []
     for index in indexes:
         if rows and index == rows[-1][-1] + 1:

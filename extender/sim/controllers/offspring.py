@@ -1,4 +1,4 @@
-"""What a workload makes, as the table of workloads says, compared with what it owns already."""
+"""Offspring of a workload by the table of workloads, compared with what it owns already."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ Find = Callable[[RuntimeName], Json | None]  # an object that has the templates 
 
 
 def in_store(store: Store) -> Find:
-    """Those that the API server has."""
+    """Return a look-up in the API server."""
     by_name = {kind.name: kind for kind in RUNTIME_KINDS}
 
     def find(name: RuntimeName) -> Json | None:
@@ -39,7 +39,7 @@ def in_store(store: Store) -> Find:
 
 
 def among(objects: Iterable[Json]) -> Find:
-    """Those of objects that have not been created yet."""
+    """Return a look-up in objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
     there = {
         RuntimeName(
@@ -52,7 +52,7 @@ def among(objects: Iterable[Json]) -> Find:
 
 
 def with_runtime_of(owner: Json, find: Find) -> Json:
-    """With the templates of its runtime, where its kind has one and that is there."""
+    """Return the owner with the templates of its runtime, where its kind has one that exists."""
     row = making.kind_of(owner)
     name = runtime_named_by(row, owner) if row else None
     runtime = find(name) if name else None
@@ -65,12 +65,16 @@ def children_of(owner: Json, find: Find) -> Iterator[Json]:
 
 
 def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
-    """The pods of a Job with these indexes. Raises MALFORMED."""
+    """Yield the pods of a Job with these indexes.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     return _handed_down(job, making.children_at(job, indexes))
 
 
 def hand_down(job: Json) -> Json:
-    """A Volcano Job whose pods will have its annotations of that sort: Muster itself makes them."""
+    """Return a Volcano Job that hands down its annotations: Muster itself makes its pods."""
     tasks, handed = list[Json](), _handed(job)
     for task in items_at(job, "spec", "tasks"):
         template = task.get("template") or {}
@@ -98,9 +102,12 @@ def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
 
 
 def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
-    """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
+    """Return the difference of owned and wanted objects, by name or by the prefix of random names.
 
-    What ended stays and counts. Of pods that are too many those on nodes and the older ones stay.
+    Ended objects stay and count. Of surplus pods those on nodes and the older ones stay.
+
+    Raises:
+        MALFORMED: The object cannot be read.
     """
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner, find):
@@ -128,7 +135,7 @@ def has_ended(obj: Json) -> bool:
 
 
 def ended_as(obj: Json) -> JobOutcome | None:
-    """How a pod or a workload says that it has ended."""
+    """Return how a pod or a workload has ended by its status."""
     row = making.kind_of(obj)
     if row is not None:
         return outcome_of(row, obj)
@@ -137,6 +144,6 @@ def ended_as(obj: Json) -> JobOutcome | None:
 
 
 def owner_uid(obj: Json) -> str:
-    """Of the controller; empty where nobody is."""
+    """Return the UID of the controller; empty without one."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((reference["uid"] for reference in owners if reference.get("controller")), "")

@@ -35,7 +35,7 @@ _OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
 class RefusedOffspring(NamedTuple):
-    """What the API server said of a workload's next pod, and how many of them it has of those it wants."""
+    """Refusal of a workload's next pod by the API server, with the numbers of existing and wanted pods."""
 
     workload: Json
     made: int
@@ -73,11 +73,11 @@ class WorkloadControllers(StoreFollower):
         return [*found.values()]
 
     def tries_in_vain(self, uid: str, namespace: str) -> bool:
-        """Whether pods of a workload were refused since quotas of its namespace last had more room."""
+        """Return whether pods of a workload were refused since quotas of its namespace last had more left."""
         return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
 
     def _top(self, obj: Json) -> Json:
-        """It, or what it was made for in the end."""
+        """Return the topmost owner of an object, or the object itself."""
         owner = next(
             (own for own in obj["metadata"].get("ownerReferences") or () if own.get("controller")), None
         )
@@ -127,7 +127,7 @@ class WorkloadControllers(StoreFollower):
         return {uid for uid, each in waiting if each.workload["metadata"]["namespace"] in freed}
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
-        """By UID: which workloads to compare, and whose statuses to write, with those of their owners."""
+        """Return by UID the workloads to compare, and those whose statuses to write, with their owners."""
         owned = defaultdict[str, list[Json]](list)  # by the UID of the controller, what is there and stays
         for kind in _OWNED:
             for obj in self._store.all(kind):
@@ -179,7 +179,7 @@ class WorkloadControllers(StoreFollower):
         self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 
     def _remove(self, child: Json) -> None:
-        """An old ReplicaSet stays, without pods."""
+        """Remove a child. An old ReplicaSet stays, without pods."""
         if _kind(child) is kinds.REPLICA_SETS:
             return self._scale(child, 0)
         self._endings.withdraw(child)
@@ -203,7 +203,10 @@ class WorkloadControllers(StoreFollower):
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
-    """What it owns. What never ends by itself, as a RayCluster, stands for what that owns."""
+    """Yield its owned objects.
+
+    An owned object that never ends by itself, as a RayCluster, stands for its own.
+    """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
         if row is not None and row.manageable and not row.succeeded:
@@ -292,7 +295,7 @@ def _counted(ready: int) -> Json:
 
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
-    """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
+    """Return the sums over its ReplicaSets; the newest, which alone should have pods, is the updated one."""
     young_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
     # old ones have no pods
     newest = max(young_first, key=lambda each: each["spec"].get("replicas", 1), default={})

@@ -28,8 +28,10 @@ class Filtered(NamedTuple):
 
 
 class Extender:
-    """`address`: HOST:PORT. `bind_mark`: as managedResources. Timeouts are the httpTimeout of the two entries
-    in scheduler-config/sidecar.yaml."""
+    """Extender at `address` (HOST:PORT). `bind_mark`: as managedResources.
+
+    Timeouts are the httpTimeout of the two entries in scheduler-config/sidecar.yaml.
+    """
 
     def __init__(self, address: str, bind_mark: str = "") -> None:
         self._bind_mark = bind_mark
@@ -61,7 +63,7 @@ class Extender:
         return {node: [victim["UID"] for victim in found.get("Pods") or ()] for node, found in left.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
-        """Whether its entry for binding is interested in a pod."""
+        """Return whether its entry for binding is interested in a pod."""
         containers = pod["spec"]["containers"]
         asked = (container.get("resources", {}).get("requests", {}) for container in containers)
         return not self._bind_mark or any(self._bind_mark in requests for requests in asked)

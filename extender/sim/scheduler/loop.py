@@ -188,8 +188,12 @@ class Scheduler:
         return self._best(pod, standing, names, earlier)
 
     def _best(self, pod: Json, standing: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
-        """The best node among these; `earlier`: what was found wrong in this try so far. Raises
-        Unschedulable, ExtenderError."""
+        """Return the best node among these; `earlier`: the rejections in this attempt so far.
+
+        Raises:
+            Unschedulable: No node fits.
+            ExtenderError: The extender fails.
+        """
         with self._lock:
             fit, rejections = feasible(self._nodes, standing, names)
         if not fit:
@@ -210,7 +214,7 @@ class Scheduler:
         return pod["spec"]["schedulerName"] in self._extended
 
     def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
-        """Whom to evict for a pod that no node takes, and where it is to go then."""
+        """Return the victims for a pod that no node takes, and its nominated node."""
         with self._lock:
             standing = self._nodes.standing(pod)
             if why := ineligible(self._nodes, pod, standing, rejections):
@@ -224,7 +228,11 @@ class Scheduler:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
     def _agreed(self, pod: Json, found: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """The candidates that the extender agrees to. Raises ExtenderError."""
+        """Return the candidates that the extender agrees to.
+
+        Raises:
+            ExtenderError: The extender fails.
+        """
         if not self._is_extended(pod):
             return found
         given = {name: [victim.uid for victim in victims] for name, victims in found.items()}
@@ -237,7 +245,7 @@ class Scheduler:
         return agreed
 
     def _bind(self, item: QueuedPod, node: str) -> None:
-        """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""
+        """Bind a pod. The queue forgets it when the watch shows it: earlier events must not bring it back."""
         pod, meta = item.pod, item.pod["metadata"]
         try:
             if self._is_extended(pod) and self._extender.is_binder_of(pod):

@@ -1,8 +1,8 @@
-"""What the scheduler knows of nodes and of the pods on them, and its own filters: who fits where.
+"""Nodes of the scheduler and the pods on them, and its own filters.
 
 The filters stand in the order in which the stock scheduler names what fails. Selectors, taints, requests and
-(anti-)affinity are judged by the functions that Muster's planner uses; what differs is whose pods count: here
-all that are bound or assumed, and beside them those nominated to a node, if they are at least as important.
+(anti-)affinity are evaluated by the functions of Muster's planner; the difference is which pods count: here
+all that are bound or assumed, and also those nominated to a node, if they are at least as important.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ class Nodes:
             known.pop(name, None)
 
     def place(self, pod: Json, node: str) -> None:
-        """It stands there, or is assumed to."""
+        """Place a pod on its node, or assume it there."""
         standing = self.standing(pod)
         self.remove(standing.uid)
         self.put(standing, node)
@@ -67,7 +67,7 @@ class Nodes:
         self._node_of[standing.uid] = node
 
     def remove(self, uid: str) -> bool:
-        """False if the pod was neither on a node nor nominated to one."""
+        """Remove a pod; return False if it was neither on a node nor nominated to one."""
         nominated = self._nominated.pop(uid, None)
         if node := self._node_of.pop(uid, None):
             del self._on[node][uid]
@@ -100,11 +100,11 @@ class Nodes:
         return list(self._nodes)
 
     def admits(self, shape: Shape, name: str) -> bool:
-        """Whether a node's labels and taints do."""
+        """Return whether a node's labels and taints admit a shape."""
         return shape.suits(name, self._labels(name), self._taints[name])
 
     def on(self, name: str) -> list[PodInfo]:
-        """Who is bound to a node, or assumed there."""
+        """Return the pods that are bound to a node, or assumed there."""
         return list(self._on.get(name, {}).values())
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
@@ -117,23 +117,23 @@ class Nodes:
                 yield guest
 
     def lower_nominated(self, pod: PodInfo, name: str) -> list[str]:
-        """The UIDs of pods of lower priority that are nominated to a node."""
+        """Return the UIDs of pods of lower priority that are nominated to a node."""
         of_node = [guest for node, guest in self._nominated.values() if node == name]
         return [guest.uid for guest in of_node if guest.priority < pod.priority]
 
     def load(self, pod: PodInfo, name: str) -> float:
-        """How full a node would be with the pod: the mean over cpu and memory."""
+        """Return how full a node would be with the pod: the mean over cpu and memory."""
         used = total(each.shape.requests for each in (*self.on(name), pod))
         room = self.room[name]
         return sum(used.get(resource, 0) / (room.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
-        """Whom a term means, on some nodes or on all."""
+        """Yield the pods that a term selects, on some nodes or on all."""
         for name in self._nodes if among is None else among:
             yield from (pod for pod in self.on(name) if term.matches(pod.namespace, pod.labels))
 
     def domain(self, term: Term, name: str) -> list[str]:
-        """The nodes of the same domain as `name`; none where it lacks the label."""
+        """Return the nodes of the same domain as `name`; none where it lacks the label."""
         value = self._labels(name).get(term.topology_key)
         if value is None:
             return []
@@ -159,7 +159,7 @@ REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
-    """The nodes that fit, and why each of the others does not."""
+    """Return the nodes that fit, and why each of the others does not."""
     judged = {name: rejection_of(nodes, pod, name) for name in among}
     fit = [name for name, fault in judged.items() if fault is None]
     return fit, {name: fault for name, fault in judged.items() if fault is not None}
@@ -228,7 +228,7 @@ def ineligible(nodes: Nodes, pod: Json, standing: PodInfo, rejections: Mapping[s
 def candidates(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
-    """The victims on each node where preemption would help, and why it would not on others."""
+    """Return the victims on each node where preemption would help, and why it would not on others."""
     found: dict[str, Victims] = {}
     against: dict[str, Rejection] = {}
     for name in [node for node, fault in rejections.items() if not fault.lasting]:

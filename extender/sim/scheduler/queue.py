@@ -1,5 +1,4 @@
-"""The pods that wait for the scheduler, when each is tried again, and the events that may make them
-schedulable.
+"""Scheduling queue: pending pods, when each is tried again, and the events that may make them schedulable.
 
     gated ──► active ──► in flight ──► unschedulable ──► backoff ──► active
                                   └──► error ──────────────────────► active
@@ -8,8 +7,8 @@ A pod that was refused waits for an event that concerns it, and then may have to
 cut short whenever no other pod is to be tried. One that met an error waits as long, without exception. An
 event while a pod is in flight counts for that try: should it fail, the pod backs off at once.
 
-A pod that the extender refused is woken by whatever happens to a node or to a pod on one, and by any change
-of its own; one that failed the scheduler's own filters only by what makes room, or by wanting something else.
+A pod that the extender refused is requeued by any change of a node or of a pod on one, and by any change of
+its own; one that failed the scheduler's own filters only by freed capacity, or by a change of its wishes.
 """
 
 import heapq
@@ -74,8 +73,11 @@ class SchedulingQueue:
     # ---- what the watch tells
 
     def see(self, pod: Json, *, concerns_all: bool = True) -> None:
-        """A pod without a node is there, or has changed. Any change of its own is worth a try to one that the
-        extender refused; to others, only those that concern all."""
+        """Record a new or changed pod without a node.
+
+        Any change of its own is worth a try to one that the extender refused; to others, only those
+        that concern all.
+        """
         with self._changed:
             item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
             item.pod = pod
@@ -92,7 +94,7 @@ class SchedulingQueue:
                 item.ticket = -1
 
     def wake(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
-        """An event may have made others schedulable: all of them, or those that the extender refused."""
+        """Requeue pods after an event: all of them, or those that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
                 if item is not but:
@@ -108,7 +110,7 @@ class SchedulingQueue:
     # ---- what the loop does
 
     def pop(self) -> QueuedPod | None:
-        """The next pod to try, waited for; None when it is time to go."""
+        """Return the next pod to try, and wait for it; None at the end of the run."""
         with self._changed:
             while not self._closed:
                 for place in (SubQueue.BACKOFF, SubQueue.ERROR):
@@ -122,7 +124,7 @@ class SchedulingQueue:
         return None
 
     def add_unschedulable(self, item: QueuedPod, *, by_extender: bool) -> None:
-        """It was refused."""
+        """Add a pod that was refused."""
         with self._changed:
             item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
             item.ready_at = self._after(item.refusals)
@@ -130,7 +132,7 @@ class SchedulingQueue:
             self._move(item, SubQueue.BACKOFF if missed else SubQueue.UNSCHEDULABLE)
 
     def add_failed(self, item: QueuedPod) -> None:
-        """Trying it failed."""
+        """Add a pod whose attempt met an error."""
         with self._changed:
             item.errors += 1
             item.ready_at = self._after(item.errors)
@@ -143,7 +145,7 @@ class SchedulingQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether a pod is tried, or will be without another event."""
+        """Return whether a pod is tried, or will be without another event."""
         with self._changed:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
             return any(item.place not in idle for item in self._pods.values())
@@ -168,7 +170,7 @@ class SchedulingQueue:
         return None
 
     def _after(self, failures: int) -> float:
-        """The end of a backoff, in whole seconds: the stock scheduler looks for those once a second."""
+        """Return the end of a backoff, in whole seconds: the stock scheduler looks once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
         return (self._clock() + backoff) // 1.0 + 1.0
 
@@ -227,12 +229,12 @@ class Informer(StoreFollower):
 
 
 def _wishes(pod: Json) -> object:
-    """What of a pod may help it, when it changes, where the extender had no say; its status may not."""
+    """Return the fields of a pod whose change may help it, without its status, if the extender had no say."""
     return pod["spec"], pod["metadata"].get("labels")
 
 
 def _without_heartbeat(node: Json) -> object:
-    """What of a node is news: all but its heartbeat."""
+    """Return a node without its heartbeat."""
     status, meta = node.get("status") or {}, node["metadata"]
     conditions = status.get("conditions") or []
     stated = [(condition.get("type"), condition.get("status")) for condition in conditions]

@@ -1,1 +1,1 @@
-"""What `muster run` shows of the embedded cluster: its state, what happened, and how both are drawn."""
+"""Screen of `muster run`: the state of the embedded cluster, its events, and their drawing."""

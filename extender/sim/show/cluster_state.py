@@ -120,12 +120,12 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
 
 
 def _group_of(pod: Pod) -> str:
-    """The key of the group that it names, or of the one that Muster makes for it."""
+    """Return the key of the group that it names, or of the one that Muster makes for it."""
     return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[LoosePod]) -> list[PodSummary]:
-    """A member waits for the reason of its group."""
+    """Return the summaries of pods. A member waits for the reason of its group."""
     of_group = {gang.key: gang.group.reason for gang in gangs}
     of_pod = {pod.key: pod.why.reason for pod in loose}
     found = []
@@ -140,9 +140,11 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
 def queue_summaries(
     queues: Iterable[Json], used: Collection[str], shares: Iterable[Json]
 ) -> list[ReportedQueue]:
-    """Those that exist, and the default one where it is used without being made. Those that every cluster has
-    are left out where no group uses them. `shares`: what /debug/queues says, for queues whose status does not
-    carry them yet."""
+    """Return the existing queues, and the default one where it is used without being made.
+
+    Queues that every cluster has are left out where no group uses them. `shares`: /debug/queues, for
+    queues whose status has none yet.
+    """
     debugged = {share["name"]: share for share in shares}
     made = {queue["metadata"]["name"]: queue for queue in queues}
     made.setdefault(DEFAULT_QUEUE, {"metadata": {"name": DEFAULT_QUEUE}})

@@ -68,14 +68,16 @@ def clock_line(second: float, settled: bool = False) -> Text:
 
 
 def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
-    """What is too long goes on in the next line: half a path helps nobody."""
+    """Return the lines of the head. Long ones continue in the next line: half a path is useless."""
     width, lines = canvas.width, head_lines(head, canvas)
     return [Text(line[at : at + width], "dim") for line in lines for at in range(0, len(line), width)]
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """A sentence, and commands to be copied, never folded; all but the first, and addresses, share a line if
-    they fit."""
+    """Return a sentence, and commands to be copied, never folded; short ones share a line.
+
+    All but the first, and addresses, share a line if they fit.
+    """
     sentence, *commands = head
     alone = [line for line in commands if line == commands[0] or "://" in line]
     rest = [line for line in commands if line not in alone]
@@ -84,8 +86,10 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
 
 
 def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
-    """Each with its whole reason where there is room for that, else a line for each. Rows that are not shown
-    are not made, as there may be thousands."""
+    """Return each gang with its whole reason where there is space for that, else a line for each.
+
+    Rows that are not shown are not made, as there may be thousands.
+    """
     gangs = moment.cluster.gangs
     if not gangs:
         return []
@@ -106,7 +110,7 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
 
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
-    """Those that wait in full, the others in a line."""
+    """Return the waiting pods in full, the others in a line."""
     kinds = sentences.alike([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
@@ -126,7 +130,7 @@ def _verb(pod: LoosePod) -> str:
 
 
 def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
-    """A transition in full, as lines of a log."""
+    """Return a transition in full, as lines of a log."""
     when = _when(transition)
     first, *rest = canvas.wrapped(f"{transition.subject} {transition.text}", " " * len(when))
     return [when + first.lstrip(), *rest]
@@ -200,7 +204,7 @@ class LiveView(View):
         self._draw(frame(moment, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
-        """The last frame stays, `lines` come below it; the cursor is back however the run ends."""
+        """End the screen: the last frame stays, `lines` come below it, and the cursor is back."""
         self._live.stop()
         self._stream.write("\n".join(["", *lines, ""]))
         self._stream.flush()
@@ -212,7 +216,7 @@ class LiveView(View):
 
 
 def is_live(stream: TextIO) -> bool:
-    """Whether frames can be drawn on `stream`: a terminal that moves its cursor."""
+    """Return whether frames can be drawn on `stream`: a terminal that moves its cursor."""
     console = Console(file=stream)
     return console.is_terminal and not console.is_dumb_terminal
 
@@ -228,7 +232,7 @@ _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
 class Rerun(NamedTuple):
-    """How this run was started."""
+    """Command line that repeats this run."""
 
     program: str
     files: Sequence[str]

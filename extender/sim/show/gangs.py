@@ -83,8 +83,10 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """`NAMESPACE/NAME`. A group that Muster made for pods that name none is shown as the controller of
-        those pods, or as the pod: `NAMESPACE/KIND/NAME`."""
+        """Return `NAMESPACE/NAME`.
+
+        For a group that Muster made, `NAMESPACE/KIND/NAME` of its owner or pod.
+        """
         return f"{self.group.namespace}/{self.group.spoken_name}"
 
     @property
@@ -114,7 +116,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def is_job(self) -> bool:
-        """Whether it stands for a job, which may wait before it has pods."""
+        """Return whether it stands for a job, which may wait before it has pods."""
         owner = self.group.maker
         row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
         return row is not None and row.manageable
@@ -131,17 +133,17 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def has_started(self) -> bool:
-        """Whether the members that it needs have started."""
+        """Return whether the members that it needs have started."""
         return self.state in (Verdict.RUNNING, Verdict.ENDED)
 
     @property
     def size(self) -> int:
-        """How many pods it has, or will have: those of a job come once it is let go."""
+        """Return how many pods it has, or will have: those of a job come once it is admitted."""
         return len(self.pods) or (self.group.spec.min_member if self.is_job else 0)
 
     @property
     def admitted(self) -> str:
-        """With how many pods it starts."""
+        """Return with how many pods it starts."""
         needed, there = self.group.spec.min_member, len(self.pods)
         if self.is_job and there < needed:
             return f"has room for {many(needed, 'pod')}; {there} of them are created"
@@ -149,12 +151,12 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def starts_apart(self) -> bool:
-        """Whether each of its pods starts as soon as it can, whatever becomes of the others."""
+        """Return whether each of its pods starts as soon as it can, independent of the others."""
         return self.group.spec.min_member <= 1 < self.size
 
     @property
     def left_out(self) -> int:
-        """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
+        """Return how many members wait although the gang runs: surplus ones, or replacements of lost ones."""
         return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
@@ -206,7 +208,7 @@ class LoosePod(msgspec.Struct, frozen=True):
 
 
 class Known(NamedTuple):
-    """What explains a pod."""
+    """Known objects that explain a pod."""
 
     decided: Mapping[str, Json]  # what Muster's debug port says, by group
     groups: Collection[str]  # keys of all
@@ -244,7 +246,7 @@ def _why(pod: Pod, known: Known) -> Why:
 
 
 def _decided(pod: Pod, known: Known) -> Why | None:
-    """By the group that it names, or else by that of its own, which has one of two names."""
+    """Return the explanation by the group that it names, or else by its own, which has one of two names."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
     found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)
@@ -266,7 +268,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 
 def hint_for(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> str:
-    """A sentence; empty where nothing suggests one."""
+    """Return a hint as a sentence; empty without one."""
     namespace, name, reason = gang.group.namespace, gang.group.name, gang.group.reason
     if reason == Reason.QUEUE_NOT_FOUND:
         meant = _meant(gang.queue, known.queues)

@@ -1,4 +1,4 @@
-"""What gangs and other pods do, in sentences, and what happened: transitions from one state to the next."""
+"""Sentences about gangs and other pods, and transitions from one state to the next."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from extender.terminal.text import many, pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
-    """A gang's state in a sentence without its subject."""
+    """Return a gang's state in a sentence without its subject."""
     match gang.state:
         case Verdict.ENDED:
             return f"has ended: {ending(gang)}"
@@ -33,7 +33,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
 
 
 def ending(gang: Gang) -> str:
-    """How a gang ended: what its pods did."""
+    """Return how a gang ended, by the ends of its pods."""
     if not gang.pods:
         return "its pods are deleted"
     if gang.failed:
@@ -50,7 +50,7 @@ def left_out(gang: Gang) -> str:
 
 
 def waiting_for(gang: Gang) -> str:
-    """The reason of a gang that waits, with the numbers of its condition, and what was probably meant."""
+    """Return the reason of a pending gang, with the numbers of its condition, and a suggestion."""
     if not gang.group.reason:
         return "Muster has not decided about it yet."
     return _reason(gang.group.reason, gang.group.message, gang.hint)
@@ -62,7 +62,7 @@ def _reason(reason: str, detail: str, hint: str) -> str:
 
 
 def pods_sentence(pods: Sequence[LoosePod]) -> str:
-    """What pods that are alike do, in a sentence without its subject."""
+    """Return the state of equal pods, in a sentence without its subject."""
     first, one = pods[0], len(pods) == 1
     match first.state:
         case Verdict.ENDED:
@@ -83,8 +83,11 @@ def why_pods_wait(pods: Sequence[LoosePod]) -> str:
 
 
 def ahead(gang: Gang, cluster: ClusterState) -> str:
-    """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
-    could change it, or where the numbers of its own condition name the gang it waits for."""
+    """Return the gangs that hold what a gang waits for, by what their status says.
+
+    It is empty where only the gang itself could change it, or where the numbers of its own condition name
+    the gang it waits for.
+    """
     reason, others = gang.group.reason, [other for other in cluster.holding if other.key != gang.key]
     if reason in IN_ITS_QUEUE:
         others = [other for other in others if other.queue == gang.queue]

@@ -1,4 +1,4 @@
-"""What is drawn: a canvas, the queues as bars, and the table of gangs, as wide as the canvas allows."""
+"""Drawings: a canvas, the queues as bars, and the table of gangs, as wide as the canvas allows."""
 
 import io
 import shutil
@@ -45,7 +45,7 @@ class Canvas(NamedTuple):
 
     @property
     def roomy(self) -> bool:
-        """Whether numbers get an explanation."""
+        """Return whether numbers get an explanation."""
         return self.width >= 60
 
     @property
@@ -66,7 +66,7 @@ class Canvas(NamedTuple):
 
 
 def canvas_of(stream: TextIO) -> Canvas:
-    """What `stream` can show; a stream that is no terminal has 80 columns unless $COLUMNS says otherwise."""
+    """Return the canvas of `stream`; without a terminal, 80 columns unless $COLUMNS says otherwise."""
     size = shutil.get_terminal_size((80, 24))
     return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
 
@@ -79,7 +79,7 @@ def cpu_in_use(cluster: ClusterState) -> str:
 
 
 def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) -> list[Text]:
-    """A heading and a line for each queue, at most `most` lines in all."""
+    """Return a heading and a line for each queue, at most `most` lines in all."""
     queues = cluster.report.queues
     shown = queues if most is None or len(queues) < most else queues[: max(most - 2, 0)]
     # Names have as much room as the longest needs, as far as a bar and its numbers leave it.
@@ -99,7 +99,7 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) 
 
 
 def _dominant(queue: ReportedQueue) -> str:
-    """The resource of which it uses the largest part of what it deserves: `4 of 8 cpu`."""
+    """Return the resource of its largest part of the deserved share: `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
     wanted = [name for name in deserved if deserved[name]]
     if not wanted:  # nothing is asked for in it, or Muster has not decided yet
@@ -155,7 +155,7 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 
 
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """A line for each; what does not fit is cut: first the numbers of the reasons, then the names."""
+    """Return a line for each; long ones are cut: first the numbers of the reasons, then the names."""
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
     codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]

@@ -1,1 +1,1 @@
-"""What objects look like: the published schemas, and what they say of one value."""
+"""Published schemas of objects."""

@@ -1,1 +1,1 @@
-"""What a real API server refuses, in its words: forms that cannot be read (400), values not allowed (422)."""
+"""Validation as a real API server does it, in its words: 400 for unreadable forms, 422 for invalid values."""

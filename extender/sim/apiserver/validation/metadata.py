@@ -43,14 +43,17 @@ def dns_label(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """What may stand in a URL: events."""
+    """Return the faults of a name in a URL: events."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{part}'" for part in ("/", "%") if part in name]
 
 
 def label_key(key: str) -> list[str]:
-    """A name, after a prefix that is a subdomain and a slash if it has one: also of resources and gates."""
+    """Return the faults of a label key: a name, after an optional prefix that is a subdomain and a slash.
+
+    Resources and gates have the same form.
+    """
     prefix, slash, name = key.rpartition("/")
     errors = _unlike(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
     if "/" in prefix:
@@ -110,7 +113,7 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
 
 
 def labels_errors(field: str, labels: Json | None) -> FieldErrors:
-    """Of labels, and of a selector that is written like them."""
+    """Yield the faults of labels, and of a selector that is written like them."""
     for key, value in (labels or {}).items():
         yield from _wrongs(field, key, label_key(key))
         yield from _wrongs(field, value, label_value(value))

@@ -55,7 +55,7 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
 
 
 def _without_free_parts(template: kinds.Json) -> kinds.Json:
-    """Where its pods may go, what they ask for and what is written on them are free then."""
+    """Return a template without the parts that are free then: nodes, requests and metadata of its pods."""
     spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _FREE}
     affinity = {key: value for key, value in (spec.pop("affinity", None) or {}).items() if value}
     affinity.pop("nodeAffinity", None)
@@ -65,7 +65,7 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
 
 
 def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> FieldErrors:
-    """What Muster's webhook refuses, in its words. `before`: None for a new one."""
+    """Yield the faults that Muster's webhook finds, in its words. `before`: None for a new one."""
     try:
         now = typed(job, VolcanoJob)
         found = judge_new(now) if before is None else judge_change(typed(before, VolcanoJob), now)
@@ -94,7 +94,7 @@ def _template(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErro
 
 
 def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
-    """By its labels alone."""
+    """Return whether a selector matches, by its labels alone."""
     return bool(selector and (selector.get("matchLabels") or {}).items() <= labels.items())
 
 

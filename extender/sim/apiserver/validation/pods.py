@@ -1,6 +1,6 @@
-"""What a pod may say, what its containers may ask for, and what a node may have.
+"""Validation of pods, of the requests of their containers, and of nodes.
 
-Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this is what people run into, with
+Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this has the common faults, with
 validateResourceRequirements and ValidateNodeResources.
 """
 
@@ -99,7 +99,12 @@ def _is_of_quotas(name: str) -> bool:
 
 
 def _scope_errors(scopes: list[Any], standard: list[str], each: str, at: str) -> FieldErrors:
-    """`standard`: the resources that every cluster has. `each`: the field of an unknown scope."""
+    """Yield the faults of scopes.
+
+    Args:
+        standard: The resources that every cluster has.
+        each: The field of an unknown scope.
+    """
     for scope in scopes:
         if scope not in _SCOPES:
             yield errors.wrong(each, scopes if each == at else scope, "unsupported scope")
@@ -149,7 +154,7 @@ def _is_extended(name: str) -> bool:
 
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
-    """Of a pod's spec at this path, what a rule of one field cannot say."""
+    """Yield the faults of a pod's spec at this path that no rule of one field can find."""
     yield from _volumes(spec, at)
     yield from _containers(spec, at)
     yield from metadata.labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))

@@ -1,7 +1,7 @@
-"""What Kubernetes asks of the values of its own kinds: what it publishes, and the table of rules.yaml.
+"""Rules of Kubernetes for the values of its own kinds: the published ones, and the table of rules.yaml.
 
 The fields that are named are those of a real API server, also where that names a list or an object instead of
-the field; the words are its own for what people run into, and near them for the rest.
+the field; the words are its own for common faults, and near them for the rest.
 """
 
 import ipaddress
@@ -48,7 +48,7 @@ Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # what fields ask 
 
 
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
-    """What is wrong in an object, or a list of such, at this path. `relations`: of larger types."""
+    """Yield the faults in an object, or a list of such, at this path. `relations`: of larger types."""
     if isinstance(value, list):
         for place, item in enumerate(value):
             yield from rule_errors(item, schema.items, f"{at}[{place}]", relations)
@@ -125,7 +125,7 @@ def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
 
 
 def _requirement(value: Json, at: str) -> FieldErrors:
-    """Of a selector of labels."""
+    """Yield the faults of a selector of labels."""
     operator, values = value.get("operator"), value.get("values") or []
     if operator in ("In", "NotIn") and not values:
         yield errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")

@@ -1,8 +1,8 @@
-"""What a schema allows: whether a body can be read as its kind at all, as Go's decoder reads it, and the
-defaults and rules of CRDs.
+"""Schema validation: whether a body can be read as its kind, as by Go's decoder, and CRDs' rules.
 
-Of kinds that come from CRDs only the metadata is read as Go does; what else is wrong their schema says. Of
-its rules in CEL those are played that say what a quantity is, and those that compare the amounts of a queue.
+Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other faults. Of its
+rules in CEL those are played that say what a quantity is, and those that compare the amounts of a queue.
+jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' words.
 """
 
 import re
@@ -22,9 +22,10 @@ _SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | in
 
 
 def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
-    """The object that `body` is, without fields that its kind does not have; `strict` refuses those.
+    """Return the object that `body` is, without unknown fields; `strict` refuses those.
 
-    Raises StatusError 400.
+    Raises:
+        StatusError: 400 for an unreadable body.
     """
     if not isinstance(body, dict):
         why = f"the object provided is unrecognized (must be of type {kind.name}): no object"
@@ -99,7 +100,7 @@ def _fits(value: Any, wanted: str | None) -> bool:
 
 
 def go_type(schema: FieldSchema) -> str:
-    """As Go names the type of a field: int32, []v1.Container, map[string]string."""
+    """Return the type of a field in Go: int32, []v1.Container, map[string]string."""
     published = schema.published
     if schema.type_name:
         return f"v1.{schema.type_name}"
@@ -145,8 +146,7 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
-    """What the schema does not allow in a value, which is at this path; rules of the schema have one of their
-    own for what a map has."""
+    """Yield the faults of a value at this path; `in_rules` is its path in rules about a map."""
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -235,7 +235,7 @@ _NANO = 10**9
 
 
 def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
-    """The words are those of the CRD, whose rules come in this order."""
+    """Yield the faults of a queue in the words of the CRD, whose rules come in this order."""
     spec = queue.get("spec") or {}
     deserved, capability = spec.get("deserved") or {}, spec.get("capability") or {}
     guarantee = (spec.get("guarantee") or {}).get("resource") or {}
@@ -247,7 +247,7 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
 
 
 def _above(one: Any, other: Any) -> bool:
-    """What is no quantity is not compared: it has an error of its own."""
+    """Return whether one is more; an invalid quantity, which has an error of its own, is not compared."""
     try:
         return at_least(one, _NANO) > at_least(other, _NANO)
     except BadQuantity:
