@@ -168,16 +168,13 @@ def test_the_readme_has_the_test_command() -> None:
     assert any("make test" in line for line in typed(ROOT / "README.md"))
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
-
-
-def test_every_task_is_reached_from_the_index() -> None:
-    index = ROOT / "docs" / "tasks" / "README.md"
-    linked = set(re.findall(r"\]\(([\w-]+\.md)", index.read_text()))
-    assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
-    assert "](docs/tasks/README.md)" in (ROOT / "README.md").read_text()
+def test_every_page_for_users_is_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    folders = ("tutorials", "how-to", "reference", "explanation")
+    pages = {f"{folder}/{page.name}" for folder in folders for page in (ROOT / "docs" / folder).glob("*.md")}
+    linked = set(re.findall(rf"\]\(((?:{'|'.join(folders)})/[\w-]+\.md)", index.read_text()))
+    assert linked == pages
+    assert "](docs/README.md)" in (ROOT / "README.md").read_text()
 
 
 def test_the_changelog_has_this_version() -> None:
@@ -195,17 +192,17 @@ def test_pictures_are_well_formed_and_say_what_they_show(picture: Path) -> None:
 
 
 def test_reasons_are_those_of_the_code() -> None:
-    documented = [(code(cells[0])[0], cells[1]) for cells in rows("docs/reasons.md", "code")]
+    documented = [(code(cells[0])[0], cells[1]) for cells in rows("docs/reference/reasons.md", "code")]
     sentences = [(str(each), refusal(each).removeprefix(f"{REFUSAL_PREFIX}{each}: ")) for each in Reason]
     assert documented == sentences
 
 
 def test_metrics_are_those_of_the_code() -> None:
-    head, _, _ = prose(ROOT / "docs" / "metrics.md").partition("| metric |")
+    head, _, _ = prose(ROOT / "docs" / "reference" / "metrics.md").partition("| metric |")
     (histograms,) = re.findall(r"Histograms are ([^;]*);", head)
     documented = {
         code(name)[0]: (code(name)[0] in code(histograms), tuple(code(labels)), meaning)
-        for name, labels, meaning in rows("docs/metrics.md", "metric")
+        for name, labels, meaning in rows("docs/reference/metrics.md", "metric")
     }
     assert documented == {
         metric._name + ("_total" if metric._type == "counter" else ""): (
@@ -219,14 +216,14 @@ def test_metrics_are_those_of_the_code() -> None:
 
 
 def test_queries_ask_for_metrics_that_are_there() -> None:
-    known = {code(cells[0])[0] for cells in rows("docs/metrics.md", "metric")}
+    known = {code(cells[0])[0] for cells in rows("docs/reference/metrics.md", "metric")}
     for page in PAGES:
         for name in re.findall(r"\bmuster_[a-z_]+", " ".join(spans(page))):
             assert name in known or name.removesuffix("_bucket") in known, name
 
 
 def test_debug_pages_are_those_of_the_code() -> None:
-    documented = [(code(path)[0], help) for path, help in rows("docs/debug.md", "path")]
+    documented = [(code(path)[0], help) for path, help in rows("docs/reference/debug.md", "path")]
     assert documented == [
         ("/debug/", "this list"),
         *((f"/debug/{each.path}", each.help) for each in ENDPOINTS),
@@ -244,7 +241,7 @@ def test_layers_are_in_the_layout() -> None:
 def test_layers_are_those_of_the_architecture() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    documented = [set(code(names)) for names, _ in rows("docs/architecture.md", "layer")]
+    documented = [set(code(names)) for names, _ in rows("docs/explanation/architecture.md", "layer")]
     assert documented == [set(re.findall(r"extender\.(\w+)", names)) for names in layers]
 
 
@@ -380,19 +377,34 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
 @pytest.mark.parametrize(
     ("page", "sentence", "default", "said"),
     [
-        ("concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
-        ("concepts", "**When:** after two minutes, or `spec.preemption.after`", records.TAKE_AFTER, 120.0),
-        ("concepts", "After 15 minutes, or `spec.preemption.atMost`", records.TAKE_AT_MOST, 900.0),
-        ("concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
-        ("concepts", "for the same other group at most once an hour", Limits().reclaim_memory, 3600.0),
-        ("queues", "for `spec.reserveAfter` (default 2h)", records.RESERVE_AFTER, 7200.0),
+        ("explanation/concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
         (
-            "queues",
+            "explanation/concepts",
+            "**When:** after two minutes, or `spec.preemption.after`",
+            records.TAKE_AFTER,
+            120.0,
+        ),
+        (
+            "explanation/concepts",
+            "After 15 minutes, or `spec.preemption.atMost`",
+            records.TAKE_AT_MOST,
+            900.0,
+        ),
+        ("explanation/concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
+        (
+            "explanation/concepts",
+            "for the same other group at most once an hour",
+            Limits().reclaim_memory,
+            3600.0,
+        ),
+        ("reference/queues", "for `spec.reserveAfter` (default 2h)", records.RESERVE_AFTER, 7200.0),
+        (
+            "reference/queues",
             "All reservations together keep a tenth of the cluster",
             Configuration().reservations,
             0.1,
         ),
-        ("jobs", "`spec.startTimeout` (default 5 minutes)", records.START_TIMEOUT, 300.0),
+        ("reference/jobs", "`spec.startTimeout` (default 5 minutes)", records.START_TIMEOUT, 300.0),
     ],
 )
 def test_numbers_of_sharing_are_those_of_the_code(

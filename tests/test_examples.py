@@ -16,7 +16,7 @@ from extender.shipped import read
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = sorted((ROOT / "examples" / "frameworks").glob("*.yaml"))
-INDEX = ROOT / "docs" / "tasks" / "run-frameworks.md"
+INDEX = ROOT / "docs" / "how-to" / "run-frameworks.md"
 
 PODS = {
     "argo": 3,  # of its first step

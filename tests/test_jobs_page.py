@@ -10,7 +10,7 @@ from extender.api.workloads.further import further_kinds
 from extender.api.workloads.shape import Sign
 from extender.api.workloads.table import WORKLOADS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "jobs.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "jobs.md").read_text()
 ROW = re.compile(
     r"\| (`\S+` \w+.*) \| (.*) \| (.*) \| (.*) \| (?:`(?:jobs/\w+|volcano-jobs)`|in each install) \|"
 )

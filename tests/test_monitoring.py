@@ -17,7 +17,7 @@ from tests.rows import each_of
 
 ROOT = Path(__file__).parents[1]
 MONITORING = ROOT / "manifests" / "monitoring"
-PAGE = ROOT / "docs" / "monitoring.md"
+PAGE = ROOT / "docs" / "how-to" / "monitoring.md"
 SUFFIXES = {
     "counter": ("_total",),
     "gauge": ("",),
@@ -74,8 +74,8 @@ def test_labels_that_are_asked_for_exist(expression: str) -> None:
 
 
 def documented(label: str, metric: str) -> set[str]:
-    """The values that docs/metrics.md gives for a label of a metric."""
-    rows = (ROOT / "docs" / "metrics.md").read_text().splitlines()
+    """The values that docs/reference/metrics.md gives for a label of a metric."""
+    rows = (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines()
     (row,) = [row for row in rows if row.startswith(f"- `{label}` of `{metric}`: ")]
     return set(re.findall(r"`(\w+)`", row.partition(": ")[2]))
 

@@ -53,7 +53,7 @@ def test_packages_of_the_domain_are_those_of_the_architecture(pairs: set[Arrow])
     """And each imports what its row says."""
     table = {
         code(name)[0]: re.findall(r"\w+", imports)
-        for name, _, imports in rows("docs/architecture.md", "package")
+        for name, _, imports in rows("docs/explanation/architecture.md", "package")
     }
     assert table.keys() == {path.parent.name for path in (ROOT / "extender" / "domain").glob("*/__init__.py")}
     imported = {(package, other) for package, others in table.items() for other in others}

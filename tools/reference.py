@@ -1,4 +1,4 @@
-"""docs/configuration.md, generated from the table of settings by `python -m tools.reference`."""
+"""docs/reference/configuration.md, generated from the table of settings by `python -m tools.reference`."""
 
 import re
 import textwrap
@@ -8,7 +8,7 @@ from extender.api.configuration import API_VERSION, JOB_KINDS, KIND, SETTINGS, S
 from extender.api.setting_kinds import ADDRESS, NAME, OBJECT, TEXT
 from extender.cli.settings import CONFIG_VARIABLE
 
-DOCUMENT = Path("docs/configuration.md")
+DOCUMENT = Path("docs/reference/configuration.md")
 PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # what they allow shows in their defaults
 
 HEAD = f"""\

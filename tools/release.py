@@ -113,7 +113,7 @@ def _heading(manifest: Manifest) -> str:
     added = "".join(f" with manifests/{component}" for component in manifest.components)
     return (
         f"# Muster {__version__} for Kubernetes {manifest.kubernetes}: install/{manifest.install}{added},\n"
-        "# rendered by make release. docs/install.md says how it is applied.\n"
+        "# rendered by make release. docs/how-to/install.md says how it is applied.\n"
     )
 
 

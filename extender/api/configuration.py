@@ -1,7 +1,8 @@
 """Configuration of an administrator, in one table.
 
-Flags of `muster serve`, environment variables, keys of the file and docs/configuration.md are all made from
-the fields of `Configuration` and their meanings. Nothing is read here; extender/cli/settings.py does that.
+Flags of `muster serve`, environment variables, keys of the file and docs/reference/configuration.md are all
+made from the fields of `Configuration` and their meanings. Nothing is read here; extender/cli/settings.py
+does that.
 """
 
 from collections.abc import Iterator

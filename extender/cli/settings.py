@@ -148,7 +148,7 @@ serve = click.Command(
             type=click.Path(path_type=Path),
             envvar=CONFIG_VARIABLE,
             metavar="FILE",
-            help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
+            help=f"A configuration file (docs/reference/configuration.md). [${CONFIG_VARIABLE}]",
         ),
         *(
             click.Option(

@@ -46,7 +46,7 @@ _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_s
     help="How long the certificates are valid. The scheduler reads its own only when it starts.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
-    """Make certificates for Muster and the scheduler, which know each other by them: docs/install.md.
+    """Make certificates for Muster and the scheduler, which know each other by them: docs/how-to/install.md.
 
     Each of the two folders has tls.crt, tls.key and ca.crt. The CA's own key is thrown away, so no other
     client can be let in with it; to renew, make both anew.

@@ -25,7 +25,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     "--from-dump",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="A file of muster dump, whose state goes on: docs/simulate.md.",
+    help="A file of muster dump, whose state goes on: docs/how-to/simulate.md.",
 )
 @click.option(
     "--trace",
@@ -33,7 +33,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A CSV file of groups (columns: docs/simulate.md); may be given several times.",
+    help="A CSV file of groups (columns: docs/how-to/simulate.md); may be given several times.",
 )
 @click.option("--synthetic", type=WholeNumber(1, 1_000_000), metavar="PODS", help="Generate a trace.")
 @click.option(

@@ -255,7 +255,7 @@ def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWork
     }
     for job in made.jobs:
         if job.kind in barred:
-            why = f"Muster's account may not change {barred[job.kind]}: docs/jobs.md#the-rights"
+            why = f"Muster's account may not change {barred[job.kind]}: docs/reference/jobs.md#the-rights"
             meta = job.object["metadata"]
             name = f"{meta['namespace']}/{rows[job.kind].spoken}/{meta['name']}"
             refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{why}."))

@@ -24,7 +24,7 @@ View = Callable[..., object]
 
 class Endpoint(NamedTuple):
     path: str  # below /debug/, with variables in angle brackets
-    help: str  # shown on /debug/ and in docs/debug.md
+    help: str  # shown on /debug/ and in docs/reference/debug.md
 
     @property
     def view(self) -> str:

@@ -153,7 +153,7 @@ def called() -> str:
 
 
 def mutual(site: Installation, days: float = 3650.5, host: str = "") -> Json:
-    """As `muster certificates` makes it and docs/install.md puts it into the Secret."""
+    """As `muster certificates` makes it and docs/how-to/install.md puts it into the Secret."""
     host = host or called()
     server, _ = make_mutual([host], days * DAY, time.time())
     data = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.authority}
@@ -913,7 +913,7 @@ def test_the_certificate_of_the_dashboard_is_looked_at(
         (
             "wrong",
             "the Secret kube-muster/muster-dashboard-tls does not exist",
-            "Nobody can log in to the dashboard without it: docs/tasks/dashboard.md#in-the-cluster",
+            "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster",
         )
     ]
     own = make_pair(["dashboard.example"], 90.5 * DAY, time.time()).certificate

@@ -492,7 +492,10 @@ def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("may_ask", "sentence"),
     [
-        (True, "its account may not change jobsets.jobset.x-k8s.io. docs/jobs.md#the-rights says how"),
+        (
+            True,
+            "its account may not change jobsets.jobset.x-k8s.io. docs/reference/jobs.md#the-rights says how",
+        ),
         (False, "or its role for jobsets is not installed"),
     ],
 )

@@ -214,7 +214,7 @@ def test_jobs_of_a_kind_that_muster_may_not_change(town: Desk, front: Front, wri
     front.denied_to_muster.add(("patch", "jobs"))
     found = starts(town, write(job("x", 1, "1")), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", "NotAsked")
-    assert found["detail"] == "Muster's account may not change jobs.batch: docs/jobs.md#the-rights."
+    assert found["detail"] == "Muster's account may not change jobs.batch: docs/reference/jobs.md#the-rights."
 
 
 def test_a_namespace_that_there_is_not(town: Desk, write: Any) -> None:

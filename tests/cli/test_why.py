@@ -856,7 +856,9 @@ def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
 
 
 def test_remedies_are_those_of_the_page() -> None:
-    rows = [line.strip("|").split("|") for line in (ROOT / "docs/reasons.md").read_text().splitlines()]
+    rows = [
+        line.strip("|").split("|") for line in (ROOT / "docs/reference/reasons.md").read_text().splitlines()
+    ]
     documented = {row[0].strip(" `"): row[2].strip() for row in rows if row[0].startswith(" `")}
     assert documented == {str(reason): remedy for reason, remedy in REMEDIES.items()}
     assert set(REMEDIES) == set(Reason)

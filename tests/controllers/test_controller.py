@@ -244,7 +244,7 @@ def test_the_pods_of_volcano_jobs_never_keep_a_gate_waiting() -> None:
 
 
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     named = [controller.name for controller in all_controllers() if hasattr(controller, "name")]
     assert len(named) >= 16
     assert [

@@ -182,7 +182,7 @@ def test_of_two_trees_the_older_counts_first_and_elsewhere_a_tree_has_no_effect(
 
 
 def test_the_tree_of_the_page_makes_what_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "quotas.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "quotas.md").read_text()
     shown = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     plan = plan_of(Quotas([msgspec.json.decode(json.dumps(shown), type=ElasticQuotaTree)]), DEPTH)
     assert {each.name: each.parent for each in plan.queues.values()} == {

@@ -51,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "view: the scheduler beside Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
     )
+    config.addinivalue_line(
+        "markers",
+        "gates: its subject is a scheduler that reads the API itself; skipped with MUSTER_E2E_VIEW=1",
+    )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line("markers", "jobset: this test runs the real JobSet controller")
     config.addinivalue_line(
@@ -59,8 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Real components on a busy machine take longer than unit tests may."""
+    """Give real components on a busy machine longer than unit tests, and skip tests of another setup."""
     for item in items:
+        if VIEW and item.get_closest_marker("gates") is not None:
+            item.add_marker(pytest.mark.skip(reason="about a scheduler that does not read through Muster"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONGEST_TEST))
 

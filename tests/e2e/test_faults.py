@@ -315,6 +315,7 @@ def test_watches_cut_again_and_again_during_starts(stage: Stage, wire: TcpProxy,
     wait_for(lambda: stage.pod_group("g3")["status"]["phase"] == "Running", what="the last one told")
 
 
+@pytest.mark.gates
 def test_a_member_deleted_unseen_at_the_barrier(stage: Stage, wire: TcpProxy, muster_user: User) -> None:
     """Muster is cut off when it goes, so the gang seems whole: what was bound without it is completed."""
     cluster = stage.cluster

@@ -19,6 +19,7 @@ OBSERVED = 8.0  # a rate takes time to measure: the one place where time has to 
 AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own condition causes, and one to spare
 
 
+@pytest.mark.gates
 @pytest.mark.parametrize("every_second", ["2", "4"], ids=["half-full", "half-of-them-full"])
 def test_refused_pods_do_not_come_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, every_second: str

@@ -49,6 +49,7 @@ def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
     assert stage.bound(second) == {}
 
 
+@pytest.mark.gates
 def test_a_gang_at_the_barrier_is_bound_without_the_lease(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:

@@ -1,4 +1,6 @@
-"""From Volcano to Muster and back, with a real Volcano at work, as docs/volcano.md says step by step."""
+"""From Volcano to Muster and back, with a real Volcano at work, as docs/reference/volcano.md says step by
+step.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ pytestmark = [
 ]
 
 Json = dict[str, Any]
-PAGE = installs.ROOT / "docs" / "volcano.md"
+PAGE = installs.ROOT / "docs" / "reference" / "volcano.md"
 SHARED = ("queues", "queues/status", "podgroups")
 QUIET = 6.0  # seconds: Volcano's scheduler and Muster look again each second
 JOB = ["job-work-0", "job-work-1"]

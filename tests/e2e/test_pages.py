@@ -21,7 +21,7 @@ from tools import release
 
 TYPED = [page for page in PAGES if any(way_of(command) is Way.CLUSTER for command in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
-OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/install.md have them already
+OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/how-to/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
 
 
@@ -67,14 +67,14 @@ def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: 
 
 
 def _add_components(file: Path) -> None:
-    """What docs/install.md says of older releases is done once, for every page."""
+    """What docs/how-to/install.md says of older releases is done once, for every page."""
     lines = [f"  - ../../manifests/{each}\n" for each in needed(KUBERNETES)]
     if lines:
         file.write_text("".join([file.read_text(), "components:\n", *lines]))
 
 
 def _leave_suitable(dist: Path) -> None:
-    """What docs/install.md says of older releases is done for these files, too: they get the usual names."""
+    """Do for these files what docs/how-to/install.md says of older releases: they get the usual names."""
     if needed(KUBERNETES):
         for path in dist.glob("*-before-1.36.yaml"):
             path.replace(dist / path.name.replace("-before-1.36", ""))

@@ -67,6 +67,7 @@ def autoscalers_see(stage: Stage) -> set[str]:
     return {name for name in names if condition(stage, name).get("reason") == "Unschedulable"}
 
 
+@pytest.mark.gates
 def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_turn_do_not(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
@@ -94,6 +95,7 @@ def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_tur
     stage.wait_phase(second)
 
 
+@pytest.mark.gates
 def test_a_gated_pod_asks_for_no_more_nodes_once_its_queue_is_in_the_way(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:

@@ -31,7 +31,7 @@ from tests.pages.fences import ROOT, fences
 from tools import packages, release
 
 FOLDER = Path(shipped.__file__).parent
-JOBS_PAGE = ROOT / "docs" / "jobs.md"
+JOBS_PAGE = ROOT / "docs" / "reference" / "jobs.md"
 IMAGE = "registry.example/kube-muster:0.1.0"
 SERVED_AS = release.BEFORE if KUBERNETES in WITHOUT_POLICIES else release.CURRENT
 SERVED = [each for each in release.MANIFESTS if each.kubernetes == SERVED_AS]

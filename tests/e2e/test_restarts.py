@@ -27,6 +27,7 @@ def muster(far_muster: Muster) -> Muster:
     return far_muster
 
 
+@pytest.mark.gates
 def test_muster_told_to_stop_answers_what_it_holds(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_scheduler_killed_between_two_bindings(
     assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
 
 
+@pytest.mark.gates
 def test_a_binding_on_its_way_stays_the_only_one(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_binding_on_its_way_stays_the_only_one(
     assert proxy.bindings()[hanging] == [node]
 
 
+@pytest.mark.gates
 @pytest.mark.muster_flags("--bind-deadline", "2s")
 def test_a_binding_of_which_nothing_is_heard_gives_its_room_back(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy

@@ -145,6 +145,7 @@ def life(stage: Stage, proxy: FaultProxy, muster_user: User) -> Callable[[], Lif
     return lambda: Life(stage, proxy, muster_user)
 
 
+@pytest.mark.gates
 @pytest.mark.gang_deadline(60)
 def test_each_right_is_needed_and_they_suffice(stage: Stage, life: Callable[[], Life]) -> None:
     lived = life()
@@ -163,6 +164,7 @@ def served(cluster: ControlPlane, right: Right) -> None:
         pytest.skip(f"this API server has no {right.resource} of {right.group}")
 
 
+@pytest.mark.gates
 @pytest.mark.gang_deadline(60)
 @pytest.mark.parametrize("right", GRANTED, ids=str)
 def test_without_a_right_something_is_missing(

@@ -18,6 +18,7 @@ LARGE = 200
 LONG = 150.0  # seconds, where the longest deadlines have to pass
 
 
+@pytest.mark.gates
 def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_failure(
     stage: Stage, proxy: FaultProxy, muster_user: User
 ) -> None:

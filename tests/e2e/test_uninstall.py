@@ -1,4 +1,6 @@
-"""The commands of docs/uninstall.md, as they stand there, on a real API server: nothing of Muster is left."""
+"""The commands of docs/how-to/uninstall.md, as they stand there, on a real API server: nothing of Muster is
+left.
+"""
 
 import json
 import re
@@ -32,8 +34,8 @@ from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port
 
 Json = dict[str, Any]
-PAGE = installs.ROOT / "docs" / "uninstall.md"
-UPGRADE = installs.ROOT / "docs" / "upgrade.md"
+PAGE = installs.ROOT / "docs" / "how-to" / "uninstall.md"
+UPGRADE = installs.ROOT / "docs" / "how-to" / "upgrade.md"
 TEAM = "team"
 FOREIGN = "example.com/theirs"
 LEAVING = "kube-muster/install/leaving"
@@ -111,7 +113,7 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
 
 
 def test_helm_upgrades_and_rolls_back(cluster: ControlPlane, administrator: Administrator) -> None:
-    """As docs/upgrade.md says, with a value for the next version."""
+    """As docs/how-to/upgrade.md says, with a value for the next version."""
     administrator.run(INSTALL["helm"])
     (administrator.home / "values.yaml").write_text("replicas: 3\n")
     upgrade, rollback = (_helm(word) for word in ("upgrade", "rollback"))

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import namespace
 from tests.e2e.harness.resources import LEASES, NAMESPACES
@@ -15,6 +17,7 @@ from tests.e2e.harness.waiting import wait_for
 LEASE, SYSTEM = "volcano", "volcano-system"
 
 
+@pytest.mark.gates
 def test_pods_of_volcano_are_left_to_it_while_it_holds_its_lease(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:

@@ -1,6 +1,7 @@
-"""Who may start, judged group by group as docs/concepts.md and docs/queues.md say: in the order of shares,
-first those within what their queue deserves, then those that are lent room. Where a group starts, its nodes
-are those that decide() chose: any others would have been as right."""
+"""Who may start, judged group by group as docs/explanation/concepts.md and docs/reference/queues.md say: in
+the order of shares, first those within what their queue deserves, then those that are lent room. Where a
+group starts, its nodes are those that decide() chose: any others would have been as right.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

@@ -1,5 +1,6 @@
-"""Whose room is taken back, as docs/concepts.md says: only if it suffices, from whom it may be taken, and no
-more than is needed."""
+"""Whose room is taken back, as docs/explanation/concepts.md says: only if it suffices, from whom it may be
+taken, and no more than is needed.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,8 +1,10 @@
-"""The division of a cluster over a tree of queues, in exact fractions, as docs/concepts.md defines it.
+"""The division of a cluster over a tree of queues, in exact fractions, as docs/explanation/concepts.md
+defines it.
 
 At each level the children have start + level * speed, but no less than their guarantee nor more than they ask
 for and may hold, with the level at which together they have all of the room: first in proportion to what each
-is given by name, then by weight. The own groups of a queue that has others below it are one more child."""
+is given by name, then by weight. The own groups of a queue that has others below it are one more child.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction

@@ -87,7 +87,7 @@ def simulated(*arguments: str) -> Callable[[], str]:
 
 
 def report() -> str:
-    """What docs/simulate.md has its reader type first."""
+    """What docs/how-to/simulate.md has its reader type first."""
     command = "muster simulate --trace examples/trace.csv --nodes 4 --node-cpu 8"
     with chdir(ROOT):
         result = CliRunner().invoke(main, command.split()[1:], color=True)

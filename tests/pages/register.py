@@ -37,7 +37,7 @@ class Entry(NamedTuple):
         return here and re.fullmatch(self.pattern, command.text, re.DOTALL) is not None
 
 
-TUTORIAL = "docs/tutorial.md"
+TUTORIAL = "docs/tutorials/first-steps.md"
 REGISTER = (
     Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
     Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
@@ -52,7 +52,7 @@ REGISTER = (
         r"muster (migrate kueue|simulate) .*",
         Way.ELSEWHERE,
         "needs objects of Kueue: tests/cli/test_migrate.py and tests/sim_virtual/test_command.py",
-        page="docs/kueue.md",
+        page="docs/how-to/kueue.md",
     ),
     Entry(r"muster simulate .*", Way.ALONE),
     Entry(r"muster run .*--until-settled.*", Way.ALONE),

@@ -22,7 +22,7 @@ from tests.sim.requests import GPU_POD
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PAGE = (ROOT / "docs" / "simulate.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
 
 
 def muster(*arguments: str | Path) -> Result:
@@ -271,7 +271,7 @@ def _chunks(terminal: int) -> Iterator[str]:
             yield chunk.decode(errors="replace")
 
 
-# ---- docs/simulate.md
+# ---- docs/how-to/simulate.md
 
 
 def test_the_page_shows_what_is_drawn(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_the_page_shows_what_is_drawn(tmp_path: Path) -> None:
     drawn = tmp_path / "chart.svg"
     arguments = ("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8", "--gantt", drawn)
     assert muster(*arguments).exit_code == 0
-    assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
+    assert drawn.read_text() == (ROOT / "docs" / "drawings" / "simulate.svg").read_text()
 
 
 def test_the_page_names_the_columns() -> None:

@@ -357,7 +357,7 @@ def test_no_key_is_repeated() -> None:
 
 
 def test_the_page_has_all_plugins_with_their_flags() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "volcano.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "volcano.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", page, re.MULTILINE)
     told = {name: re.findall(r"`([\w-]+)`", flags) for name, flags in rows}
     flags = {

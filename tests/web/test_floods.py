@@ -181,7 +181,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(lasting_program: Server) -> No
 
 
 def test_the_limits_are_those_that_are_told() -> None:
-    """docs/failures.md names them."""
+    """docs/explanation/failures.md names them."""
     assert (GIVEN.head, GIVEN.body, GIVEN.handshake) == (5, 10, 5)
     assert server.SPARE == 64
 

@@ -14,12 +14,12 @@ from extender.kube.resources import SECRETS
 
 _SOON = 7 * 86400.0
 _SOON_BY_HAND = 30 * 86400.0  # of those for mutual TLS: people renew them, on each node
-_PAGE = "docs/install.md#default-scheduler"
+_PAGE = "docs/how-to/install.md#default-scheduler"
 _RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
 _OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
-_DASHBOARD = "Nobody can log in to the dashboard without it: docs/tasks/dashboard.md#in-the-cluster"
+_DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
 _TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
 _TRUST_OTHERS = (
     "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"

@@ -109,7 +109,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
     for kind, count in waiting.items():
         if count:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
-            yield wrong("jobs", message, "docs/jobs.md#the-rights says how that is granted.")
+            yield wrong("jobs", message, "docs/reference/jobs.md#the-rights says how that is granted.")
     if not any(waiting.values()):
         changes = listed(list(dict.fromkeys(changed))) or "none"
         yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")

@@ -15,7 +15,7 @@ from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POL
 _PROGRAM = "kube-scheduler"
 _OFF = "off"
 _OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
-_PAGE = "docs/install.md#the-schedulers-view"
+_PAGE = "docs/how-to/install.md#the-schedulers-view"
 _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
 # What puts gates on pods: before 1.36 the webhook.
 _GATES = (
@@ -37,7 +37,7 @@ def view(site: Installation) -> Iterator[Finding]:
         # `kubectl apply` leaves there what an overlay with gates had brought.
         if name in map(name_of, site.ours(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
-            todo = f"kubectl delete {resource.plural} {name}; docs/upgrade.md#from-gates-to-the-view"
+            todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-view"
             yield wrong("view", message, todo)
     for pod in site.pods:
         if pod.setting("view_listen") == _OFF or at(pod.obj, "status", "phase") != "Running":

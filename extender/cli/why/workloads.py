@@ -220,7 +220,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Off
         return "it names no queue, and neither does its namespace.", [naming, *_letting_go(job)]
     if not evidence.muster_may(_patching(job)):
         why = f"its account may not change {job.row.plural}.{job.row.group}."
-        return f"{why} docs/jobs.md#the-rights says how that is granted.", [checking()]
+        return f"{why} docs/reference/jobs.md#the-rights says how that is granted.", [checking()]
     kind = f"{job.row.kind}.{job.row.group}"
     off = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
     why = (

@@ -148,8 +148,8 @@ def lacks_only_room(words: str, counted: Collection[str]) -> bool:
 
 # ---- what helps
 #
-# docs/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page shows them,
-# a terminal does not.
+# docs/reference/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page
+# shows them, a terminal does not.
 
 _TEXTS = texts("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation

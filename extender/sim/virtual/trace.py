@@ -1,4 +1,4 @@
-"""Traces, a row for members of a group that are alike: CSV files (docs/simulate.md), or made up.
+"""Traces, a row for members of a group that are alike: CSV files (docs/how-to/simulate.md), or made up.
 
 Several rows may add to one group: roles of different sizes. All faults of files are reported, each as
 FILE:LINE. The same seed makes up the same trace.

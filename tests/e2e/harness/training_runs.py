@@ -51,7 +51,7 @@ def crd() -> Json:
 
 
 def rights() -> list[Json]:
-    """Those of docs/jobs.md."""
+    """Those of docs/reference/jobs.md."""
     api, named = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
     rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch", "patch"]}
     account = {"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}
