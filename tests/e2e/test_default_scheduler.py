@@ -61,7 +61,7 @@ def test_marked_gangs_start_whole_beside_pods_of_nobody(
 def test_certificates_of_another_ca_come_in_the_middle_of_a_start(
     stage: Stage, proxy: FaultProxy, muster_user: User, tls: Path, tmp_path: Path
 ) -> None:
-    """Renew Muster's first, then the scheduler's with a restart (docs/how-to/install.md); two members are held."""
+    """Renew Muster's first, then the scheduler's with a restart, as the page says; two members are held."""
     with stage.policy("default-scheduler/admission-policy.yaml"):
         folder = f"--tls-folder={tls / 'muster'}"
         muster = stage.start_muster(
@@ -145,7 +145,7 @@ def test_with_muster_dead_only_its_own_pods_wait(
 
 
 def test_after_muster_an_ignorable_entry_lets_marked_pods_go(stage: Stage) -> None:
-    """Follow docs/how-to/uninstall.md: the entries stay, so marker resources are ignored, and no call is answered."""
+    """Follow docs/how-to/uninstall.md: the entries stay, marker resources are ignored, no call is answered."""
     config = load("default-scheduler.yaml")
     for entry in config["extenders"]:
         entry["ignorable"] = True
