@@ -377,7 +377,7 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
 @pytest.mark.parametrize(
     ("page", "sentence", "default", "said"),
     [
-        ("explanation/concepts", "is kept for it, for ten minutes at a time", Limits().room_kept, 600.0),
+        ("explanation/concepts", "is reserved for it, for ten minutes at a time", Limits().room_kept, 600.0),
         (
             "explanation/concepts",
             "**When:** after two minutes, or `spec.preemption.after`",
@@ -390,7 +390,7 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
             records.TAKE_AT_MOST,
             900.0,
         ),
-        ("explanation/concepts", "kept for at most five minutes", Limits().reclaim_deadline, 300.0),
+        ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),
         (
             "explanation/concepts",
             "for the same other group at most once an hour",
