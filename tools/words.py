@@ -140,8 +140,8 @@ def figures() -> list[Figure]:
     private = [place for place in _identifiers(CODE) if is_private(place.text)]
     return [
         Figure("docstrings that open without their noun, %", 0.5, 4.4, without, len(docstrings)),
-        Figure("sentences of pages that open without their noun, %", 0.5, 4.9, openings, len(sentences)),
-        Figure("relative pronouns per 100 words of pages", 1.3, 3.3, relatives, words),
+        Figure("sentences of pages that open without their noun, %", 0.5, 2.4, openings, len(sentences)),
+        Figure("relative pronouns per 100 words of pages", 1.3, 2.2, relatives, words),
         Figure("identifiers with a word that the glossary replaces", 50, 5020, private, 0),
     ]
 

@@ -1,4 +1,4 @@
-"""From Volcano to Muster and back, with a real Volcano at work, as docs/reference/volcano.md says step by
+"""From Volcano to Muster and back, with a real Volcano at work, as docs/how-to/move-from-volcano.md says step by
 step.
 """
 
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 Json = dict[str, Any]
-PAGE = installs.ROOT / "docs" / "reference" / "volcano.md"
+PAGE = installs.ROOT / "docs" / "how-to" / "move-from-volcano.md"
 SHARED = ("queues", "queues/status", "podgroups")
 QUIET = 6.0  # seconds: Volcano's scheduler and Muster look again each second
 JOB = ["job-work-0", "job-work-1"]

@@ -22,7 +22,7 @@ _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
 _SCHEDULER, _CONTROLLERS = map("=".join, (VOLCANO_SCHEDULER, VOLCANO_CONTROLLERS))
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
-_PAGE = "docs/reference/volcano.md has the steps"
+_PAGE = "docs/how-to/move-from-volcano.md has the steps"
 
 
 def native_groups(site: Installation) -> Iterator[Finding]:
