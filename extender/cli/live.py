@@ -24,7 +24,6 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.departures import RunTimes
 from extender.domain.queues.quotas import Quotas, plan_of
-from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, unit_of
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube import resources
@@ -95,7 +94,7 @@ class LiveCluster:
     def play(self, wanted: Set[GroupKey]) -> Played:
         """Until all groups have started that are `wanted`, or nothing changes any more by itself."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
-        future = Future(snapshot, decide(snapshot), RunTimes(snapshot).after)
+        future = Future(snapshot, RunTimes(snapshot).after)
         for _ in range(_MOST_ROUNDS):
             if wanted <= future.starts.keys() or not future.step():
                 return Played(future, is_cut=False)

@@ -16,6 +16,7 @@ from extender.api.objects.queues import Estimate
 from extender.api.units import timestamp_at
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.domain.explain.forecast import (
+    FUTURES,
     MOST_ROUNDS,
     SHORTEST,
     Calibration,
@@ -24,7 +25,6 @@ from extender.domain.explain.forecast import (
     forecasts,
     interval_of,
 )
-from extender.domain.explain.run_laws import FUTURES
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey

@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from extender.api.units import rounded
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances
-from extender.domain.view.pod_stream import (
+from extender.domain.model.pod_stream import (
     BrokenPods,
     ListedPod,
     PassOn,

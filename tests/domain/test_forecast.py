@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
     _MOST_KNOWN,
+    FUTURES,
     MOST_ROUNDS,
     Calibration,
     ExpectedStart,
+    RunLaw,
     forecasts,
     interval_of,
 )
 from extender.domain.explain.future import Method
-from extender.domain.explain.run_laws import FUTURES, RunLaw
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import World, gang, key

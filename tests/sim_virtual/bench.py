@@ -7,7 +7,6 @@ from pathlib import Path
 from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.cluster import VirtualCluster
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
@@ -25,7 +24,7 @@ class Watchman(Measurements):
 
     def __init__(self, given: VirtualWorkload) -> None:
         super().__init__(given)
-        self.cluster: VirtualCluster | None = None
+        self.cluster: Simulation | None = None
         self.moments = 0
         groups = (group for _, group in given.groups)
         self._members = {f"{g.metadata.namespace}/{g.metadata.name}": g.spec.min_member for g in groups}
@@ -66,11 +65,12 @@ def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     """Watched, and measured."""
     measured = Watchman(given)
     simulation = Simulation(given, limits or Limits(), SCHEDULERS, measured)
-    measured.cluster = simulation.cluster
+    measured.cluster = simulation
     end = simulation.run()
     measured.closed(end)
-    rounds = simulation.cluster.rounds
-    return Result(report(measured, len(given.nodes), rounds, end, refused=simulation.refused), measured, end)
+    return Result(
+        report(measured, len(given.nodes), simulation.cycles, end, refused=simulation.refused), measured, end
+    )
 
 
 def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:

@@ -2,32 +2,27 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import (
-    BorrowWithinCohort,
-    QueueFlavor,
     QueueLimits,
-    QueuePreemption,
     RunningLimit,
 )
 from extender.cli import main
+from extender.domain.explain import future
 from extender.domain.explain.dump import dump
-from extender.domain.model.shapes import constraints_of
-from extender.domain.queues.records import queue_record
+from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, course
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.sim.virtual.dumped_workload import from_dump, pod_spec, queue_of
 from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.workload import DumpedState, VirtualWorkload
 from extender.web.debug import version
-from tests.domain.builders import apart, flavor, group, node, pod, queue, stranger, together
+from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import World, gang, key, timestamp
 
@@ -44,7 +39,7 @@ class Watched(Observer):
 
 def gone_on(snapshot: Snapshot, run_seconds: float | None = None) -> dict[float, Decisions]:
     watched = Watched()
-    given = from_dump(snapshot, run_seconds)
+    given = VirtualWorkload(state=(DumpedState(snapshot, run_seconds),))
     Simulation(given, snapshot.limits, frozenset({"muster"}), watched).run()
     return watched.decisions
 
@@ -96,45 +91,6 @@ def test_users_keep_their_limits() -> None:
     assert verdicts == {key("a"): "Running", key("b"): "Waiting", key("c"): "Running"}
 
 
-SPECS: list[dict[str, Any]] = [
-    {"weight": 3, "capability": {"cpu": "1500m", "memory": "3Gi", "nvidia.com/gpu": "2"}, "strategy": "fifo"},
-    {"guarantee": {"cpu": "2"}, "deserved": {"cpu": "3"}, "borrowing_limit": {}},
-    {"lending_limit": {"cpu": "0"}, "placement": "Spread", "max_run_time": "1h"},
-    {"priority": -4, "ageing": 8, "spec_state": "Closed", "status_state": "Closing", "created": timestamp(3)},
-    {"limits": QueueLimits(3, 4, RunningLimit(1), RunningLimit(pods=2)), "reclaimable": False},
-    {"reserve_after": "90s", "stop_policy": "Hold", "oversell": "1.5", "parent": "p"},
-    {"flavors": [flavor("spot", {"cpu": "2"}), QueueFlavor("rest", deserved={"memory": "1Gi"})]},
-    {
-        "preemption": QueuePreemption(
-            "LowerPriority", BorrowWithinCohort("LowerPriority", 7), "Never", "10s", "1m", "2h", "0.25",
-            ["Preemptable"], "30s", True,
-        )
-    },
-    {"preemption": QueuePreemption("Never", BorrowWithinCohort("LowerPriority"), honour=[])},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: next(iter(spec)))
-def test_queues_are_as_they_were(spec: dict[str, Any]) -> None:
-    record = queue_record(queue("q", **spec))
-    assert record.fault == ""
-    assert queue_record(queue_of(record)) == record
-
-
-PODS: list[dict[str, Any]] = [
-    {},
-    {"selector": {"disk": "ssd"}, "tolerations": [Toleration("t", "Exists", "", "NoSchedule")]},
-    {"affinity": apart(app="x")},
-    {"affinity": together(app="x")},
-]
-
-
-@pytest.mark.parametrize("demands", PODS)
-def test_pods_demand_what_they_did(demands: dict[str, Any]) -> None:
-    before = constraints_of(pod("a", **demands).spec, "team")
-    assert constraints_of(pod_spec(before), "team") == before
-
-
 def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     written = dump(full_cluster().add(stranger("more", on="n0")).settle().ledger.decisions, version(), {})
@@ -150,11 +106,24 @@ def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["simulate", "--from-dump", str(file), "--trace", str(trace)])
     assert "queue   weight   groups   started   done" in told.output
     assert "\nq            1        3         2      1 " in told.output
-    file.write_bytes(written.replace(b'"reserve_after":600.0', b'"reserve_after":"inf"'))
-    refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
-    assert refused.exit_code == 2
-    assert "the dump cannot go on: OverflowError: " in refused.output
     file.write_bytes(written[:-1])
     refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
     assert refused.exit_code == 2
     assert f"{file}: it is no JSON, or was cut off" in refused.output
+
+
+def test_a_dump_that_contradicts_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state.json"
+    file.write_bytes(dump(full_cluster().ledger.decisions, version(), {}) or b"")
+    monkeypatch.setattr(future, "restore", lambda *_: 1 / 0)
+    refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
+    assert refused.exit_code == 2
+    assert "the dump cannot go on: ZeroDivisionError: " in refused.output
+
+
+def test_a_group_whose_start_failed_backs_off_as_before() -> None:
+    world = World(node("a"), queue("q")).add(gang("g", 1, queue="q"))
+    world.ledger.give_up_start(key("g"), "its pods did not come")
+    decisions = gone_on(world.ledger.snapshot())
+    reasons = {at: it.groups[key("g")].reason for at, it in decisions.items()}
+    assert reasons == {0.0: Reason.BACKING_OFF, world.ledger.limits.backoff: None}

@@ -94,7 +94,7 @@ class Day:
         given = cluster + replace(from_rows(rows, queues, {}), queues=queues)
         self._inspector = Inspector(given)
         self._simulation = Simulation(given, Limits(), frozenset({"muster"}), self._inspector)
-        self._inspector.cluster = self._simulation.cluster
+        self._inspector.cluster = self._simulation
         self._nodes = given.nodes
         self.faults: Counter[str] = Counter()
         self._plan_faults()
@@ -161,9 +161,9 @@ class Day:
             if kind == "cordon-node"
             else replace(node.spec, taints=taint)
         )
-        tell = self._simulation.cluster.ledger.intake.set_node
-        self._simulation._plan(at, partial(tell, replace(node, spec=spec)))
-        self._simulation._plan(ends, partial(tell, node))
+        tell = self._simulation.ledger.intake.set_node
+        self._simulation.plan(at, partial(tell, replace(node, spec=spec)))
+        self._simulation.plan(ends, partial(tell, node))
 
     def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
         changes: dict[str, Json] = {
@@ -173,9 +173,9 @@ class Day:
         }
         queue = self._queues[name]
         changed = replace(queue, spec=replace(queue.spec, **changes[kind]))
-        self._simulation._plan(at, partial(self._set_queue, changed))
-        self._simulation._plan(ends, partial(self._set_queue, queue))
+        self._simulation.plan(at, partial(self._set_queue, changed))
+        self._simulation.plan(ends, partial(self._set_queue, queue))
 
     def _set_queue(self, queue: Queue) -> None:
         self._inspector.queues[queue.metadata.name] = queue
-        self._simulation.cluster.ledger.intake.set_queue(queue)
+        self._simulation.ledger.intake.set_queue(queue)

@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple, Protocol
 
-from extender.domain.view.pod_stream import PodCodec
+from extender.domain.model.pod_stream import PodCodec
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from tests.view import protobuf_messages as messages

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
+from extender.domain.model.pod_stream import BrokenPods, PodEvent, UnwritablePod
 from extender.domain.model.records import Uid
-from extender.domain.view.pod_stream import BrokenPods, PodEvent, UnwritablePod
 from tests.view.pod_forms import JSON, PROTOBUF, PodForm
 from tests.view.sample_pods import (
     INITIAL_EVENTS_END,

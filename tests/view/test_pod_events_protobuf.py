@@ -3,7 +3,7 @@
 import pytest
 
 from extender.domain.model.appearance import Appearance
-from extender.domain.view.pod_stream import BrokenPods, PodEvent
+from extender.domain.model.pod_stream import BrokenPods, PodEvent
 from tests.view import protobuf_messages as messages
 from tests.view.pod_forms import PROTOBUF
 from tests.view.protobuf_messages import field, varint

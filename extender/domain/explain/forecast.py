@@ -8,27 +8,31 @@ much, runs vary more than their law. After each start every quantile is moved by
 long run the part of starts that come before it is the part that it stands for, whatever the reason was
 (Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021)."""
 
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
-from math import exp, inf
-from statistics import median
+from math import exp, inf, log, sqrt
+from statistics import NormalDist, fmean, median
+from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.texts import listed
-from extender.domain.explain.future import Future, Method
+from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import on_nodes
-from extender.domain.explain.run_laws import FUTURES, RunLaws
 from extender.domain.model.reasons import FOR_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.decide import decide
+from extender.domain.model.resources import total
+from extender.domain.model.shapes import Shapes
+from extender.domain.placement.departures import RunEnd, expected_end
 from extender.domain.scheduling.memory import Notes, notes_of
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, kind_of
+from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Signature, missing
 
 MOST_ROUNDS = 1500  # of one future
@@ -75,19 +79,12 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     if memory is None or not waiting:
         return {}
     unknown = dict.fromkeys(_beyond(memory), _TOO_FAR)
-    snapshot, begins = memory.snapshot, decisions
-    if unknown:
-        # Their queues ask for as much as before: others of them are next in line all the time.
-        groups = {key: group for key, group in snapshot.groups.items() if key not in unknown}
-        touched = frozenset(unknown)
-        snapshot = replace(snapshot, version=snapshot.version + 1, groups=groups, touched=touched)
-        begins = decide(snapshot, decisions)
-        yield
+    snapshot = _without(memory.snapshot, unknown)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
     reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
     for number in range(FUTURES):
-        future = Future(snapshot, begins, laws.of_future(number), _PACE)
+        future = Future(snapshot, laws.of_future(number), _PACE)
         is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
         causes = _Causes(future, is_cut)
         for key in waiting:
@@ -122,6 +119,23 @@ def _beyond(memory: Notes) -> Iterator[GroupKey]:
             kinds.add(missing(group).signature)
             if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not on_nodes(group):
                 yield group.key
+
+
+def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
+    """Leave out groups, but not what their queues ask for: in each queue one group, which never is complete,
+    asks for as much as all of them, so that others of them are next in line all the time."""
+    groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
+    left = defaultdict[str, list[GroupView]](list)
+    for group in (snapshot.groups[key] for key in keys):
+        if group.asks and group.waiting:
+            left[group.queue].append(group)
+    for first, *others in left.values():
+        asked = total(group.pending for group in (first, *others))
+        pod = replace(first.waiting[0], shape=Shapes().sized(first.waiting[0].shape, asked), to_be=False)
+        spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
+        group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=asked)
+        groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
+    return replace(snapshot, groups=groups)
 
 
 def _played(future: Future, left: set[GroupKey], rounds: int) -> Generator[None, None, bool]:
@@ -177,6 +191,98 @@ class _Causes:
 
 
 _BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself
+
+# ---- How long groups will run, as laws of probability by what is declared and by how those of their kind
+# ran, and the ends that follow in each of several futures. Without dice: a future is a number, and over all
+# futures a group takes each part of its law once, in an order of its own.
+#
+# Run times vary by factors, not by seconds: their logarithms are taken as normal. The fewer are known, the
+# wider is the law: besides the runs it counts some that vary as much as is usual.
+
+FUTURES = 5  # in which what one run decides ends at 10, 30, 50, 70 and 90 % of its law
+_STEPS = (1, 2, 3, 4)  # none has a divisor in common with their number
+_SHORTEST = 1.0  # seconds
+_USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
+_AS_DECLARED = 0.1  # how much runs vary about what their owners declare
+_CERTAIN = 0.9999  # by then it has outrun the law
+_LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are rounded
+
+
+class RunLaw(NamedTuple):
+    """Of the seconds of a run."""
+
+    usual: float  # the median
+    varies: float  # the standard deviation of the logarithm
+    limit: float  # Kubernetes ends it then; inf: it does not
+    is_learnt: bool  # by others that ran
+
+    def end(self, chance: float, since: float, now: float) -> RunEnd:
+        """The end of a run that has begun `since` then and lasts `now`, in the part `chance` (0 to 1) of what
+        may come."""
+        law, ran = NormalDist(log(self.usual), self.varies), now - since
+        passed = law.cdf(log(ran)) if ran > 0.0 else 0.0
+        if passed > _CERTAIN:
+            end = expected_end(min(self.usual, self.limit), since, now)
+            return end if ran >= self.limit else end._replace(at=min(end.at, since + self.limit))
+        seconds = exp(law.inv_cdf(passed + chance * (1.0 - passed)))
+        return expected_end(min(max(seconds, ran * _LATER), self.limit), since, now)
+
+
+class RunLaws:
+    """By what was known at the moment of the snapshot. `learnt_from`: by future when the first run of those
+    that follow a learnt law ends."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._history = snapshot.history
+        self._laws: dict[GroupKey, RunLaw | None] = {}
+        self.learnt_from = [inf] * FUTURES
+
+    def of_future(self, number: int) -> EndOf:
+        def end_of(group: GroupView, since: float, now: float) -> RunEnd:
+            law = self.of(group)
+            if law is None:
+                return RunEnd(inf, is_known=False)
+            end = law.end(_chance(group.key, number), min(since, now), now)
+            if law.is_learnt:
+                self.learnt_from[number] = min(self.learnt_from[number], end.at)
+            return end
+
+        return end_of
+
+    def of(self, group: GroupView) -> RunLaw | None:
+        """None: nobody knows."""
+        if group.key not in self._laws:
+            self._laws[group.key] = self._law(group)
+        return self._laws[group.key]
+
+    def _law(self, group: GroupView) -> RunLaw | None:
+        declared, history = group.spec.run_time, self._history
+        limit = inf if group.run_limit is None else max(group.run_limit, _SHORTEST)
+        if declared is not None:
+            usual = max(declared, _SHORTEST)
+            runs = [usual * ratio for ratio in history.stretches.get(group.spec.series, ())]
+            return _by(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
+        if (learnt := _by(history.runs.get(kind_of(group), ()), limit)) is not None:
+            return learnt
+        return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
+
+
+def _by(runs: Sequence[float], limit: float) -> RunLaw | None:
+    """What follows from runs; None without any."""
+    if not runs:
+        return None
+    logs = [log(max(seconds, _SHORTEST)) for seconds in runs]
+    middle, count = fmean(logs), len(logs)
+    spread = sum((each - middle) ** 2 for each in logs) + _COUNTS * _USUAL**2
+    known = count - 1 + _COUNTS
+    # of the next run, by the mean of these: wider by what this is uncertain, and so is how much they vary
+    varies = sqrt(spread / known * (1.0 + 1.0 / count)) * (1.0 + 0.7 / known)
+    return RunLaw(exp(middle), varies, limit, is_learnt=True)
+
+
+def _chance(key: GroupKey, number: int) -> float:
+    mixed = crc32(key.encode())
+    return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
 
 # ---- what forecasts have missed

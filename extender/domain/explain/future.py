@@ -1,35 +1,42 @@
-"""One course of events from a moment on, as decide() itself would have it: what is planned runs, what runs
-ends when it is expected to, what is being deleted goes, and who is evicted waits again. Nothing new comes.
+"""A cluster in virtual time: a ledger, what is due in it, and decisions that are carried out at once.
 
-The scheduler is ideal: it takes each planned node at once. Members that a job has yet to make are there."""
+    snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are made again
+                             ▲                                  │
+                             └── the next moment: what is due, or when time alone changes a decision
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Set
+`VirtualCluster` is that for all who look ahead. `Future`, for estimates and plans, goes on from a snapshot:
+nothing new comes, and groups end when they are expected to. Traces and files: extender.sim.virtual."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence, Set
 from enum import StrEnum
+from functools import partial
+from itertools import count
 from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.explain.hypotheses import on_nodes, with_views
+from extender.api.units import timestamp_at
+from extender.domain.ledger.claims import Claim, ClaimStage
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.restore import restore
 from extender.domain.model.evictions import ReclaimVictim
+from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.shapes import requests_of
 from extender.domain.placement.departures import RunEnd
-from extender.domain.queues.past_usage import UsageMeter
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, start_after
-from extender.domain.snapshot.group_view import GroupView, Start, holding_of
-from extender.domain.snapshot.nodes import in_all
-from extender.domain.snapshot.snapshot import OF_OTHERS, Snapshot, moment_of
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.jobs import JobRecord
+from extender.domain.snapshot.snapshot import Limits, Snapshot, moment_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
-# Between two looks for what time alone changes: seconds, and a part of those since anything else has changed.
-# decide() may want one each second.
-_LOOK, _LOOKS = 5.0, 0.05
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
+_LAST = 253_402_300_799.0  # the last second that a timestamp can say
 
 EndOf = Callable[[GroupView, float, float], RunEnd]  # of a group that has run since the first moment, now
 
@@ -43,43 +50,222 @@ class Method(StrEnum):
     RESERVATION = "Reservation"  # nodes are reserved for it until enough is free on them
 
 
-class _Changes(NamedTuple):
-    """From one round to the next."""
+class TimeStep(NamedTuple):
+    """How coarse time is.
 
-    groups: dict[GroupKey, GroupView | None]  # None: it is gone
-    gone: set[Uid]  # pods that are not ours
-    is_event: bool  # whether any pod starts, ends or goes
-    frees_room: bool  # whether others may start by that at the same moment
+    Attributes:
+        look: Seconds until the next look for what time alone changes.
+        looks: The same as a part of the time since the last event.
+        quiet: Seconds since the last event for which such looks are worthwhile although something is due.
+        together: What is due so much later, as a multiple of the time since the beginning, is due in the
+            middle of that: a scheduling cycle is expensive in large clusters.
+    """
+
+    look: float = 0.001
+    looks: float = 0.0
+    quiet: float = inf
+    together: float = 1.0
 
 
-class Future:
-    """`decisions`: made on `snapshot`. `pace`: what ends so much later, as a multiple of the time since the
-    beginning, ends together, in the middle of that: a round costs much on large clusters."""
+_COARSE = TimeStep(5.0, 0.05, _QUIET)  # decide() may want a look each second
 
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, end_of: EndOf, pace: float = 1.005) -> None:
-        self.snapshot, self.decisions = snapshot, decisions
-        self.begun = self._last = snapshot.now  # the last one: when anything but time changed something
+
+class _Due(NamedTuple):
+    at: float
+    number: int
+    act: Callable[[], object]
+
+
+class Followed(NamedTuple):
+    """What decisions led to at once."""
+
+    started: list[PodRecord]
+    evicted: list[PodRecord]  # for others
+    undone: list[PodRecord]  # of starts that failed finally
+
+
+class VirtualCluster:
+    """A ledger whose decisions an ideal scheduler and all controllers carry out at once, without a fault.
+
+    Args:
+        begun: What the ledger's clock shows at the beginning.
+        epoch: What is to be added to that clock for the seconds since 1970.
+    """
+
+    def __init__(
+        self, ownership: Ownership, limits: Limits, begun: float, epoch: float, step: TimeStep
+    ) -> None:
+        self.now = self.begun = self.last = begun  # the last one: when anything was due
+        self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
+        self.cycles = 0
+        self._epoch, self._step = epoch, step
+        self._due: list[_Due] = []
+        self._order = count()
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # those that were let go here, as they were before
+
+    @property
+    def timestamp(self) -> str:
+        return timestamp_at(min(self._epoch + self.now, _LAST))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot. Pods that are being deleted go when their grace is over."""
+        restore(self.ledger, snapshot)
+        departing = [pod for group in snapshot.groups.values() for pod in group.departing]
+        for pod in (*departing, *snapshot.others.leaving.values()):
+            gone_at = max(moment_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
+            self.plan(gone_at, partial(self.remove, pod.uid))
+
+    # ---- time
+
+    def plan(self, at: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._due, _Due(at, next(self._order), act))
+
+    def advance(self) -> bool:
+        """Go to the next moment, and do what is due then. Return whether there is one."""
+        if (found := self._next(self.wake_at())) is None:
+            return False
+        self.now, until = found
+        while self._due and self._due[0].at <= until:
+            self.last = self.now
+            heapq.heappop(self._due).act()
+        return True
+
+    def wake_at(self) -> float | None:
+        """When time alone changes something; None: never."""
+        return self.ledger.decisions.wake_at
+
+    def _next(self, woken: float | None) -> tuple[float, float] | None:
+        """Return the next moment, and until when what is due later is due then."""
+        first = self._due[0].at if self._due else inf
+        if woken is not None and woken <= self.last + (self._step.quiet if self._due else _QUIET):
+            woken = max(woken, self.now + max(self._step.look, (self.now - self.last) * self._step.looks))
+            if woken < first:
+                return woken, woken
+        if not self._due:
+            return None
+        until = max(first, self.begun + (first - self.begun) * self._step.together)
+        return fmean(due.at for due in self._due if due.at <= until), until
+
+    # ---- decisions
+
+    def decide(self) -> Snapshot:
+        """Decide, and return what that is based on."""
+        snapshot = self.ledger.snapshot()
+        self.ledger.publish(decide(snapshot, self.ledger.decisions))
+        self.cycles += 1
+        return snapshot
+
+    def follow(self) -> Followed:
+        """Carry out what was decided last."""
+        decisions = self.ledger.decisions
+        undone = [uid for made in decisions.groups.values() for uid in made.undo]
+        gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
+        return Followed(self._start(decisions), evicted=gone[1], undone=gone[0])
+
+    def remove(self, uid: Uid) -> PodRecord | None:
+        """Remove a pod, and return it as it was; None: it is gone."""
+        pod = self.ledger.pods.get(uid)
+        self.ledger.pods.drop(uid)
+        return pod
+
+    def _start(self, decisions: Decisions) -> list[PodRecord]:
+        """Start the pods of planned claims, and those on their way to a node; return them."""
+        started, claims = list[PodRecord](), self.ledger.claims
+        coming: dict[GroupKey, list[Claim]] = {}
+        for claim in [*claims.at(ClaimStage.ANSWERED), *claims.at(ClaimStage.PLANNED)]:
+            made = decisions.groups.get(claim.pod.group)
+            if claim.pinned or (made is not None and claim.pod.uid in made.plan):
+                coming.setdefault(claim.pod.group, []).append(claim)
+        for key, of_group in coming.items():
+            found = [(pod, claim.node) for claim in of_group if (pod := self.pod_of(claim)) is not None]
+            if len(found) == len(of_group) or self._is_quorate(key, [pod for pod, _ in found]):
+                started += [self.start(pod, node) for pod, node in found]
+        return started
+
+    def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
+        """Return whether a group of which some expected pods do not come is whole with those that do."""
+        group = self.ledger.registry.group(key)
+        roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
+        return group.stood_whole or whole(*group.needs, roles, roles.total())
+
+    def start(self, pod: PodRecord, node: str) -> PodRecord:
+        """Let a pod run on a node from now on. Return the pod as it was."""
+        since, more = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        self.ledger.pods.put(replace(pod, node=node, running_since=since, **more))
+        return pod
+
+    def pod_of(self, claim: Claim) -> PodRecord | None:
+        """Return the pod that takes a claim; None: there is none yet. Controllers make the pods that are
+        expected of them when these start."""
+        pod = claim.pod
+        if not pod.to_be or pod.keeps_room:
+            return None if pod.to_be else pod
+        if not pod.kept_for:
+            self._unsuspend(pod.group)
+        return replace(pod, uid=_new(pod), to_be=False, kept_for=Uid(""), created=self.timestamp)
+
+    def _unsuspend(self, key: GroupKey) -> None:
+        job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
+        if job is None or not job.suspended:
+            return
+        self._waiting_jobs[key] = job
+        if made.reduced_to is not None:
+            counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in made.plan)
+            parts = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
+            job = replace(job, pods=parts, declared=counts.total())
+        self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
+
+    def make_again(self, gone: Sequence[PodRecord]) -> None:
+        """Suspend jobs of which pods are gone, and let other controllers replace theirs."""
+        for key in dict.fromkeys(pod.group for pod in gone):
+            job = self.ledger.registry.jobs.get(key)
+            if job is not None and job.is_let_go:
+                job = self._waiting_jobs.pop(key, job)
+                self.ledger.intake.put_job(replace(job, suspended=True, started_at=""))
+                for pod in [*self.ledger.registry.group(key).pods.values()]:
+                    self.ledger.pods.drop(pod.uid)
+            else:
+                again = [pod for pod in gone if pod.group == key and pod.is_replaced]
+                for pod in again:
+                    self.ledger.pods.put(self.again(pod))
+
+    def again(self, pod: PodRecord) -> PodRecord:
+        """Return the pod that a controller makes in the place of another one."""
+        waits = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new(pod), created=self.timestamp, **waits)
+
+
+def _new(pod: PodRecord) -> Uid:
+    return Uid(f"{pod.uid}+")
+
+
+class Future(VirtualCluster):
+    """A course of events from a snapshot on.
+
+    Args:
+        end_of: When groups end.
+    """
+
+    def __init__(self, snapshot: Snapshot, end_of: EndOf, pace: float = 1.005) -> None:
+        nobody = Ownership(frozenset())
+        super().__init__(
+            nobody, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace)
+        )
+        self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
-        self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
-        self._end_of, self._pace = end_of, pace
-        self._meter = UsageMeter(snapshot.past, snapshot.limits.usage_half_life)
-        if self._meter.half_life:
-            held = {key: holding_of(group) for key, group in snapshot.groups.items() if group.allocated}
-            self._meter.follow(held, snapshot.now + snapshot.epoch)
-        self._turned: Collection[GroupKey] = tuple(decisions.groups)
-        self._note_starts()
-        departing = [(pod, key) for key, group in snapshot.groups.items() for pod in group.departing]
-        departing += [(pod, OF_OTHERS) for pod in snapshot.others.leaving.values()]
-        self._leaving = {pod.uid: (key, self._gone_at(pod)) for pod, key in departing}
-        for key, group in snapshot.groups.items():
+        self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
+        self._end_of = end_of
+        for group in snapshot.groups.values():
             if group.is_on_nodes:
                 since = running_since(group, snapshot.moment)
-                self.ends[key] = end_of(group, self.begun if since is None else since, self.begun)
+                self._expect_end(group, self.begun if since is None else since)
+        self._decide()
 
-    def _gone_at(self, pod: PodRecord) -> float:
-        return max(moment_of(pod.gone_by, self.snapshot.epoch), self.begun + 1.0)
+    @property
+    def decisions(self) -> Decisions:
+        return self.ledger.decisions
 
     @property
     def endless(self) -> Set[GroupKey]:
@@ -93,119 +279,50 @@ class Future:
         return Method.RESERVATION if key in self._reserved else Method.DECLARED
 
     def step(self) -> bool:
-        """One more round; False: nothing is expected to change any more by itself."""
-        now, changes = self.snapshot.now, self._followed()
-        if changes.is_event:
-            self._last = now
-        if not changes.frees_room:
-            later = self._next()
-            if later is None and not changes.is_event:
-                return False
-            if later is not None:  # else what has started is followed, and nothing comes after it
-                now, changes = later[0], self._over(later[1], changes)
-            if changes.is_event:
-                self._last = now
-        self._decide(now, changes)
+        """One more scheduling cycle; False: nothing is expected to change any more by itself."""
+        done = self.follow()
+        self._follow_groups(done)
+        is_event, frees = any(done), bool(done.evicted or done.undone or self._opens_window(done))
+        self.last = self.now if is_event else self.last
+        if not frees and not self.advance() and not is_event:
+            return False
+        self._decide()
         return True
 
-    # ---- what decisions lead to at once
+    def _opens_window(self, done: Followed) -> bool:
+        """Return whether groups that found the window full may start now."""
+        made = self.decisions.groups.values()
+        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in made)
 
-    def _followed(self) -> _Changes:
-        snapshot, going = self.snapshot, self._going()
-        is_event = frees_room = False
-        changed: dict[GroupKey, GroupView | None] = {}
-        for key in dict.fromkeys((*self._turned, *going)):
-            decision, group = self.decisions.groups.get(key), snapshot.groups.get(key)
-            if decision is None or group is None:
-                continue
-            view = _remembering(group, decision, snapshot.now)
-            if leaving := going.get(key):
-                view, is_event, frees_room = _evicted(view, leaving, snapshot), True, True
-                if not view.placed:
-                    self.ends.pop(key, None)
-            elif view.pinned or any(pod.uid in decision.plan for pod in view.waiting):
-                view, is_event = _started(view, decision, snapshot), True
-                if key not in self.ends:
-                    self.ends[key] = self._end_of(view, snapshot.now, snapshot.now)
-            frees_room |= decision.reason is Reason.WINDOW_FULL and is_event
-            if view is not group:
-                changed[key] = view
-        gone = {uid for uid in going.get(OF_OTHERS, ()) if uid in snapshot.others}
-        return _Changes(changed, gone, is_event or bool(gone), frees_room or bool(gone))
+    def _follow_groups(self, done: Followed) -> None:
+        gone = [*done.evicted, *done.undone]
+        self.make_again(gone)
+        for key in dict.fromkeys(pod.group for pod in gone if pod.group):
+            group = self.ledger.registry.groups.get(key)
+            if group is None or not any(pod.placed for pod in group.pods.values()):
+                self.ends.pop(key, None)
+        for key in dict.fromkeys(pod.group for pod in done.started):
+            if key not in self.ends:
+                self._expect_end(self.snapshot.groups[key], self.now)
 
-    def _going(self) -> Mapping[GroupKey, set[Uid]]:
-        """By group the pods that are evicted, or of a start that is undone."""
-        going = defaultdict[GroupKey, set[Uid]](set)
-        for uid, eviction in self.decisions.evictions.items():
-            going[eviction.victim.group or OF_OTHERS].add(uid)
-        for key in self._turned:
-            if (decision := self.decisions.groups.get(key)) is not None and decision.undo:
-                going[key].update(decision.undo)
-        return going
+    def _expect_end(self, group: GroupView, since: float) -> None:
+        end = self.ends[group.key] = self._end_of(group, since, self.now)
+        if end.at < inf:
+            self.plan(end.at, partial(self._end, group.key, end))
 
-    # ---- what time leads to
+    def _end(self, key: GroupKey, end: RunEnd) -> None:
+        """A group ends, and goes with all its pods, unless it was evicted meanwhile."""
+        if self.ends.get(key) is not end:
+            return
+        del self.ends[key]
+        self.ledger.intake.drop_job(key)
+        self.ledger.intake.drop_group(key)
+        for uid in [*self.ledger.registry.group(key).pods]:
+            self.ledger.pods.drop(uid)
 
-    def _next(self) -> tuple[float, float] | None:
-        """When something changes next, and until when what ends counts as ended then."""
-        now, woken = self.snapshot.now, self.decisions.wake_at
-        ends = [end.at for end in self.ends.values() if end.at < inf]
-        ends += [at for _, at in self._leaving.values()]
-        first = min((at for at in ends if at > now), default=inf)
-        if woken is not None and now < woken < first and woken <= self._last + _QUIET:
-            later = min(max(woken, now + max(_LOOK, (now - self._last) * _LOOKS)), first)
-            return later, later
-        until = self.begun + (first - self.begun) * self._pace
-        together = [at for at in ends if now < at <= until]
-        return (fmean(together), until) if together else None
-
-    def _over(self, now: float, changes: _Changes) -> _Changes:
-        """With all that has ended, or is gone, by then."""
-        changed, gone = dict(changes.groups), set(changes.gone)
-        over = [uid for uid, (_, at) in self._leaving.items() if at <= now]
-        for uid in over:
-            key, _ = self._leaving.pop(uid)
-            view = changed.get(key, self.snapshot.groups.get(key))
-            if key == OF_OTHERS:
-                gone.add(uid)
-            elif view is not None:
-                left = tuple(pod for pod in view.departing if pod.uid != uid)
-                changed[key] = _recounted(replace(view, departing=left), self.snapshot)
-        ended = [key for key, end in self.ends.items() if end.at <= now]
-        for key in ended:
-            del self.ends[key]
-            changed[key] = None
-        return _Changes(changed, gone, bool(over or ended), bool(over or ended))
-
-    def _decide(self, now: float, changes: _Changes) -> None:
-        before = self.snapshot
-        keeps = now < self.begun + before.limits.refusal_memory
-        after = with_views(before, changes.groups, changes.gone)
-        self.snapshot = after = replace(
-            after,
-            version=before.version + 1,
-            now=now,
-            changed_at=now,
-            touched=frozenset(changes.groups),
-            refused=before.refused if keeps else {},
-            spared=before.spared if keeps else {},
-            expires_at=self.begun + before.limits.refusal_memory if before.refused and keeps else None,
-            moves={},
-            reclaimed={name: it.reclaimed for name, it in self.decisions.queues.items() if it.reclaimed},
-            freed=before.freed.noted(now, OF_OTHERS) if changes.is_event else before.freed,
-        )
-        if self._meter.half_life:
-            if self._meter.is_due(now + after.epoch):
-                offered = dict(zip(after.dimensions, in_all(after.allocatable), strict=True))
-                self._meter.take(now + after.epoch, offered)
-                self.snapshot = replace(after, past=self._meter.past)
-            changed = {key: holding_of(view) for key, view in changes.groups.items()}
-            self._meter.follow(changed, now + after.epoch)
-        self.decisions = decide(self.snapshot, self.decisions)
-        self._turned = self.decisions.turned
-        self._note_starts()
-
-    def _note_starts(self) -> None:
-        for key in self._turned:
+    def _decide(self) -> None:
+        self.snapshot = self.decide()
+        for key in self.decisions.turned:
             made = self.decisions.groups.get(key)
             if made is None or key in self.starts:
                 continue
@@ -216,97 +333,4 @@ class Future:
             elif made.verdict is Verdict.WAITING:
                 self._reserved.discard(key)
             if made.plan:
-                self.starts[key] = self.snapshot.now
-
-
-# ---- groups once a decision has been followed
-
-
-def _remembering(group: GroupView, decision: GroupDecision, now: float) -> GroupView:
-    """With what it remembers of the decision."""
-    history, undone = group.history, None if group.job.managed else group.job.start_timeouts
-    start = start_after(group.start, decision, now, group.stood_whole, history.resumes, undone)
-    if start == group.start:
-        return group
-    if decision.reclaim is not None and decision.reclaim != group.start.reclaim:
-        victims = {victim.group: now for victim in decision.reclaim.victims if victim.group}
-        history = replace(history, took_from={**history.took_from, **victims})
-    return replace(group, start=start, history=history)
-
-
-def _started(group: GroupView, decision: GroupDecision, snapshot: Snapshot) -> GroupView:
-    """Those of its members run that are planned, or were on their way to a node."""
-    since = snapshot.timestamp(snapshot.now)
-    going = {pod.uid: (pod, decision.plan[pod.uid]) for pod in group.waiting if pod.uid in decision.plan}
-    going |= {pod.uid: (pod, node) for pod, node in group.pinned}
-    running = [
-        replace(pod, node=node, phase="Running", started=True, gated=False, to_be=False, running_since=since)
-        for pod, node in going.values()
-    ]
-    is_smaller, least = decision.reduced_to is not None, decision.reduced_to or group.min_member
-    return _recounted(
-        replace(
-            group,
-            min_member=least,
-            job=replace(group.job, let_go=group.job.let_go or group.job.managed),
-            placed=(*group.placed, *running),
-            pinned=(),
-            waiting=() if is_smaller else tuple(pod for pod in group.waiting if pod.uid not in going),
-            planned={},
-            attempts={},
-            bound_since={**group.bound_since, **dict.fromkeys(going, snapshot.now)},
-            running=group.running + len(running),
-            running_since=group.running_since or since,
-        ),
-        snapshot,
-    )
-
-
-def _evicted(group: GroupView, gone: Set[Uid], snapshot: Snapshot) -> GroupView:
-    """Some of its members have gone. Those that a controller makes anew wait as others would."""
-    now = snapshot.timestamp(snapshot.now)
-    again = [
-        replace(
-            pod,
-            uid=Uid(f"{pod.uid}+"),
-            node="",
-            phase="Pending",
-            started=False,
-            created=now,
-            running_since="",
-        )
-        for pod in group.placed
-        if pod.uid in gone and (pod.is_replaced or group.job.managed)
-    ]
-    placed = tuple(pod for pod in group.placed if pod.uid not in gone)
-    departing = tuple(pod for pod in group.departing if pod.uid not in gone)
-    return _recounted(
-        replace(
-            group,
-            placed=placed,
-            departing=departing,
-            waiting=(*group.waiting, *again),
-            bound_since={uid: at for uid, at in group.bound_since.items() if uid not in gone},
-            running=sum(pod.phase == "Running" for pod in placed),
-            running_since=min((pod.running_since for pod in placed if pod.running_since), default=""),
-        ),
-        snapshot,
-    )
-
-
-def _recounted(group: GroupView, snapshot: Snapshot) -> GroupView:
-    """With what follows from where its members are."""
-    roles, there = Counter(pod.role for pod in group.placed), on_nodes(group)
-    stands = whole(*group.needs, roles, roles.total())
-    before = group.history.stood_with if group.placed else None
-    stood_with = group.needs if stands else before
-    return replace(
-        group,
-        stands=stands,
-        stands_as_before=stood_with is not None and whole(*stood_with, roles, roles.total()),
-        history=replace(group.history, stood_with=stood_with),
-        start=Start(rotation=group.start.rotation) if stands else group.start,
-        allocated=requests_of(Counter(pod.shape for pod, _ in there)),
-        pending=requests_of(Counter(pod.shape for pod in group.waiting)),
-        by_pool=snapshot.in_pools(there) if snapshot.pools.all else {},
-    )
+                self.starts[key] = self.now

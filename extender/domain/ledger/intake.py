@@ -20,17 +20,18 @@ from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
-from extender.domain.model.records import GroupKey, Origin, group_of_owner
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.flavors import SharedFlavor, shared_flavor
-from extender.domain.queues.local_queues import local_queue_record
+from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
 from extender.domain.queues.past_usage import UsageMeter
-from extender.domain.queues.records import queue_record
+from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.snapshot.jobs import (
     AnyJob,
     JobKind,
+    JobRecord,
     JobRules,
     group_made_by,
     job_record,
@@ -57,12 +58,16 @@ class Intake:
         Raises:
             BadQuantity: An amount cannot be read.
         """
-        record = NodeRecord(
-            name=node.metadata.name,
-            labels=node.metadata.labels or {},
-            taints=node_taints(node.spec.taints, node.spec.unschedulable),
-            allocatable=offered_by_node(node.status.allocatable),
+        self.put_node(
+            NodeRecord(
+                name=node.metadata.name,
+                labels=node.metadata.labels or {},
+                taints=node_taints(node.spec.taints, node.spec.unschedulable),
+                allocatable=offered_by_node(node.status.allocatable),
+            )
         )
+
+    def put_node(self, record: NodeRecord) -> None:
         with self._lock:
             before = self._claims.capacity.labels(record.name)
             if self._claims.capacity.set_node(record):
@@ -88,8 +93,11 @@ class Intake:
     # ---- groups, and the controllers of their pods
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
+        self.put_group(any_group_record(group))
+
+    def put_group(self, record: GroupRecord) -> None:
         with self._lock:
-            if self._registry.set_group(any_group_record(group), self._changes.next_version):
+            if self._registry.set_group(record, self._changes.next_version):
                 self._changes.mark()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
@@ -100,14 +108,14 @@ class Intake:
     def set_owner(self, workload: Workload) -> Collection[GroupKey]:
         """Record a controller of pods. Return the changed groups of its pods."""
         record = owner_record(workload)
-        return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
+        return self.put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
         """Record a job as the owner of pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
-        return self._put_owner(group_made_by(kind, job.metadata), record)
+        return self.put_owner(group_made_by(kind, job.metadata), record)
 
-    def _put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
+    def put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         with self._lock:
             if not self._registry.owners.put(key, record):
                 return ()
@@ -150,9 +158,13 @@ class Intake:
             record = job_record(
                 kind, whole, self.jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
             )
+            self.put_job(record)
+        return record.gang if record.outcome is None and not record.fault else None
+
+    def put_job(self, record: JobRecord) -> None:
+        with self._lock:
             if self._registry.jobs.put(record):
                 self._note_turned([record.group])
-        return record.gang if record.outcome is None and not record.fault else None
 
     def drop_job(self, key: GroupKey) -> None:
         """`key`: of the group as which it waits."""
@@ -188,7 +200,11 @@ class Intake:
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
             self._meter.restore(queue.metadata.name, queue.status.usage)
-            if self._registry.set_queue(queue_record(queue)):
+            self.put_queue(queue_record(queue))
+
+    def put_queue(self, record: QueueRecord) -> None:
+        with self._lock:
+            if self._registry.set_queue(record):
                 self._changes.note_freed()
                 self._changes.mark()
 
@@ -198,19 +214,21 @@ class Intake:
             self._changes.mark()
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
-        self._put_flavor(flavor.metadata.name, shared_flavor(flavor))
+        self.put_flavor(flavor.metadata.name, shared_flavor(flavor))
 
     def drop_flavor(self, name: str) -> None:
-        self._put_flavor(name, None)
+        self.put_flavor(name, None)
 
-    def _put_flavor(self, name: str, flavor: SharedFlavor | None) -> None:
+    def put_flavor(self, name: str, flavor: SharedFlavor | None) -> None:
         with self._lock:
             if self._registry.set_flavor(name, flavor):
                 self._changes.note_freed()
                 self._changes.mark()
 
     def set_local_queue(self, local: LocalQueue) -> None:
-        record = local_queue_record(local)
+        self.put_local_queue(local_queue_record(local))
+
+    def put_local_queue(self, record: LocalQueueRecord) -> None:
         with self._lock:
             naming = self._registry.routes.local_queues.put(record)
             if naming is not None:
@@ -267,7 +285,9 @@ class Intake:
                 self._note_turned(self._registry.groups)
 
     def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
-        record = disruption_budget(budget)
+        self.put_disruption_budget(disruption_budget(budget))
+
+    def put_disruption_budget(self, record: DisruptionBudget) -> None:
         with self._lock:
             there = self._budgets.setdefault(record.namespace, {})
             if there.get(record.name) != record:

@@ -213,6 +213,32 @@ class Ledger:
         with self._lock:
             return self._meter.is_to_be_shown(self._wall_clock())
 
+    def recall(self, snapshot: Snapshot) -> None:
+        """Remember what a snapshot of another ledger says besides objects, once `restore` has taken these in.
+        Each refusal counts for as long as a new one."""
+        with self._lock:
+            now = self._clock()
+            self._changes.recall(snapshot)
+            self._moments.known = dict(snapshot.moments)
+            self._spared, self._takings = dict(snapshot.spared), snapshot.reclaimed
+            self._history, self._meter.past = snapshot.history, snapshot.past
+            for shape, rows in snapshot.refused.items():
+                for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
+                    self._refusals.learn(shape, node.name, now + self.limits.refusal_memory)
+            for key, view in snapshot.groups.items():
+                self._recall_claims(self.registry.group(key), view)
+                self._reclaimed.put(key, view.start.reclaim)
+            self._reclaimed.recall(snapshot.moves)
+
+    def _recall_claims(self, group: Group, view: GroupView) -> None:
+        for uid, node in view.planned.items():
+            if (pod := group.pods.get(uid)) is not None:
+                self._moves.put(pod, ClaimEvent.PLAN, node)
+        for pod, node in view.pinned:
+            if pod.uid in group.pods:
+                self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
+                self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
+
     # ---- decisions in
 
     def publish(self, decisions: Decisions) -> None:
@@ -537,6 +563,10 @@ class ReclaimedRoom:
                 found[key] = replace(move, homes=tuple(homes))
             self._keep(key, True, homes)
         return found
+
+    def recall(self, moves: Mapping[GroupKey, Move]) -> None:
+        """Remember moves that another ledger knew."""
+        self._moves = dict(moves)
 
     def _left(self, move: Move, view: GroupView) -> Sequence[tuple[PodRecord, str]]:
         reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(view))

@@ -212,6 +212,10 @@ class Pods:
             else:
                 self._set(foreign_record(pod, self.shapes))
 
+    def put(self, record: PodRecord) -> None:
+        with self._lock:
+            self._set(self._within_bounds(record))
+
     def drop(self, uid: Uid) -> None:
         with self._lock:
             record = self.by_uid.pop(uid, None)

@@ -11,7 +11,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, moment_of
+from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snapshot, moment_of
 
 
 class Changes:
@@ -48,6 +48,11 @@ class Changes:
     def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
         """Something that belonged to a group, or to others, is free now."""
         self.freed = self.freed.noted(self._clock(), by)
+
+    def recall(self, snapshot: Snapshot) -> None:
+        """Go on from what a snapshot of another ledger says."""
+        self.version = max(self.version, snapshot.version) + 1
+        self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
     def note_asked(self) -> bool:
         """Record a call or report of the scheduler about a pod. Return whether it had paused before."""

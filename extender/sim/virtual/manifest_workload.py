@@ -157,9 +157,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         raise InvalidWorkload("\n".join(creation.faults))
     coming: dict[GroupKey, GroupArrival] = {}
     for unit_made in made[_name(kinds.POD_GROUPS)]:
-        group, second = msgspec.convert(unit_made.object, PodGroup), unit_made.at or 0.0
-        dated = replace(group.metadata, creation_timestamp=stamp(second))
-        arrival = GroupArrival(second, replace(group, metadata=dated))
+        arrival = GroupArrival(unit_made.at or 0.0, msgspec.convert(unit_made.object, PodGroup))
         coming[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
     for pod in made[_name(kinds.PODS)]:
@@ -228,8 +226,7 @@ def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: fl
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     at = (group.at if group else 0.0) if made.at is None else made.at
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
-    spec = replace(pod.spec, scheduling_gates=gates or None)
-    pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=stamp(at)), spec=spec)
+    pod = replace(pod, spec=replace(pod.spec, scheduling_gates=gates or None))
     ending = ending_of(made.object, run_seconds)
     return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 

@@ -18,7 +18,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import owner_record, spoken_group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
-from extender.domain.model.resources import offered, total
+from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.domain.snapshot.jobs import group_made_by, owner_of_pods
@@ -110,7 +110,7 @@ class QueueIntegrals(msgspec.Struct):
 
 class Measurements(Observer):
     def __init__(self, workload: VirtualWorkload) -> None:
-        self.capacity = total(offered(node.status.allocatable) for node in workload.nodes)
+        self.capacity = total(workload.allocatable)
         self.timelines: dict[GroupKey, GroupTimeline] = {}
         self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
         self.fairness = Fairness()
@@ -118,7 +118,7 @@ class Measurements(Observer):
         self.first: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
-        self.known_queues = [queue.metadata.name for queue in workload.queues]
+        self.known_queues = workload.queue_names
         self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
         self.members_of = Counter(key_of_group(member.pod) for member in workload.all_members)
@@ -129,6 +129,8 @@ class Measurements(Observer):
         for kind, job in workload.makers:  # whose pods may be owned by one of several Jobs
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
+        for group in workload.dumped.groups if workload.dumped else ():
+            self._names[group.key] = group.called
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # since when nodes are
@@ -254,6 +256,8 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     for kind, job in workload.makers:
         gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
     needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
+    for group in workload.dumped.groups if workload.dumped else ():
+        needed[group.key] = group.min_member
     for unit in (*workload.groups, *(job.unit for job in workload.jobs)):
         needed[unit.key] = unit.group.spec.min_member
     return {key: max(number, 1) for key, number in needed.items()}

@@ -7,17 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.configuration import Configuration
-from extender.domain.model.resources import CPU, offered
+from extender.domain.model.resources import CPU
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.sim.files.manifests import load
 from extender.sim.virtual import trace
-from extender.sim.virtual.dumped_workload import from_dump
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import ClusterSize, from_rows
-from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
+from extender.sim.virtual.workload import DumpedState, InvalidWorkload, VirtualWorkload
 from extender.terminal.text import progress, working
 
 _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
@@ -63,36 +62,33 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
     with working("reading what to simulate"):
         made = VirtualWorkload()
         if options.state is not None:
-            try:
-                made = from_dump(options.state, options.run_seconds)
-            except Exception as fault:  # changed by hand, so that it can be read, and contradicts itself
-                raise InvalidWorkload(f"the dump cannot go on: {type(fault).__name__}: {fault}") from fault
+            made = VirtualWorkload(state=(DumpedState(options.state, options.run_seconds),))
         if options.files:
             found = load(options.files, options.create_namespaces)
             made += from_manifests(found, options.seed, options.run_seconds)
-        if not made.nodes:
+        if not made.allocatable:
             made += options.made_nodes()
         rows = [row for path in options.traces for row in trace.read(path)]
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
-        made += from_rows(rows, made.queues, {})
+        made = made.with_new(from_rows(rows, (), {}))
         if options.synthetic:
             rows = trace.gang_rows(options.synthetic, _room(made), options.seed)
-            made += from_rows(rows, made.queues, trace.WEIGHTS)
+            made = made.with_new(from_rows(rows, (), trace.WEIGHTS))
         if options.synthetic_jobs:
-            known = {queue.metadata.name for queue in made.queues}
-            tree = [queue for queue in trace.team_queues() if queue.metadata.name not in known]
-            made += VirtualWorkload(queues=tuple(tree))
-            invented = trace.job_rows(options.synthetic_jobs, _room(made), options.seed)
-            made += from_rows(invented, made.queues, {})
-        if not (made.members or made.groups or made.jobs or made.unasked):
+            made = made.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
+            made = made.with_new(
+                from_rows(trace.job_rows(options.synthetic_jobs, _room(made), options.seed), (), {})
+            )
+        if not (made.pods or made.groups or made.unasked):
             raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
         return made
 
 
 def _room(made: VirtualWorkload) -> ClusterSize:
     """All nodes as if they were as small as the smallest."""
-    cpus = min(offered(node.status.allocatable).get(CPU, 0) for node in made.nodes)
-    return ClusterSize(len(made.nodes), max(cpus // 1000, 1))
+    offers = made.allocatable
+    cpus = min(offer.get(CPU, 0) for offer in offers)
+    return ClusterSize(len(offers), max(cpus // 1000, 1))
 
 
 def simulate(options: SimulationOptions) -> Result:
@@ -106,19 +102,27 @@ def simulate(options: SimulationOptions) -> Result:
     if not options.compare:
         return result
     limits = replace(limits, reservations=0, reclaims=0)
-    queues = (replace(queue, spec=replace(queue.spec, dequeue_strategy="traverse")) for queue in given.queues)
-    given = replace(given, queues=tuple(queues))
-    other = _run(given, limits, "the same with traverse only")
+    other = _run(given.with_strategy("traverse"), limits, "the same with traverse only")
     return result._replace(report=replace(result.report, compared=other.report))
 
 
 def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
     measured = Measurements(given)
-    simulation = Simulation(given, limits, frozenset(Configuration().scheduler_names), measured)
-    with progress(title, total=sum(1 for _ in given.all_members)) as advance:
+    simulation = _simulation(given, limits, measured)
+    with progress(title, total=given.pods) as advance:
         end = simulation.run(advance)
     measured.closed(end)
-    made = report(
-        measured, len(given.nodes), simulation.cluster.rounds, end, given.unasked, simulation.refused
-    )
+    nodes = len(given.allocatable)
+    made = report(measured, nodes, simulation.cycles, end, given.unasked, simulation.refused)
     return Result(made, measured, end, given.notes)
+
+
+def _simulation(given: VirtualWorkload, limits: Limits, measured: Measurements) -> Simulation:
+    schedulers = frozenset(Configuration().scheduler_names)
+    try:
+        return Simulation(given, limits, schedulers, measured)
+    except Exception as fault:
+        if given.dumped is None:
+            raise
+        # changed by hand, so that it can be read, and contradicts itself
+        raise InvalidWorkload(f"the dump cannot go on: {type(fault).__name__}: {fault}") from fault

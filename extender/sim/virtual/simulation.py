@@ -1,24 +1,44 @@
-"""A run in virtual time: a heap of what happens when, and decisions after each moment with a change."""
+"""A run of a workload in virtual time, whose decisions a cluster without faults carries out at once.
 
-import heapq
+Pods come without our gate, which nothing here would open. They are bound, run, and end; once all of a group
+has ended, it goes with its pods, as after the time to live of a Job. Suspended jobs wait as in a cluster, and
+make their pods when capacity is claimed for them. A dump goes on from its own moment.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.pods import PodStatus
+from extender.api.keys import ENDED_PHASES
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Workload
+from extender.api.objects.pods import Pod, PodStatus
+from extender.api.objects.queues import PodGroup
+from extender.api.workloads.table import WORKLOADS
+from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
+from extender.domain.ledger.claims import Claim
+from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.job_suspension import JobStep
+from extender.domain.snapshot.job_suspension import JobStep, next_step
+from extender.domain.snapshot.jobs import AnyJob
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.cluster import FAILED, SUCCEEDED, VirtualCluster
-from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload, key_of_group, stamp
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.quotas import charged, refusal
+from extender.sim.virtual.workload import (
+    BEGIN,
+    DumpedState,
+    JobArrival,
+    PodArrival,
+    VirtualWorkload,
+    key_of_group,
+)
 
-Act = Callable[[], object]
-_TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
-_QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
+SUCCEEDED, FAILED = "Succeeded", "Failed"
 
 
 class Observer:
@@ -51,7 +71,7 @@ class RefusedPod(NamedTuple):
     again: bool
 
 
-class Simulation:
+class Simulation(VirtualCluster):
     """`refused`: pods that quotas have not taken yet."""
 
     def __init__(
@@ -61,74 +81,173 @@ class Simulation:
         schedulers: frozenset[str],
         observer: Observer,
     ) -> None:
-        self.now = 0.0
-        self.cluster = VirtualCluster(workload, limits, schedulers, clock=lambda: self.now)
+        dumped = workload.dumped
+        begun, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
+        super().__init__(Ownership(schedulers, auto_groups=True), limits, begun, epoch, TimeStep())
         self._observer = observer
         self._started = 0  # pods, also those that ended
-        self._members: dict[Uid, PodArrival] = {}
+        self._members: dict[Uid, PodArrival] = {}  # those that have not ended
+        self._runs: dict[GroupKey, float | None] = {}  # seconds of each pod of a group of a dump
+        self._running: set[Uid] = set()
         self.refused: list[RefusedPod] = []
         self._tries_again = False
-        self._running: dict[Uid, PodArrival] = {}
-        self._order = count()
-        self._due: list[tuple[float, int, Act]] = []
+        self._left = Counter(key_of_group(member.pod) for member in workload.members)
+        self._over: list[GroupKey] = []  # groups of which all pods have ended
+        self._seen = -1
+        self._jobs: dict[GroupKey, JobArrival] = {}  # that have come and wait
+        self._starting: dict[GroupKey, JobArrival] = {}  # that were let go, until all their pods run
+        self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
+        for quota in workload.quotas:
+            self._quotas[quota["metadata"]["namespace"]].append(quota)
+        if dumped is not None:
+            self._go_on(dumped)
+        self._surround(workload)
         for at, group in workload.groups:
-            self._plan(at, partial(self.cluster.ledger.intake.set_group, group))
+            self.plan(begun + at, partial(self._come_group, group))
         for job in workload.jobs:
-            self._plan(job.unit.at, partial(self._queue, job))
+            self.plan(begun + job.unit.at, partial(self._queue, job))
         for member in workload.members:
-            self._plan(member.at, partial(self._come, member))
+            self.plan(begun + member.at, partial(self._come, member))
+
+    def _surround(self, workload: VirtualWorkload) -> None:
+        """All that is no group and no pod."""
+        intake = self.ledger.intake
+        intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
+        intake.trust_authors(True)  # no user writes here
+        for node in workload.nodes:
+            intake.set_node(node)
+        for flavor in workload.flavors:
+            intake.set_flavor(flavor)
+        for queue in workload.queues:
+            intake.set_queue(queue)
+        for priority in workload.priority_classes:
+            intake.set_priority_class(priority)
+        for namespace in workload.namespaces:
+            intake.set_namespace(namespace)
+        for local in workload.local_queues:
+            intake.set_local_queue(local)
+        intake.set_quota_namespaces(dict(workload.entering))
+        for owner in workload.owners:
+            intake.set_owner(owner)
+        for kind, maker in workload.makers:
+            intake.set_maker(kind, maker)
+
+    def _go_on(self, dumped: DumpedState) -> None:
+        """What runs in a dump ends after the rest of its time, what waits may start."""
+        self.restore(dumped.snapshot)
+        for pod in dumped.snapshot.others:
+            self._observer.came(pod, 0.0)
+        for group in dumped.groups:
+            running = [pod for pod in group.placed if pod.holds_room]
+            waiting = [pod for pod, _ in group.pinned] + [pod for pod in group.waiting if not pod.kept_for]
+            self._left[group.key] = len(running) + len(waiting)
+            for pod in (*running, *waiting):
+                self._observer.came(pod, 0.0)
+            self._runs[group.key] = dumped.seconds_left(group)
+            self._run(running)
+            self._runs[group.key] = dumped.seconds(group)
+
+    @property
+    def second(self) -> float:
+        """The time since the beginning."""
+        return self.now - self.begun
 
     def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
         """Until nothing will change any more by itself; returns when the last thing happened. `advance` hears
         after each moment how many pods have been started."""
-        last = 0.0
-        while (moment := self._next(last)) is not None:
-            self.now = moment
-            while self._due and self._due[0][0] <= moment:
-                last = moment
-                heapq.heappop(self._due)[-1]()
+        if self._runs:
+            self._settle()
+            self._observer.settled(self.ledger.decisions, self.second)
+        while self.advance():
             self._settle()
             while self._let_go() or self._give_up():
                 self._settle()
-            self._observer.settled(self.cluster.ledger.decisions, self.now)
+            self._observer.settled(self.ledger.decisions, self.second)
             advance(self._started)
-        return last
+        return self.last - self.begun
 
     def _settle(self) -> None:
-        bound, evicted = self.cluster.settle()
-        self._run(claim.pod for claim in bound)
-        for pod in evicted:  # one of a start that failed ends; another one comes again
-            member = self._running.pop(pod.uid, None)
-            if member is None or pod.phase != "Running":
+        """Decide until no more pods start."""
+        wake_at = self.ledger.decisions.wake_at
+        due = self.ledger.version != self._seen or (wake_at is not None and wake_at <= self.now)
+        while due:
+            self.decide()
+            self._forget()
+            done = self.follow()
+            self._run(done.started)
+            self._note_gone(done)
+            due = any(done)
+        self._seen = self.ledger.version
+
+    def _note_gone(self, done: Followed) -> None:
+        for pod in done.undone:  # nothing creates it again
+            self._count_end(pod)
+            self._leave(pod)
+        for pod in done.evicted:
+            if pod.uid not in self._running:
                 self._leave(pod)
                 continue
-            self._observer.reclaimed(pod, self.now)
-            # its controller creates another pod, which has all of its work ahead
-            uid, created = f"{member.pod.metadata.uid}+", stamp(self.now)
-            metadata = replace(member.pod.metadata, uid=uid, creation_timestamp=created)
-            again = replace(member.pod, metadata=metadata, status=PodStatus())
-            self._plan(self.now, partial(self._come, member._replace(pod=again), again=True))
+            self._running.discard(pod.uid)
+            self._observer.reclaimed(pod, self.second)
+            if (member := self._members.pop(pod.uid, None)) is not None:
+                # its controller creates another pod, which has all of its work ahead
+                metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
+                again = replace(member.pod, metadata=metadata)
+                self.plan(self.now, partial(self._come, member._replace(pod=again), again=True))
+        self.make_again([pod for pod in done.evicted if pod.group in self._runs])
+
+    def _forget(self) -> None:
+        """Groups that have ended go only now that a decision has seen them so."""
+        for key in self._over:
+            for uid in [*self.ledger.registry.group(key).pods]:
+                self.ledger.pods.drop(uid)
+            self.ledger.intake.drop_job(key)
+            self.ledger.intake.drop_group(key)
+        self._over.clear()
+
+    # ---- jobs
+
+    def _queue(self, job: JobArrival) -> None:
+        """A suspended job comes, and its group."""
+        key, group = job.unit.key, replace(job.unit.group, metadata=self._dated(job.unit.group.metadata))
+        self._jobs[key] = job = job._replace(unit=job.unit._replace(group=group))
+        if job.runtime is not None:
+            self.ledger.intake.set_runtime(*job.runtime)
+        self.ledger.intake.set_group(group)
+        self.ledger.intake.set_job(job.kind, job.waiting)
+        self._observer.queued(key, len(job.pods), self.second)
 
     def _let_go(self) -> bool:
-        """Whether jobs start; their controllers make their pods."""
-        started = self.cluster.let_go()
-        for job, reduced_to in started:
+        """Whether jobs start, for which capacity has just been claimed; their controllers make their pods."""
+        found = []
+        for key, job in [*self._jobs.items()]:
+            managed = self.ledger.managed_job(key)
+            if managed is None or next_step(managed, self.now) is not JobStep.UNSUSPEND:
+                continue
+            self._starting[key] = self._jobs.pop(key)
+            found.append((job, managed.reduced_to))
+            self._left[key] += len(job.pods[: managed.reduced_to])
+            self._tell(job, job.let_go(self.timestamp, managed.reduced_to))
+            if (going := self.ledger.managed_job(key)) is not None:
+                spec = replace(job.unit.group.spec, min_member=going.members)
+                self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
+        for job, reduced_to in found:
             if reduced_to is not None:
-                self._observer.queued(job.unit.key, reduced_to, self.now)
+                self._observer.queued(job.unit.key, reduced_to, self.second)
             for member in job.pods[:reduced_to]:
                 self._come(member)
-        return bool(started)
+        return bool(found)
 
     def _give_up(self) -> bool:
         """Whether jobs whose pods are refused are suspended, or are about to be."""
         done = False
         for key, refused in self._refused_groups().items():
-            step, _ = self.cluster.job_step(key)
+            step, _ = self._job_step(key)
             if step is JobStep.ASK:
-                self.cluster.ledger.note_refusal(key, refused.why)
+                self.ledger.note_refusal(key, refused.why)
             elif step is JobStep.GIVE_UP:
                 self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
-                self.cluster.suspend(key)
+                self._suspend(key)
                 self._try_again()  # not planned: it changes nothing for good, and is no event of its own
             done |= step in (JobStep.ASK, JobStep.GIVE_UP)
         return done
@@ -137,37 +256,92 @@ class Simulation:
         """Of each the pod that was refused first."""
         return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
 
-    def _queue(self, job: JobArrival) -> None:
-        self.cluster.queue_job(job)
-        self._observer.queued(job.unit.key, len(job.pods), self.now)
+    def wake_at(self) -> float | None:
+        asks = (self._job_step(key)[1] for key in self._refused_groups())
+        return min((at for at in (super().wake_at(), *asks) if at is not None), default=None)
 
-    def _plan(self, moment: float, act: Act) -> None:
-        heapq.heappush(self._due, (moment, next(self._order), act))
+    def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
+        """What is to be done about a job that was let go, and when it is asked why its pods do not come."""
+        managed = self.ledger.managed_job(key) if key in self._starting else None
+        return (next_step(managed, self.now), managed.asks_at) if managed else (JobStep.NOTHING, None)
 
-    def _next(self, last: float) -> float | None:
-        """The moment at which something happens next, or time alone changes a decision."""
-        asks = (self.cluster.job_step(key)[1] for key in self._refused_groups())
-        moments = [at for at in (self.cluster.ledger.decisions.wake_at, *asks) if at is not None]
-        woken = max(min(moments), self.now + _TICK) if moments else None
-        if self._due:
-            first = self._due[0][0]
-            return first if woken is None else min(first, woken)
-        return woken if woken is not None and woken <= last + _QUIET else None
+    def _suspend(self, key: GroupKey) -> None:
+        """A job whose pods are refused waits again, and those that it has go."""
+        job, managed = self._starting.pop(key), self.ledger.managed_job(key)
+        self.ledger.give_up_start(key, managed.failure if managed else "")
+        for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.to_be]:
+            self.remove(pod.uid)
+        del self._left[key]
+        self._jobs[key] = job
+        self.ledger.intake.set_group(job.unit.group)
+        self._tell(job, job.waiting)
+
+    def _tell(self, job: JobArrival, now: AnyJob) -> None:
+        """A job has changed, which may be the owner of its pods."""
+        known = self.ledger.intake.set_job(job.kind, now)
+        if WORKLOADS[job.kind].makes_groups:
+            self.ledger.intake.set_maker(job.kind, now, known)
+        else:
+            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
+
+    def _note_whole(self, keys: Iterable[GroupKey]) -> None:
+        """A job is a gang like others once all its pods run."""
+        for key in self._starting.keys() & set(keys):
+            pods = self.ledger.registry.group(key).pods.values()
+            there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
+            if there and all(pod.node for pod in there):
+                del self._starting[key]
+                self.ledger.intake.drop_job(key)
 
     # ---- pods
 
+    def _dated(self, meta: Meta) -> Meta:
+        return replace(meta, creation_timestamp=self.timestamp)
+
+    def _come_group(self, group: PodGroup) -> None:
+        self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
+
     def _come(self, member: PodArrival, again: bool = False) -> bool:
         """False if a quota does not take it. `again`: it has been there, and gave its room back."""
-        if why := self.cluster.refusal(member.pod):
+        given = member.pod
+        if why := self._refusal(given):
             self.refused.append(RefusedPod(member, why, again))
             return False
-        pod = self.cluster.add(member.pod)
+        self._charge(given, 1)
+        self.ledger.pods.set(replace(given, metadata=self._dated(given.metadata)))
+        pod = self._record(Uid(given.metadata.uid))
         self._members[pod.uid] = member
         if not again:
-            self._observer.came(pod, self.now)
-            if pod.node:
-                self._run([pod])
+            self._observer.came(pod, self.second)
+        if pod.node:
+            self.start(pod, pod.node)
+            self._run([pod])
         return True
+
+    def pod_of(self, claim: Claim) -> PodRecord | None:
+        """Jobs of files make their pods themselves."""
+        is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
+        return None if claim.pod.to_be and is_ours else super().pod_of(claim)
+
+    def _record(self, uid: Uid) -> PodRecord:
+        record = self.ledger.pods.get(uid)
+        assert record is not None
+        return record
+
+    def _refusal(self, pod: Pod) -> str:
+        """Why a quota does not take a new pod, in the API's words; empty if all do."""
+        quotas = self._quotas.get(pod.metadata.namespace)
+        why = refusal(quotas, pod) if quotas else ""
+        return f'pods "{pod.metadata.name}" is forbidden: {why}' if why else ""
+
+    def _charge(self, pod: Pod, times: int) -> None:
+        if quotas := self._quotas.get(pod.metadata.namespace):
+            quotas[:] = [charged(quota, pod, times) for quota in quotas]
+
+    def remove(self, uid: Uid) -> PodRecord | None:
+        if (member := self._members.get(uid)) is not None:
+            self._charge(member.pod, -1)
+        return super().remove(uid)
 
     def _try_again(self) -> None:
         """The controller of a group goes no further than the first pod that is refused."""
@@ -182,27 +356,44 @@ class Simulation:
                 stopped.add(group)
 
     def _leave(self, pod: PodRecord) -> None:
-        self._observer.ended(pod, self.now)
+        self._members.pop(pod.uid, None)
+        self._running.discard(pod.uid)
+        self._observer.ended(pod, self.second)
         if self.refused and not self._tries_again:  # once, however many leave at this moment
             self._tries_again = True
-            self._plan(self.now, self._try_again)
+            self.plan(self.now, self._try_again)
 
-    def _run(self, pods: Iterable[PodRecord]) -> None:
+    def _run(self, pods: Sequence[PodRecord]) -> None:
         """Pods run from now on. Those that end together are one event."""
         together: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
-            member = self._running[pod.uid] = self._members.pop(pod.uid)
-            together.setdefault((member.runs, member.fails), []).append(pod.uid)
+            member = self._members.get(pod.uid)
+            ending = (member.runs, member.fails) if member else (self._runs.get(pod.group), False)
+            together.setdefault(ending, []).append(pod.uid)
+            self._running.add(pod.uid)
             self._started += 1
-            self._observer.bound(pod, self.now)
+            self._observer.bound(pod, self.second)
         for (runs, fails), uids in together.items():
             if runs is not None or fails:  # else they run until the end
-                end = partial(self._end, uids, FAILED if fails else SUCCEEDED)
-                self._plan(self.now + (runs or 0.0), end)
+                self.plan(self.now + (runs or 0.0), partial(self._end, uids, FAILED if fails else SUCCEEDED))
+        self._note_whole({pod.group for pod in pods})
 
-    def _end(self, uids: Sequence[Uid], status: PodStatus) -> None:
+    def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:
-            pod = self.cluster.end(uid, status)
-            self._running.pop(uid, None)
-            if pod is not None:
-                self._leave(pod)
+            if uid not in self._running or (pod := self.ledger.pods.get(uid)) is None:
+                continue  # it is gone already
+            if (member := self._members.get(uid)) is not None:
+                self._charge(member.pod, -1)
+                self._charge(replace(member.pod, status=PodStatus(phase)), 1)
+            over = replace(pod, phase=phase, running_since="")
+            self.ledger.pods.put(over)
+            self._count_end(over)
+            self._leave(over)
+
+    def _count_end(self, pod: PodRecord) -> None:
+        if not pod.group:
+            self.ledger.pods.drop(pod.uid)
+            return
+        self._left[pod.group] -= 1
+        if not self._left[pod.group]:
+            self._over.append(pod.group)

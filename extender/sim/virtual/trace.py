@@ -21,7 +21,7 @@ from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, Resour
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.texts import and_more
 from extender.api.units import BadQuantity, as_duration, at_least
-from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
+from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload
 
 _MOST_FAULTS = 20
 
@@ -162,23 +162,20 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
         at, first, numbers = min(row.arrival for row in of_group), of_group[0], count()
         declared = [row.declared for row in of_group if row.declared is not None]
         notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
-        meta = Meta(
-            first.group, first.namespace, f"group {key}", creation_timestamp=stamp(at), annotations=notes
-        )
+        meta = Meta(first.group, first.namespace, f"group {key}", annotations=notes)
         spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
         coming.append(GroupArrival(at, PodGroup(meta, spec)))
         made_by = [OwnerReference("batch/v1", "Job", first.group, f"job {key}", controller=True)]
         for row in of_group:
             container = Container(ResourceRequirements(dict(row.requests)))
             pod_spec = PodSpec([container], scheduler_name="muster", priority=row.priority)
-            annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
+            annotations = {keys.GROUP_ANNOTATION: row.group}
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
                 pod_meta = Meta(
                     name,
                     row.namespace,
                     uid,
-                    creation_timestamp=created,
                     annotations=annotations,
                     owner_references=made_by,
                 )

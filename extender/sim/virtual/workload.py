@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
@@ -15,8 +16,11 @@ from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import Resources, offered
 from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.jobs import AnyJob, JobKind
+from extender.domain.snapshot.snapshot import Snapshot
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.patches import json_patched
 from extender.sim.files.unasked import Unasked
@@ -66,12 +70,48 @@ class JobArrival(NamedTuple):
     def waiting(self) -> AnyJob:
         return msgspec.convert(self.object, AnyJob)
 
-    def let_go(self, second: float, reduced_to: int | None) -> AnyJob:
+    def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
         """As Muster changes it to let it start; `reduced_to`: with so many pods, None: with all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.unit.group.metadata.name
-        operations = job_suspension.unsuspend(obj, row, paths, name, stamp(second), reduced_to)
+        operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
         return msgspec.convert(json_patched(obj, operations), AnyJob)
+
+
+class DumpedState(NamedTuple):
+    """A snapshot that goes on. `run_seconds`: how long pods run, from its moment on, that do not declare it;
+    None: without end."""
+
+    snapshot: Snapshot
+    run_seconds: float | None
+
+    @property
+    def groups(self) -> list[GroupView]:
+        """Those that have not ended."""
+        groups = self.snapshot.groups.values()
+        return [
+            it
+            for it in groups
+            if it.is_on_nodes or it.pinned or it.waiting or not (it.succeeded or it.failed)
+        ]
+
+    def with_strategy(self, strategy: str) -> "DumpedState":
+        queues = {
+            name: replace(queue, record=replace(queue.record, strategy=strategy))
+            for name, queue in self.snapshot.queues.items()
+        }
+        return self._replace(snapshot=replace(self.snapshot, queues=queues))
+
+    def seconds(self, group: GroupView) -> float | None:
+        """How long pods of a group run that start later."""
+        return self.run_seconds if group.spec.run_time is None else group.spec.run_time
+
+    def seconds_left(self, group: GroupView) -> float | None:
+        """How long pods of a group still run that run now."""
+        declared = group.spec.run_time
+        if declared is None or not group.running_since:
+            return self.seconds(group)
+        return max(declared - (self.snapshot.now - self.snapshot.moment(group.running_since)), 1.0)
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
@@ -94,6 +134,47 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     jobs: tuple[JobArrival, ...] = ()
     unasked: tuple[Unasked, ...] = ()
     notes: tuple[str, ...] = ()
+    state: tuple[DumpedState, ...] = ()  # at most one
+
+    @property
+    def dumped(self) -> DumpedState | None:
+        return self.state[0] if self.state else None
+
+    @property
+    def allocatable(self) -> list[Resources]:
+        """What each node offers."""
+        dumped = self.dumped.snapshot.nodes.nodes if self.dumped else ()
+        own = (offered(node.status.allocatable) for node in self.nodes)
+        return [*own, *(node.allocatable for node in dumped if node is not None)]
+
+    @property
+    def queue_names(self) -> list[str]:
+        dumped = self.dumped.snapshot.queues if self.dumped else {}
+        return [
+            *(queue.metadata.name for queue in self.queues),
+            *(it.record.name for it in dumped.values() if it.exists),
+        ]
+
+    def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
+        """The same with another one, but for queues that are there."""
+        names = self.queue_names
+        return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
+
+    @property
+    def pods(self) -> int:
+        """How many there are, also those that jobs make later."""
+        dumped = self.dumped
+        there = (
+            sum(len(it.placed) + len(it.pinned) + len(it.waiting) for it in dumped.groups) if dumped else 0
+        )
+        return there + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
+
+    def with_strategy(self, strategy: str) -> "VirtualWorkload":
+        """The same with another dequeue strategy of all queues."""
+        queues = (replace(it, spec=replace(it.spec, dequeue_strategy=strategy)) for it in self.queues)
+        return replace(
+            self, queues=tuple(queues), state=tuple(it.with_strategy(strategy) for it in self.state)
+        )
 
     @property
     def all_members(self) -> Iterator[PodArrival]:
@@ -110,5 +191,5 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 
 def stamp(second: float) -> str:
-    """A creation timestamp: policy goes by age, to the second, up to the last that can be written."""
+    """A timestamp of a run that does not go on from a dump, up to the last that can be written."""
     return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,9 +11,9 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.protobuf import LONGEST_FRAME
+from extender.domain.model import pod_stream
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.view import pod_stream
-from extender.domain.view.pod_stream import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.domain.model.pod_stream import ListedPod, PodEvent, PodPage, UnwritablePod
 from extender.kube.decoding import ListMeta, WatchEvent
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.

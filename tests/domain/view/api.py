@@ -4,8 +4,8 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from extender.domain.model.appearance import Appearance, PodFacts
+from extender.domain.model.pod_stream import PassOn, PodEvent, Show, TakeAway
 from extender.domain.model.records import Uid
-from extender.domain.view.pod_stream import PassOn, PodEvent, Show, TakeAway
 
 OURS = "muster"
 

@@ -4,7 +4,7 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.view.pod_stream import (
+from extender.domain.model.pod_stream import (
     ListedPod,
     PodEvent,
     PodList,

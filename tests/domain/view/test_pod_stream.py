@@ -8,8 +8,8 @@ import pytest
 from msgspec import json
 
 from extender.domain.model.appearance import Appearance
+from extender.domain.model.pod_stream import ListedPod, PodList
 from extender.domain.model.records import Uid
-from extender.domain.view.pod_stream import ListedPod, PodList
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World

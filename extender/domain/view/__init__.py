@@ -1,1 +1,0 @@
-"""View of pods for the scheduler next to Muster: pure, no bytes and no sockets."""

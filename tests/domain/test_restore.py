@@ -1,0 +1,92 @@
+"""A ledger that is restored from a snapshot leads to the same decisions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import invariant
+from msgspec.structs import replace
+
+from extender.domain.explain.dump import as_bytes
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.restore import restore
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Course, Decisions, course
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.test_jobs_properties import Jobs
+from tests.domain.test_stateful_sharing import Sharing
+from tests.domain.test_stateful_sleepers import Events, Waiting
+from tests.domain.world import World
+from tests.property_examples import examples
+
+few = settings(
+    max_examples=examples(1),
+    stateful_step_count=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+
+def restored(snapshot: Snapshot) -> Snapshot:
+    now, wall = snapshot.now, snapshot.epoch + snapshot.now
+    ledger = Ledger(Ownership(frozenset()), snapshot.limits, lambda: now, wall_clock=lambda: wall)
+    restore(ledger, snapshot)
+    return ledger.snapshot()
+
+
+def decided(decisions: Decisions) -> bytes:
+    return as_bytes(replace(decisions, version=0))
+
+
+@pytest.mark.parametrize("world", [crowd, full_cluster, divided_cluster])
+def test_the_same_is_decided(world: Callable[[], World]) -> None:
+    snapshot = world().ledger.snapshot()
+    assert decided(decide(restored(snapshot))) == decided(decide(snapshot))
+
+
+class Restored:
+    """Of a machine with a world."""
+
+    @invariant()
+    def the_same_is_decided_by_a_restored_ledger(self: Any) -> None:
+        snapshot = self.world.ledger.snapshot()
+        assert decided(decide(restored(snapshot))) == decided(decide(snapshot))
+
+
+class RestoredCrowds(Restored, Waiting):
+    pass
+
+
+class RestoredShares(Restored, Sharing):
+    pass
+
+
+class RestoredEvents(Restored, Events):
+    pass
+
+
+def courses(snapshot: Snapshot) -> dict[GroupKey, Course]:
+    return {key: course(it) for key, it in decide(snapshot).groups.items()}
+
+
+class RestoredJobs(Jobs):
+    """A snapshot says of a job whether it waits and which pods are expected, not all that it says itself."""
+
+    @invariant()
+    def groups_of_jobs_stand_as_before(self) -> None:
+        snapshot = self.world.ledger.snapshot()
+        assert courses(restored(snapshot)) == courses(snapshot)
+
+
+TestCrowds = RestoredCrowds.TestCase
+TestCrowds.settings = few
+TestShares = RestoredShares.TestCase
+TestShares.settings = few
+TestEvents = RestoredEvents.TestCase
+TestEvents.settings = few
+TestJobs = RestoredJobs.TestCase
+TestJobs.settings = few
