@@ -117,7 +117,7 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     report = result.report
     if output == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        for line in import_module("extender.sim.virtual.table").lines(report, width):
+        for line in import_module("extender.sim.virtual.report").lines(report, width):
             click.echo(line)
     elif output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))

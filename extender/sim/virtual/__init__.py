@@ -1,8 +1,6 @@
-"""A cluster in virtual time: the same decide() on the same objects, without HTTP, threads or waiting.
+"""A workload in virtual time: the same decide() on the same objects, without HTTP, threads or waiting.
 
-    files, traces ──► workload ──► Simulation ──► Ledger ──► decide() ──► Measurements ──► report, Gantt chart
-                                   (a heap of       ▲                      │
-                                    moments)        └── an ideal scheduler ┘
+    files, traces, dump ──► workload ──► Simulation ──► Measurements ──► report, Gantt chart
 
-The scheduler here takes what is planned at once and its bindings never fail, so what is measured is policy.
+The scheduler here takes each planned node at once and its bindings never fail, so policy alone is measured.
 """
