@@ -11,8 +11,8 @@ import json
 import sys
 from typing import Any
 
-from extender.sim.apiserver.field_schemas import KUBERNETES, referred
-from extender.sim.apiserver.kinds import SCALE, SERVED, ResourceKind
+from extender.apimachinery.field_schemas import KUBERNETES, referred
+from extender.apimachinery.kinds import SCALE, SERVED, ResourceKind
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane

@@ -131,7 +131,7 @@ def run(**options: Any) -> None:
 
 def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: Any) -> int:
     """The exit status."""
-    manifests = import_module("extender.sim.files.manifests")
+    manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
     paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]

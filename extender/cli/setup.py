@@ -99,7 +99,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
     from extender.api.workloads.children import MALFORMED
     from extender.cli.kueue import migrated
-    from extender.sim.files.reading import documents
+    from extender.files.reading import documents
 
     faults: list[str] = []
     given = [document.object for path in files for document in documents(path, faults)]

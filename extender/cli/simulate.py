@@ -104,7 +104,7 @@ def simulate(**options: Any) -> None:
 def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     """The exit status."""
     runner = import_module("extender.sim.virtual.runner")
-    manifests = import_module("extender.sim.files.manifests")
+    manifests = import_module("extender.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     msgspec = import_module("msgspec")
     try:

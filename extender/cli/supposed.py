@@ -15,6 +15,15 @@ from extender.api.objects.base import Wire
 from extender.api.texts import and_more, listed
 from extender.api.units import rounded, timestamp_at
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.admission import FIRST_OBJECTS
+from extender.apimachinery.kinds import (
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_FLAVORS,
+    ResourceKind,
+)
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
@@ -38,22 +47,13 @@ from extender.domain.model.ownership import group_name, maker_of, spoken_group_n
 from extender.domain.model.reasons import FOR_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
+from extender.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
+from extender.files.unasked import Unasked
 from extender.kube import resources
 from extender.kube.access import right_to
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import Resource, resource_of
-from extender.sim.apiserver.admission import FIRST_OBJECTS
-from extender.sim.apiserver.kinds import (
-    LOCAL_QUEUES,
-    NAMESPACES,
-    PRIORITY_CLASSES,
-    QUEUES,
-    RESOURCE_FLAVORS,
-    ResourceKind,
-)
-from extender.sim.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
-from extender.sim.files.unasked import Unasked
 from extender.sim.virtual.manifest_workload import from_manifests
 from extender.sim.virtual.report import NOT_ASKED
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload

@@ -22,16 +22,16 @@ from typing import Any
 
 from extender.api.keys import SCHEDULED
 from extender.api.workloads.shape import at
+from extender.apimachinery.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
+from extender.apimachinery.objects import find_stored_condition
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
-from extender.sim.apiserver.objects import find_stored_condition
+from extender.files.creation import Creation
+from extender.files.manifests import InvalidManifests, Manifest
+from extender.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
 from extender.sim.controllers.workloads import WorkloadControllers
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import InvalidManifests, Manifest
-from extender.sim.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
 from extender.sim.kubelets import Kubelets, node
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import EXTENDED, Scheduler

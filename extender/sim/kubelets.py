@@ -15,12 +15,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from extender.api.keys import GPU
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import GIT_VERSION, PODS, Json
-from extender.sim.apiserver.objects import now, set_condition
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import LONGEST_WAIT, Change, StoreFollower
-from extender.sim.controllers.offspring import DEADLINE
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import GIT_VERSION, PODS, Json
+from extender.apimachinery.objects import now, set_condition
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import LONGEST_WAIT, Change, StoreFollower
+from extender.files.offspring import DEADLINE
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"

@@ -15,7 +15,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, ResourceKind
+from extender.apimachinery.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, ResourceKind
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.embedded import EmbeddedControlPlane

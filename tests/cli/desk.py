@@ -14,9 +14,8 @@ from unittest.mock import patch
 from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
-from extender.cli import main
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import (
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import (
     EVENTS,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -26,9 +25,10 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
+from extender.cli import main
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
 
 
 def ago(**spans: float) -> str:

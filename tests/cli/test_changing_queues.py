@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from extender.api.keys import QUEUE
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from extender.cli import queue_removal
 from extender.domain.explain.observed import ObservedQueue
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from tests.cli.desk import Desk
 
 Q = "queue.scheduling.volcano.sh"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from extender.sim.apiserver.kinds import EVENTS, Json
+from extender.apimachinery.kinds import EVENTS, Json
 from tests.cli.desk import Desk, ago
 
 NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"

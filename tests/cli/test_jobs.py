@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extender.api.keys import GATE, HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
 

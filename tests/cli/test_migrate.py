@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli import main
 from extender.cli.kueue import migrated
-from extender.sim.files.manifests import load
+from extender.files.manifests import load
 from tests.cli.desk import Desk
 
 Json = dict[str, Any]

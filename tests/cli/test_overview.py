@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from extender.api.summaries import GroupSummary, Overview
+from extender.apimachinery.kinds import NODES
 from extender.cli.access import Flags, opened
 from extender.cli.overview import ObservedSource
-from extender.sim.apiserver.kinds import NODES
 from extender.sim.kubelets import node
 from tests.cli.desk import Desk
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
+from extender.apimachinery.kinds import NODES, PRIORITY_CLASSES
 from extender.cli import live
 from extender.cli.output import Json
-from extender.sim.apiserver.kinds import NODES, PRIORITY_CLASSES
 from extender.sim.kubelets import node
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk, ago

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from extender.api.keys import HOLD, STARTED
-from extender.sim.apiserver.kinds import COMMANDS, NAMESPACES, POD_GROUPS, VOLCANO_JOBS, Json
+from extender.apimachinery.kinds import COMMANDS, NAMESPACES, POD_GROUPS, VOLCANO_JOBS, Json
 from tests.cli.desk import Desk, ago
 from tests.cli.test_jobs import job
 

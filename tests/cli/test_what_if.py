@@ -8,9 +8,9 @@ import pytest
 
 from extender.api.keys import GATE
 from extender.api.setting_kinds import Address
+from extender.apimachinery.kinds import DEPLOYMENTS, NODES, PODS
 from extender.cli.access import Flags, opened
 from extender.cli.dashboard import served
-from extender.sim.apiserver.kinds import DEPLOYMENTS, NODES, PODS
 from extender.sim.kubelets import node
 from extender.web.listen import listen
 from tests.cli.desk import Desk

@@ -17,6 +17,7 @@ from extender.api.objects.queues import PodGroupStatus
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.patches import json_patched
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.reasons import Reason, Verdict
@@ -25,7 +26,6 @@ from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid
-from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.job_world import BATCH, job, unit_name

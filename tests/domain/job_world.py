@@ -12,11 +12,11 @@ from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import PodGroup
 from extender.api.workloads.shape import JOB, Json, is_suspended
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.patches import json_patched
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import JobStep, next_step, unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
-from extender.sim.apiserver.patches import json_patched
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
 

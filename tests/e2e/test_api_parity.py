@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from extender.sim.apiserver.field_schemas import KUBERNETES
-from extender.sim.apiserver.kinds import (
+from extender.apimachinery.field_schemas import KUBERNETES
+from extender.apimachinery.kinds import (
     COMMANDS,
     EXPANDED_KINDS,
     KINDS,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import load
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
+from extender.files.creation import Creation
+from extender.files.manifests import load
 from tests.e2e.harness.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for

@@ -11,7 +11,7 @@ from random import randrange
 
 from extender.api.keys import CERTIFICATE, KEY
 from extender.api.keys import VIEW_KUBECONFIG as KUBECONFIG
-from extender.sim.apiserver.kinds import POD_GROUPS, PODS
+from extender.apimachinery.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded, free_ports
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import objects

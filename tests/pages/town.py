@@ -3,7 +3,7 @@
 from typing import Any
 
 from extender.api.keys import QUEUE
-from extender.sim.apiserver.kinds import JOBS
+from extender.apimachinery.kinds import JOBS
 from tests.cli.desk import Desk, ago
 
 NUMBERS = (

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from extender.apimachinery.kinds import BY_NAME, QUEUES, ResourceKind
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Key, Store, key_of
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
-from extender.sim.apiserver.kinds import BY_NAME, QUEUES, ResourceKind
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Key, Store, key_of
 from extender.sim.controllers import workloads
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.embedded import Embedded

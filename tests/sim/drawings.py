@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rich.console import Console, Group
 
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from extender.sim.show.frames import Moment, Rerun, closing_summary, frame, transition_text
 from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.tables import Canvas

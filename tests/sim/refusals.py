@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.sim.apiserver.kinds import BY_NAME, ResourceKind
+from extender.apimachinery.kinds import BY_NAME, ResourceKind
 
 Json = dict[str, Any]
 

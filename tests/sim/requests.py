@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from extender.apimachinery.kinds import LEASES
+from extender.apimachinery.store import Store
 from extender.kube.connection import Connection
-from extender.sim.apiserver.kinds import LEASES
-from extender.sim.apiserver.store import Store
 from tests.e2e.harness import objects
 
 Json = dict[str, Any]

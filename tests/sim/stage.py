@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.kinds import NODES, POD_GROUPS, PODS, QUEUES
+from extender.apimachinery.service import Service
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from tests.e2e.harness import objects
 from tests.sim.requests import Json

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import KUBERNETES_PREFIX
+from extender.apimachinery.errors import StatusError
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
-from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.server import decoded
 from tests.sim.requests import PODS, QUEUES, ask, create, get, pod
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
+from extender.apimachinery.service import Service
+from extender.files.offspring import compared
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
-from extender.sim.apiserver.service import Service
-from extender.sim.controllers.offspring import compared
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import ask, get, patch

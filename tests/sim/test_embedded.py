@@ -2,9 +2,9 @@
 
 import pytest
 
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
-from extender.sim.apiserver.objects import find_stored_condition
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
+from extender.apimachinery.objects import find_stored_condition
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from tests.e2e.harness import jobs, jobset, objects

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender.files.manifests import load
 from extender.sim import embedded
 from extender.sim.embedded import Embedded, Session
-from extender.sim.files.manifests import load
 from extender.sim.show.frames import View
 from extender.sim.virtual.report import FAILED_CREATE
 from extender.sim.virtual.runner import SimulationOptions, simulate

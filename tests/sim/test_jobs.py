@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.sim.apiserver.kinds import JOBS, PODS, Json
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.kinds import JOBS, PODS, Json
+from extender.apimachinery.service import Service
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.test_controllers import create, settled, workload

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from extender.apimachinery.kinds import EVENTS, NODES, POD_GROUPS, PODS
+from extender.apimachinery.objects import now
+from extender.apimachinery.service import Service
 from extender.cli import main
-from extender.sim.apiserver.kinds import EVENTS, NODES, POD_GROUPS, PODS
-from extender.sim.apiserver.objects import now
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
 from extender.sim.kubelets import Kubelets, node
 from extender.sim.scheduler.extender import Extender

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.kinds import NODES, PODS, STATEFUL_SETS
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.kinds import NODES, PODS, STATEFUL_SETS
+from extender.apimachinery.service import Service
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.kinds import PODS
-from extender.sim.apiserver.service import Service
-from extender.sim.controllers.offspring import DEADLINE
+from extender.apimachinery.kinds import PODS
+from extender.apimachinery.service import Service
+from extender.files.offspring import DEADLINE
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, PodEnding, ending_of
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.clock import Clock

@@ -2,10 +2,10 @@
 
 import pytest
 
+from extender.apimachinery.service import Service
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Gone, NotFound, Refused
-from extender.sim.apiserver.service import Service
 from tests.sim.requests import (
     PODS,
     ask,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES
-from extender.sim.files.manifests import InvalidManifests, load
+from extender.apimachinery.kinds import NODES, POD_GROUPS, PODS, QUEUES
+from extender.files.manifests import InvalidManifests, load
 
 ROOT = Path(__file__).parents[2]
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"

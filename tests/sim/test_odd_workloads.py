@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import InvalidManifests, load
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
+from extender.files.creation import Creation
+from extender.files.manifests import InvalidManifests, load
 from tests.property_examples import examples
 from tests.sim.test_workloads import FOLDER
 

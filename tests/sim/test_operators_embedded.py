@@ -3,9 +3,9 @@
 import pytest
 
 from extender.api.workloads.shape import outcome_of
+from extender.apimachinery.kinds import BY_NAME, JOBS, OPERATOR_KINDS, PODS, Json, ResourceKind
+from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
-from extender.sim.apiserver.kinds import BY_NAME, JOBS, OPERATOR_KINDS, PODS, Json, ResourceKind
-from extender.sim.apiserver.service import Service
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.api import job_files
 from tests.e2e.harness.waiting import wait_for

@@ -5,13 +5,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import QUEUES, Json
-from extender.sim.apiserver.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
-from extender.sim.apiserver.managed_fields import read as read_fields
-from extender.sim.apiserver.managed_fields import written as written_fields
-from extender.sim.apiserver.service import Service, WriteOptions
-from extender.sim.apiserver.store import Store
+from extender.apimachinery.field_schemas import FieldSchema, schema_of
+from extender.apimachinery.kinds import QUEUES, Json
+from extender.apimachinery.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
+from extender.apimachinery.managed_fields import read as read_fields
+from extender.apimachinery.managed_fields import written as written_fields
+from extender.apimachinery.service import Service, WriteOptions
+from extender.apimachinery.store import Store
 from tests.property_examples import examples
 
 LETTERS = st.sampled_from("abc")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.sim.apiserver.kinds import EVENTS, PODS, PRIORITY_CLASSES
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.kinds import EVENTS, PODS, PRIORITY_CLASSES
+from extender.apimachinery.service import Service
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.loop import Scheduler
 from extender.sim.scheduler.nodes import (

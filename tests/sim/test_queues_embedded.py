@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner
 
+from extender.apimachinery.kinds import NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS, Json
 from extender.cli import main
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS, Json
 from extender.sim.embedded import Embedded
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.sim.apiserver.kinds import ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUES, Json
+from extender.apimachinery.kinds import ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUES, Json
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe

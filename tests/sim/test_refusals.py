@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from tests.sim.refusals import Refusal, named_in, refusals
 
 

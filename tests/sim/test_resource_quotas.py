@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from extender.api.objects.pods import Pod
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
-from extender.sim.apiserver.objects import typed
-from extender.sim.apiserver.quotas import refusal, usage
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
+from extender.apimachinery.objects import typed
+from extender.apimachinery.quotas import refusal, usage
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.waiting import wait_for

@@ -8,9 +8,8 @@ import pytest
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.workloads.shape import VOLCANO_JOB
-from extender.domain.model.reasons import Verdict
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import (
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import (
     BY_NAME,
     COMMANDS,
     JOBS,
@@ -20,12 +19,13 @@ from extender.sim.apiserver.kinds import (
     VOLCANO_JOBS,
     Json,
 )
-from extender.sim.apiserver.managed_fields import UPDATE, Manager
-from extender.sim.apiserver.service import Service, WriteOptions
-from extender.sim.controllers.offspring import hand_down
+from extender.apimachinery.managed_fields import UPDATE, Manager
+from extender.apimachinery.service import Service, WriteOptions
+from extender.domain.model.reasons import Verdict
+from extender.files.creation import Creation
+from extender.files.manifests import load
+from extender.files.offspring import hand_down
 from extender.sim.embedded import Embedded
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import load
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe
 from tests.e2e.harness.jobs import job

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from extender.sim.apiserver.kinds import NODES, PODS
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.kinds import NODES, PODS
+from extender.apimachinery.service import Service
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects

@@ -6,9 +6,9 @@ import json
 import msgspec
 import pytest
 
+from extender.apimachinery.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
+from extender.apimachinery.service import Service
 from extender.domain.model.reasons import Verdict
-from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
-from extender.sim.apiserver.service import Service
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.frames import (
     LiveView,

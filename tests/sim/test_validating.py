@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.field_schemas import schema_of
+from extender.apimachinery.kinds import PODS as PODS_KIND
+from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
 from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.kinds import PODS as PODS_KIND
-from extender.sim.apiserver.service import Service
 from tests.e2e.harness import objects
 from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, create, get, patch, pod
 

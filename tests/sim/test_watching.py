@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from extender.api.objects.pods import Pod
+from extender.apimachinery.kinds import PODS as POD_KIND
+from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
 from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import PODS as POD_RESOURCE
-from extender.sim.apiserver.kinds import PODS as POD_KIND
 from extender.sim.apiserver.requests import RequestTarget
 from extender.sim.apiserver.routes import Watch
-from extender.sim.apiserver.service import Service
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import PODS, ask, create, get, overflow_log, patch, pod
 

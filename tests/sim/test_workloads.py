@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.apiserver.kinds import POD_GROUPS, PODS, Json
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import Manifests, load
+from extender.apimachinery.kinds import POD_GROUPS, PODS, Json
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
+from extender.files.creation import Creation
+from extender.files.manifests import Manifests, load
 
 FOLDER = Path(__file__).parent / "workloads"
 R = "-[a-z0-9]{5}"  # the random letters of a name

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.sim.files.manifests import load
+from extender.files.manifests import load
 from extender.sim.virtual.manifest_workload import from_manifests
 from extender.sim.virtual.report import Waits
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload

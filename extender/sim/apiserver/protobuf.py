@@ -16,8 +16,8 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from extender.api.protobuf import KUBERNETES_PREFIX, Fields, message_types
-from extender.sim.apiserver.errors import StatusError, bad_request
-from extender.sim.apiserver.kinds import Json
+from extender.apimachinery.errors import StatusError, bad_request
+from extender.apimachinery.kinds import Json
 
 # ---- which number is which field
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver import errors
-from extender.sim.apiserver.kinds import BY_PATH, Json, ResourceKind, subresources_of
-from extender.sim.apiserver.managed_fields import UPDATE, Manager
+from extender.apimachinery import errors
+from extender.apimachinery.kinds import BY_PATH, Json, ResourceKind, subresources_of
+from extender.apimachinery.managed_fields import UPDATE, Manager
 
 Query = dict[str, str]
 LONGEST_MANAGER = 128

@@ -15,11 +15,14 @@ from functools import partial
 
 import msgspec
 
-from extender.sim.apiserver.errors import StatusError, bad_request, invalid, invalid_object, wrong
-from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
-from extender.sim.apiserver.managed_fields import APPLY, UPDATE
-from extender.sim.apiserver.objects import named_by, other_name
-from extender.sim.apiserver.patches import Patch, patching, wanted_of
+from extender.apimachinery.errors import StatusError, bad_request, invalid, invalid_object, wrong
+from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
+from extender.apimachinery.managed_fields import APPLY, UPDATE
+from extender.apimachinery.objects import named_by, other_name
+from extender.apimachinery.patches import Patch, patching, wanted_of
+from extender.apimachinery.service import Service, WriteOptions
+from extender.apimachinery.store import Change, Store, key_of
+from extender.apimachinery.validation.schemas import read
 from extender.sim.apiserver.requests import (
     APPLY_PATCH,
     Query,
@@ -29,9 +32,6 @@ from extender.sim.apiserver.requests import (
     selecting,
     selector_text,
 )
-from extender.sim.apiserver.service import Service, WriteOptions
-from extender.sim.apiserver.store import Change, Store, key_of
-from extender.sim.apiserver.validation.schemas import read
 
 
 def reviewed(kind: ResourceKind, asked: Json) -> Json:

@@ -15,16 +15,16 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 import yaml
 
+from extender.apimachinery.errors import StatusError, bad_request, unsupported
+from extender.apimachinery.field_schemas import OPENAPI, openapi_document
+from extender.apimachinery.kinds import Json, discovery_document
+from extender.apimachinery.objects import ObjectLoader
+from extender.apimachinery.patches import Patch
+from extender.apimachinery.service import Service
 from extender.kube.decoding import learn_structs
 from extender.sim.apiserver import protobuf
-from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
-from extender.sim.apiserver.field_schemas import OPENAPI, openapi_document
-from extender.sim.apiserver.kinds import Json, discovery_document
-from extender.sim.apiserver.objects import ObjectLoader
-from extender.sim.apiserver.patches import Patch
 from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
-from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from extender.api.keys import POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.units import age, between
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.field_schemas import printer_columns
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.objects import find_stored_condition
+from extender.apimachinery import kinds
+from extender.apimachinery.field_schemas import printer_columns
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.objects import find_stored_condition
 from extender.sim.apiserver.requests import selector_text
 
 _ROLE = "node-role.kubernetes.io/"

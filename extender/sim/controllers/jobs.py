@@ -9,10 +9,10 @@ from collections import defaultdict
 from itertools import count, islice
 from typing import NamedTuple
 
-from extender.sim.apiserver.kinds import JOBS, PODS, Json
-from extender.sim.apiserver.objects import condition, find_stored_condition, now, set_condition
-from extender.sim.apiserver.store import Change, Store
-from extender.sim.controllers.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
+from extender.apimachinery.kinds import JOBS, PODS, Json
+from extender.apimachinery.objects import condition, find_stored_condition, now, set_condition
+from extender.apimachinery.store import Change, Store
+from extender.files.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 

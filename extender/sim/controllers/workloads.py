@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
 from extender.api.workloads.shape import JobOutcome, Path, outcome_of
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.objects import condition, find_stored_condition, now, set_condition
-from extender.sim.apiserver.quotas import BeyondQuota, recount
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Change, StoreFollower, key_of
+from extender.apimachinery import kinds
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.objects import condition, find_stored_condition, now, set_condition
+from extender.apimachinery.quotas import BeyondQuota, recount
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Change, StoreFollower, key_of
+from extender.files.offspring import compared, ended_as, has_ended, in_store, owner_uid
 from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, finished, job_status
-from extender.sim.controllers.offspring import compared, ended_as, has_ended, in_store, owner_uid
 from extender.terminal.text import many
 
 _PACE = 0.05  # seconds in which changes gather

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.sim.apiserver.kinds import Json
+from extender.apimachinery.kinds import Json
 from extender.sim.scheduler.nodes import Rejection
 
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import PODS, Json
-from extender.sim.apiserver.objects import condition, set_condition
-from extender.sim.apiserver.service import Service
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import PODS, Json
+from extender.apimachinery.objects import condition, set_condition
+from extender.apimachinery.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
 from extender.sim.scheduler.nodes import (
     PREEMPTED,

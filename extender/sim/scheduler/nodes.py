@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from extender.api.objects.cluster import Node, Taint
 from extender.api.objects.pods import Pod
+from extender.apimachinery.kinds import Json
+from extender.apimachinery.objects import typed
 from extender.domain.model.resources import CPU, MEMORY, PODS, offered, total
 from extender.domain.model.shapes import Shape, Shapes, Term, clashing, node_taints
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.objects import typed
 
 PREEMPTED = "PreemptionByScheduler"
 

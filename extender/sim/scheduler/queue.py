@@ -21,8 +21,8 @@ from enum import Enum, auto
 from itertools import count
 
 from extender.api.keys import ENDED_PHASES
-from extender.sim.apiserver.kinds import NODES, PODS, Json
-from extender.sim.apiserver.store import Change, Store, StoreFollower
+from extender.apimachinery.kinds import NODES, PODS, Json
+from extender.apimachinery.store import Change, Store, StoreFollower
 from extender.sim.scheduler.nodes import Nodes
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0

@@ -9,6 +9,9 @@ from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE
 from extender.api.objects.cluster import Namespace, Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, Queue
+from extender.apimachinery.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
+from extender.apimachinery.objects import typed
+from extender.apimachinery.store import Store
 from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
@@ -16,9 +19,6 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import entering
-from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
-from extender.sim.apiserver.objects import typed
-from extender.sim.apiserver.store import Store
 from extender.sim.scheduler.loop import EXTENDED
 from extender.sim.show.gangs import (
     ClusterReport,

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from extender.api.keys import GPU
 from extender.api.texts import and_more, listed
+from extender.apimachinery.kinds import Json
 from extender.domain.model.reasons import Reason, Verdict
-from extender.sim.apiserver.kinds import Json
-from extender.sim.files.unasked import Unasked
+from extender.files.unasked import Unasked
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod

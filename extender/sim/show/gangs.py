@@ -11,12 +11,12 @@ from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
 from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.kinds import Json
 from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.local_queues import QueueWays
-from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import did_you_mean, many, names_in, near_miss, near_misses, pods_that_name
 

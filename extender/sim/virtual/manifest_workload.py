@@ -24,23 +24,23 @@ from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by
 from extender.api.workloads.shape import KindName, at, with_spec
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery import kinds
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.patches import json_patched
+from extender.apimachinery.quotas import counted
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_records import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.patches import json_patched
-from extender.sim.apiserver.quotas import counted
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
-from extender.sim.controllers.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
-from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import Manifests
-from extender.sim.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
+from extender.files.creation import Creation
+from extender.files.manifests import Manifests
+from extender.files.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
+from extender.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
 from extender.sim.kubelets import ending_of, node
 from extender.sim.virtual.workload import (
     GroupArrival,

@@ -13,7 +13,7 @@ from extender.api.texts import and_more
 from extender.api.units import two_units
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
-from extender.sim.files.unasked import Unasked
+from extender.files.unasked import Unasked
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
 from extender.sim.virtual.simulation import RefusedPod
 from extender.sim.virtual.workload import key_of_group

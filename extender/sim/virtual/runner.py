@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.configuration import Configuration
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.snapshot import Limits, Snapshot
-from extender.sim.files.manifests import load
+from extender.files.manifests import load
 from extender.sim.virtual import trace
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements

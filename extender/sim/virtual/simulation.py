@@ -19,6 +19,8 @@ from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod, PodStatus
 from extender.api.objects.queues import PodGroup
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.kinds import Json
+from extender.apimachinery.quotas import charged, refusal
 from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
 from extender.domain.ledger.claims import Claim
 from extender.domain.model.ownership import Ownership
@@ -27,8 +29,6 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, next_step
 from extender.domain.snapshot.jobs import AnyJob
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.quotas import charged, refusal
 from extender.sim.virtual.workload import (
     BEGIN,
     DumpedState,

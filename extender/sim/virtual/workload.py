@@ -14,6 +14,8 @@ from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFla
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery.kinds import Json
+from extender.apimachinery.patches import json_patched
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, offered
@@ -21,9 +23,7 @@ from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.patches import json_patched
-from extender.sim.files.unasked import Unasked
+from extender.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _LAST = 2.5e11  # seconds; no later date can be written

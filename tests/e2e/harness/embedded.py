@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from extender.apimachinery.service import Service
+from extender.apimachinery.store import Store
 from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from extender.api.objects.pods import Pod
-from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
-from extender.sim.apiserver.errors import StatusError, conflict, exists, forbidden, not_found
-from extender.sim.apiserver.kinds import (
+from extender.apimachinery.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
+from extender.apimachinery.errors import StatusError, conflict, exists, forbidden, not_found
+from extender.apimachinery.kinds import (
     EVENTS,
     EXPANDED_KINDS,
     KINDS,
@@ -23,8 +23,8 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
-from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
-from extender.sim.apiserver.objects import (
+from extender.apimachinery.managed_fields import APPLY, Manager, kept_managers, with_changes_of
+from extender.apimachinery.objects import (
     condition,
     identify,
     named_by,
@@ -33,10 +33,10 @@ from extender.sim.apiserver.objects import (
     set_condition,
     typed,
 )
-from extender.sim.apiserver.patches import Patch, applied, refuse_untyped
-from extender.sim.apiserver.quotas import admit, counted
-from extender.sim.apiserver.store import Store, key_of
-from extender.sim.apiserver.validation.schemas import filled, read
+from extender.apimachinery.patches import Patch, applied, refuse_untyped
+from extender.apimachinery.quotas import admit, counted
+from extender.apimachinery.store import Store, key_of
+from extender.apimachinery.validation.schemas import filled, read
 
 
 class WriteOptions(NamedTuple):

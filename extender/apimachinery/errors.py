@@ -1,4 +1,4 @@
-"""Errors of the embedded API server: a Status, and the faults of fields.
+"""Errors of an API server: a Status, and the faults of fields.
 
 The words are those of Kubernetes (package field of k8s.io/apimachinery).
 """
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.apimachinery.kinds import Json, ResourceKind
 
 # ---- one field
 

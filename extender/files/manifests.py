@@ -16,16 +16,8 @@ from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.admission.faults import Code
-from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
-from extender.domain.admission.submission import unread_annotations
-from extender.domain.admission.warnings import workload_warnings
-from extender.domain.model.queue_of_group import namespace_queue
-from extender.domain.queues.flavors import shared_flavor
-from extender.domain.queues.records import queue_record
-from extender.domain.queues.tree import Queues, QueueTree
-from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
-from extender.sim.apiserver.kinds import (
+from extender.apimachinery.admission import FIRST_OBJECTS, MOST_PODS
+from extender.apimachinery.kinds import (
     BY_NAME,
     EXPANDED_KINDS,
     KINDS,
@@ -37,11 +29,19 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
-from extender.sim.apiserver.objects import UNREADABLE, typed
-from extender.sim.apiserver.quotas import is_counted
-from extender.sim.controllers.offspring import among, with_runtime_of
-from extender.sim.files.fields import faults_of, fields_of, form_of
-from extender.sim.files.reading import Document, documents, shown, value_of
+from extender.apimachinery.objects import UNREADABLE, typed
+from extender.apimachinery.quotas import is_counted
+from extender.domain.admission.faults import Code
+from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
+from extender.domain.admission.submission import unread_annotations
+from extender.domain.admission.warnings import workload_warnings
+from extender.domain.model.queue_of_group import namespace_queue
+from extender.domain.queues.flavors import shared_flavor
+from extender.domain.queues.records import queue_record
+from extender.domain.queues.tree import Queues, QueueTree
+from extender.files.fields import faults_of, fields_of, form_of
+from extender.files.offspring import among, with_runtime_of
+from extender.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
 from extender.volcano.admission import job_warnings, judge_new
 

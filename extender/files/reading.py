@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.sim.apiserver.objects import ObjectLoader
+from extender.apimachinery.objects import ObjectLoader
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -8,8 +8,8 @@ from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
 from extender.api.workloads.shape import JOB, JobOutcome, at, items_at, outcome_of, with_spec
-from extender.sim.apiserver.kinds import RUNTIME_KINDS, Json
-from extender.sim.apiserver.store import Store
+from extender.apimachinery.kinds import RUNTIME_KINDS, Json
+from extender.apimachinery.store import Store
 
 HANDED_DOWN = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
 DEADLINE = "sim.kube-muster.io/deadline-seconds"  # of a pod: how long what it belongs to may run

@@ -1,4 +1,4 @@
-"""Admission of the embedded API server: defaults, scheduling gates, and immutable fields.
+"""Admission of objects: defaults, scheduling gates, and immutable fields.
 
 The scheduling gate of Muster's pods is added here, as the policy in manifests/gates/admission-policy.yaml
 does. Fields that a real cluster would honour and this one cannot are refused rather than ignored.
@@ -14,16 +14,16 @@ from extender.api.objects.queues import PodGroup, Queue
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods
 from extender.api.workloads.shape import at
+from extender.apimachinery import kinds
+from extender.apimachinery.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
+from extender.apimachinery.field_schemas import schema_of
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.objects import UNREADABLE, condition, set_condition, typed
+from extender.apimachinery.patches import json_patched
+from extender.apimachinery.store import Store
+from extender.apimachinery.validation.objects import change_errors, creation_errors
+from extender.apimachinery.validation.schemas import defaulted
 from extender.domain.model.resources import asked, offered, pod_requests
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
-from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.objects import UNREADABLE, condition, set_condition, typed
-from extender.sim.apiserver.patches import json_patched
-from extender.sim.apiserver.store import Store
-from extender.sim.apiserver.validation.objects import change_errors, creation_errors
-from extender.sim.apiserver.validation.schemas import defaulted
 from extender.volcano.admission import job_defaults
 
 HARD = "DoNotSchedule"

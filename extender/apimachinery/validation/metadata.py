@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from extender.sim.apiserver.errors import FieldError, FieldErrors, required, too_long, wrong
-from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, Json, ResourceKind
+from extender.apimachinery.errors import FieldError, FieldErrors, required, too_long, wrong
+from extender.apimachinery.kinds import EVENTS, NAMESPACES, Json, ResourceKind
 
 NameRule = Callable[[str], list[str]]
 

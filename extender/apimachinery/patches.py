@@ -14,12 +14,12 @@ import jsonpatch
 import jsonpointer
 
 from extender.api.objects.base import merged
-from extender.sim.apiserver import managed_fields as fields
-from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
-from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.managed_fields import APPLY, NOBODYS, Entry, Manager, Path, Paths, shown
-from extender.sim.apiserver.objects import now, other_name
+from extender.apimachinery import managed_fields as fields
+from extender.apimachinery.errors import StatusError, bad_request, unsupported
+from extender.apimachinery.field_schemas import FieldSchema, schema_of
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.managed_fields import APPLY, NOBODYS, Entry, Manager, Path, Paths, shown
+from extender.apimachinery.objects import now, other_name
 
 Patch = Callable[[Json], Json]
 

@@ -8,8 +8,8 @@ from copy import deepcopy
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.shape import at as at_path
 from extender.api.workloads.shape import with_spec
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import (
+from extender.apimachinery import kinds
+from extender.apimachinery.errors import (
     FieldError,
     FieldErrors,
     forbidden_field,
@@ -18,12 +18,12 @@ from extender.sim.apiserver.errors import (
     wrong,
     wrong_as_stated,
 )
-from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.objects import UNREADABLE, find_stored_condition, typed
-from extender.sim.apiserver.validation.metadata import labels_errors, metadata_errors
-from extender.sim.apiserver.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
-from extender.sim.apiserver.validation.rules import rule_errors
-from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
+from extender.apimachinery.field_schemas import schema_of
+from extender.apimachinery.objects import UNREADABLE, find_stored_condition, typed
+from extender.apimachinery.validation.metadata import labels_errors, metadata_errors
+from extender.apimachinery.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
+from extender.apimachinery.validation.rules import rule_errors
+from extender.apimachinery.validation.schemas import queue_errors, schema_errors
 from extender.volcano.admission import judge_change, judge_new
 
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest

@@ -17,16 +17,16 @@ from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
 from extender.api.workloads.table import WORKLOADS
+from extender.apimachinery import kinds
+from extender.apimachinery.objects import typed
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.shapes import Shapes
 from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record, queue_of_job
-from extender.sim.apiserver import kinds
-from extender.sim.apiserver.objects import typed
-from extender.sim.controllers.offspring import among, with_runtime_of
-from extender.sim.files.creation import Created
+from extender.files.creation import Created
+from extender.files.offspring import among, with_runtime_of
 
 SCHEDULERS = Configuration().scheduler_names
 

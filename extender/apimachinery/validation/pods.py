@@ -7,10 +7,10 @@ validateResourceRequirements and ValidateNodeResources.
 from typing import Any
 
 from extender.api.units import at_least
-from extender.sim.apiserver import errors
-from extender.sim.apiserver.errors import FieldError, FieldErrors
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.validation import metadata
+from extender.apimachinery import errors
+from extender.apimachinery.errors import FieldError, FieldErrors
+from extender.apimachinery.kinds import Json
+from extender.apimachinery.validation import metadata
 
 # ---- amounts
 

@@ -10,8 +10,8 @@ import msgspec
 import yaml
 
 from extender.api.units import BadQuantity
-from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.apimachinery.errors import StatusError, bad_request, conflict, invalid, wrong
+from extender.apimachinery.kinds import Json, ResourceKind
 
 
 def now(later: float = 0) -> str:

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.objects import now
+from extender.apimachinery.field_schemas import FieldSchema, schema_of
+from extender.apimachinery.kinds import Json, ResourceKind
+from extender.apimachinery.objects import now
 
 # ---- paths
 

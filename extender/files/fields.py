@@ -1,7 +1,7 @@
 """Which fields the kinds have, which forms their values may have, and what is wrong with those of a document.
 
 A mapping lists the fields that are allowed; a list of one form allows any number of that form; a `Leaf` is a
-value. The fields are those of the embedded API server's schemas; here is what these do not say: the form of
+value. The fields are those of the published schemas; here is what these do not say: the form of
 names, that a pod has a container, that amounts are not negative. Templates and counts of workloads are where
 the table says. Status, which controllers write, is left as it is, but for the room of nodes.
 """
@@ -16,10 +16,10 @@ import yaml
 from extender.api.units import BadQuantity, at_least, misnamed
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import BY_NAME, NODES, PODS, REPLICA_SETS, UNSHIPPED_KINDS, ResourceKind
-from extender.sim.apiserver.validation.metadata import dns_label, subdomain
-from extender.sim.files.reading import Document, where
+from extender.apimachinery.field_schemas import FieldSchema, schema_of
+from extender.apimachinery.kinds import BY_NAME, NODES, PODS, REPLICA_SETS, UNSHIPPED_KINDS, ResourceKind
+from extender.apimachinery.validation.metadata import dns_label, subdomain
+from extender.files.reading import Document, where
 
 
 class Leaf(NamedTuple):

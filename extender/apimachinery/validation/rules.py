@@ -13,12 +13,12 @@ from typing import Any
 
 from extender.api.units import at_least
 from extender.api.workloads.shape import at as at_path
+from extender.apimachinery import errors
+from extender.apimachinery.errors import FieldErrors
+from extender.apimachinery.field_schemas import KUBERNETES, FieldSchema
+from extender.apimachinery.kinds import Json
+from extender.apimachinery.validation.metadata import dns_label, label_key, labels_errors, subdomain
 from extender.shipped import read
-from extender.sim.apiserver import errors
-from extender.sim.apiserver.errors import FieldErrors
-from extender.sim.apiserver.field_schemas import KUBERNETES, FieldSchema
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.validation.metadata import dns_label, label_key, labels_errors, subdomain
 
 # Are judged apart.
 _ELSEWHERE = (

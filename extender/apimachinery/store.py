@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import Json, ResourceKind
 
 Key = tuple[str, str]  # namespace, name
 

@@ -11,12 +11,12 @@ from itertools import count
 from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
-from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import BY_NAME, EXPANDED_KINDS, VOLCANO_JOBS, Json
-from extender.sim.apiserver.quotas import BeyondQuota
-from extender.sim.apiserver.service import Service
-from extender.sim.controllers.offspring import children_of, hand_down, in_store
-from extender.sim.files.manifests import Manifest, fault_text, namespace_of
+from extender.apimachinery.errors import StatusError
+from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, VOLCANO_JOBS, Json
+from extender.apimachinery.quotas import BeyondQuota
+from extender.apimachinery.service import Service
+from extender.files.manifests import Manifest, fault_text, namespace_of
+from extender.files.offspring import children_of, hand_down, in_store
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name

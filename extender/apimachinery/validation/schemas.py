@@ -12,9 +12,9 @@ from typing import Any
 
 from extender.api.units import BadQuantity, at_least
 from extender.api.workloads.shape import MOST
-from extender.sim.apiserver import errors
-from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.apimachinery import errors
+from extender.apimachinery.field_schemas import FieldSchema, schema_of
+from extender.apimachinery.kinds import Json, ResourceKind
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _OWN_FORM = ("IntOrString", "Quantity", "FieldsV1", "Time", "MicroTime")

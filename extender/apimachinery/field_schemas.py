@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from extender.apimachinery.kinds import SERVED, UNSHIPPED_KINDS, Json, ResourceKind
 from extender.shipped import CRDS, read
-from extender.sim.apiserver.kinds import SERVED, UNSHIPPED_KINDS, Json, ResourceKind
 
 KUBERNETES = Path(__file__).parent / "schemas" / "kubernetes.json"
 OPENAPI = "/openapi/v3"

@@ -13,11 +13,11 @@ from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
 from extender.api.units import Quantity, at_least, at_most
 from extender.api.workloads.shape import at
+from extender.apimachinery.errors import StatusError, forbidden
+from extender.apimachinery.kinds import PODS, RESOURCE_QUOTAS, Json
+from extender.apimachinery.objects import typed
+from extender.apimachinery.store import Store
 from extender.domain.model.resources import CPU, MEMORY, pod_requests
-from extender.sim.apiserver.errors import StatusError, forbidden
-from extender.sim.apiserver.kinds import PODS, RESOURCE_QUOTAS, Json
-from extender.sim.apiserver.objects import typed
-from extender.sim.apiserver.store import Store
 
 _REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
 _PLAIN = (CPU, MEMORY, "ephemeral-storage")  # which count without a prefix, too, as requests

@@ -1,1 +1,0 @@
-"""Objects from YAML and JSON files, with every fault told by file and line."""
