@@ -85,6 +85,9 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
     for number in range(FUTURES):
         future = Future(snapshot, laws.of_future(number), _PACE)
+        yield
+        future.step()  # decides for the first time
+        yield
         is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
         causes = _Causes(future, is_cut)
         for key in waiting:

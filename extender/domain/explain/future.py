@@ -257,11 +257,11 @@ class Future(VirtualCluster):
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
         self._end_of = end_of
+        self.snapshot = snapshot
         for group in snapshot.groups.values():
             if group.is_on_nodes:
                 since = running_since(group, snapshot.moment)
                 self._expect_end(group, self.begun if since is None else since)
-        self._decide()
 
     @property
     def decisions(self) -> Decisions:
@@ -279,7 +279,10 @@ class Future(VirtualCluster):
         return Method.RESERVATION if key in self._reserved else Method.DECLARED
 
     def step(self) -> bool:
-        """One more scheduling cycle; False: nothing is expected to change any more by itself."""
+        """Run the next scheduling cycle. Return False if nothing is expected to change any more by itself."""
+        if not self.cycles:
+            self._decide()
+            return True
         done = self.follow()
         self._follow_groups(done)
         is_event, frees = any(done), bool(done.evicted or done.undone or self._opens_window(done))
