@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[1]
 CODE, SUPPORT, PAGES = ("extender", "tools"), ("tests",), ("README.md", "CONTRIBUTING.md", "docs")
 
 # Openings of a sentence whose noun is missing: "What waits: ...", "Of each queue the ...".
-_NO_NOUN = (
-    "what|who|whom|whose|whoever|whatever|that|those|of|by|with what|anew|alike"
-)
+_NO_NOUN = "what|who|whom|whose|whoever|whatever|that|those|of|by|with what|anew|alike"
 _OPENS_WITHOUT_NOUN = re.compile(rf"(?:{_NO_NOUN})\b(?!.*\?$)", re.IGNORECASE)
 _RELATIVE = re.compile(r"\b(?:what|who|whom|whose|whoever|whatever|which|that)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
@@ -139,7 +137,7 @@ def figures() -> list[Figure]:
     openings = [place for place in sentences if opens_without_noun(place.text)]
     private = [place for place in _identifiers(CODE) if is_private(place.text)]
     return [
-        Figure("docstrings that open without their noun, %", 0.5, 3.8, without, len(docstrings)),
+        Figure("docstrings that open without their noun, %", 0.5, 1.7, without, len(docstrings)),
         Figure("sentences of pages that open without their noun, %", 0.5, 0.5, openings, len(sentences)),
         Figure("relative pronouns per 100 words of pages", 1.3, 1.3, relatives, words),
         Figure("identifiers with a word that the glossary replaces", 50, 5020, private, 0),

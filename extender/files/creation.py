@@ -28,8 +28,12 @@ class Created(NamedTuple):
 
 
 class Creation:
-    """`objects` are all that were created, in order; `faults` are what the server says, by file and line.
-    `refused`: pods beyond a quota that no controller creates later, with what the server says of them."""
+    """Created objects, in order, with faults and refused pods.
+
+    Attributes:
+        faults: The server's messages, by file and line.
+        refused: Pods beyond a quota that no controller creates later, with the server's messages.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -80,7 +84,7 @@ class Creation:
                     self._create(child, where)
 
     def _born(self, given: Json) -> Json:
-        """What the server would give it."""
+        """Return the object as the server stores it."""
         meta = {**given["metadata"], "namespace": namespace_of(given)}
         if not meta.get("name"):
             number, letters = next(self._numbers) * 7_919_317, ""

@@ -1,9 +1,9 @@
-"""Which fields the kinds have, which forms their values may have, and what is wrong with those of a document.
+"""Fields of the kinds, the forms of their values, and the faults of a document.
 
 A mapping lists the fields that are allowed; a list of one form allows any number of that form; a `Leaf` is a
-value. The fields are those of the published schemas; here is what these do not say: the form of
-names, that a pod has a container, that amounts are not negative. Templates and counts of workloads are where
-the table says. Status, which controllers write, is left as it is, but for the room of nodes.
+value. The fields are those of the published schemas; here are further rules: the form of names, that a pod
+has a container, that amounts are not negative. Templates and counts of workloads are where the table says.
+Status, which controllers write, is left as it is, except for the capacity of nodes.
 """
 
 import re
@@ -80,7 +80,7 @@ def _unquoted(value: Any) -> str:
 
 
 def one_of(values: Iterable[str]) -> Leaf:
-    """An empty text is as good as none, and not worth a word."""
+    """Return a choice. An empty text counts as absent, without a word."""
     allowed = tuple(values)
     *others, last = filter(None, allowed)
     listed = f"{', '.join(others)} or {last}" if others else last
@@ -95,7 +95,7 @@ def _duration(pattern: str) -> Leaf:
 
 
 def _factor(least: int, most: int) -> Leaf:
-    """A number that may have a fraction: the API takes that as a text."""
+    """Return a number that may have a fraction: the API takes it as a text."""
 
     def is_one(value: Any) -> bool:
         return _is_quantity(value) and least * 1000 <= at_least(str(value), 1000) <= most * 1000
@@ -145,7 +145,7 @@ def faults_of(document: Document, form: Form) -> Iterator[str]:
 
 
 def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    """What is wrong with a value and with all in it. Nulls count as absent."""
+    """Yield the faults of a value and of all in it. Nulls count as absent."""
     if value is None:
         return
     if isinstance(form, Needed):
@@ -198,7 +198,7 @@ def _short(value: Any) -> str:
 
 @cache
 def fields_of(kind: ResourceKind) -> dict[str, Form]:
-    """Those of an object, by name."""
+    """Return the fields of an object, by name."""
     known = _fields(schema_of(kind))
     if kind is NODES:
         names = schema_of(kind).field("status").published["properties"]
@@ -263,7 +263,7 @@ _PURPOSE = "the pods are made of it"
 
 @cache
 def form_of(name: KindName) -> dict[str, Any]:
-    """The form of an object."""
+    """Return the form of an object."""
     form: dict[str, Any]
     if name in BY_NAME and BY_NAME[name] not in UNSHIPPED_KINDS:
         form = {**fields_of(BY_NAME[name])}
@@ -327,7 +327,7 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
 
 
 def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
-    """What is needed needs all that it is in. Forms on the way are copied: other kinds may have them, too."""
+    """Put a form at a path. A required field makes its parents required; forms on the way are copied."""
     first, *rest = path
     if not rest:
         form[first] = leaf

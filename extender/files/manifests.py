@@ -51,7 +51,7 @@ _AMOUNTS = frozenset(
 
 
 def as_texts(value: Any) -> Any:
-    """A copy of an object, or of a part of one."""
+    """Return a copy of an object, or of a part of one, with texts as values."""
     if isinstance(value, list):
         return [as_texts(item) for item in value]
     if not isinstance(value, dict):
@@ -110,7 +110,7 @@ def left_out_note(document: Document) -> str:
 
 
 def namespace_of(obj: Json) -> str:
-    """The namespace of an object; empty for kinds without."""
+    """Return the namespace of an object; empty for kinds without."""
     kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
     if kind is not None and not kind.namespaced:
         return ""
@@ -121,7 +121,7 @@ def namespace_of(obj: Json) -> str:
 
 
 class InvalidManifests(ValueError):
-    """What has to be corrected, a line for each fault."""
+    """Faults to correct, a line for each."""
 
 
 _UNPLAYED = (None, *EXPANDED_KINDS)  # of whose objects pods are made once, by no controller
@@ -140,7 +140,7 @@ class Manifest(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """What is created, and what is to be told about it."""
+    """Objects to create, and notes about them."""
 
     objects: list[Manifest]
     notes: list[str]
@@ -167,7 +167,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
 
 
 def _missing_namespaces(found: Iterable[Manifest]) -> dict[str, str]:
-    """By name where each is named first: those that no cluster has and no file makes."""
+    """Return by name the first mention of each namespace that no cluster has and no file makes."""
     there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
     named: dict[str, str] = {}
     for kind, obj, where in found:
@@ -223,7 +223,7 @@ def _twice(found: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
-    """What is wrong with the numbers of pods; what there is to tell of workloads."""
+    """Yield the faults of the numbers of pods, and note facts about workloads."""
     left, find = MOST_PODS, among(manifest.object for manifest in found)
     for manifest in found:
         workload = kind_of(manifest.object)
@@ -251,8 +251,10 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
 
 
 def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
-    """What Muster's webhooks refuse, in their words, and notes of what they warn of. A queue's parent may be
-    made later, or of a quota."""
+    """Yield the refusals of Muster's webhooks, in their words, and note their warnings.
+
+    A queue's parent may be made later, or from a quota.
+    """
     queues = {each.name: typed(each.object, Queue) for each in found if each.kind is QUEUES}
     flavors = {
         each.name: typed(each.object, ResourceFlavor) for each in found if each.kind is RESOURCE_FLAVORS

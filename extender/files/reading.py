@@ -132,7 +132,7 @@ def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values there are with all aliases written out. One that contains itself has no end."""
+    """Return how many values there are with all aliases written out. One that contains itself has no end."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in known:

@@ -1,5 +1,6 @@
-"""What Muster is not asked to start: pods that are for another scheduler, and suspended jobs that no queue
-takes. Each is told with what its author has to add.
+"""Objects that Muster is not asked to start: pods of other schedulers, and suspended jobs without a queue.
+
+Each has the addition that its author needs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ SCHEDULERS = Configuration().scheduler_names
 
 
 def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
-    """The queues that quotas among the objects stand for."""
+    """Return the queues of quotas among the objects."""
     trees = _all(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
     quotas = _all(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
     return plan_of(Quotas(trees, quotas), Configuration().max_queue_depth)
@@ -61,7 +62,7 @@ class QueuesOfJobs:
         return queue_of_job(job, self._ways)
 
     def defaults_of(self, job: JobRecord) -> Defaults:
-        """What its namespace and its queue say of how many of its pods start together."""
+        """Return the defaults of its namespace and its queue for the size of gangs."""
         around = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.of(job)))
         return Defaults(*(self._annotations.get(each, {}).get(MIN_MEMBER, "") for each in around))
 
@@ -106,7 +107,7 @@ class Unasked(NamedTuple):
 
 
 def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
-    """Of what is made of others, only these are told."""
+    """Yield objects that Muster is not asked to start; of children, only their owners."""
     find = among(created.object for created in objects)
     for obj, where in objects:
         owners = obj["metadata"].get("ownerReferences") or ()
@@ -143,7 +144,7 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
 
 
 def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
-    """Those that its pods name."""
+    """Return the schedulers that its pods name."""
     specs = [obj["spec"]] if (obj["apiVersion"], obj["kind"]) == POD else []
     if row is not None:
         specs = [each.template["spec"] for each in pod_sets(obj)]
@@ -151,7 +152,7 @@ def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
 
 
 def _where(obj: Json, row: WorkloadRow | None) -> str:
-    """The specs of its pods, as far as they stand in it."""
+    """Return the specs of its pods, as far as they stand in it."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]
     instead = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"

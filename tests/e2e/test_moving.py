@@ -1,6 +1,4 @@
-"""From Volcano to Muster and back, with a real Volcano at work, as docs/how-to/move-from-volcano.md says step by
-step.
-"""
+"""From Volcano to Muster and back, with a real Volcano, by the steps of docs/how-to/move-from-volcano.md."""
 
 from collections.abc import Iterator
 from pathlib import Path

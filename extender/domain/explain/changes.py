@@ -54,7 +54,7 @@ def window_grows(case: WaitingCase) -> StartChange | None:
 
 
 def time(case: WaitingCase) -> StartChange:
-    """A pause is over."""
+    """Return the end of a pause."""
     moment = max(case.decision.retry_at, case.snapshot.now)
     return case.start_change(f"about {case.snapshot.timestamp(moment)}", replace(case.snapshot, now=moment))
 
@@ -68,7 +68,10 @@ def nodes(case: WaitingCase) -> StartChange | None:
 
 
 def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
-    """Of a group that all nodes together cannot hold: the number does not depend on what runs now."""
+    """Return the change of nodes for a group that all nodes together cannot hold.
+
+    The number does not depend on running groups.
+    """
     row, wanted = best_node(case.snapshot, case.group), missing(case.group)
 
     def fits(n: int) -> bool:
@@ -115,7 +118,7 @@ def members(case: WaitingCase) -> StartChange | None:
 
 
 def requests(case: WaitingCase) -> StartChange | None:
-    """Of members that no node can hold."""
+    """Return smaller requests of members that no node can hold."""
     smaller = {shape: _largest(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
@@ -137,7 +140,7 @@ def requests(case: WaitingCase) -> StartChange | None:
 
 
 def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
-    """What the suitable node that falls short least has of its requests; None without such a node."""
+    """Return the requests that the best suitable node could hold; None without such a node."""
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
@@ -168,13 +171,13 @@ def resumed(case: WaitingCase) -> StartChange:
 
 
 def tried_again(case: WaitingCase) -> StartChange:
-    """Of a job whose start came too late too often."""
+    """Return the next attempt of a job with too many start timeouts."""
     again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
     return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
-    """Of the LocalQueue by which it comes into its queue."""
+    """Return the resumption of its LocalQueue."""
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
@@ -189,8 +192,10 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def capability(case: WaitingCase) -> StartChange | None:
-    """Of its queue, or of one above it: what its groups hold and this one misses, and what those start with
-    that go first."""
+    """Return a larger capability of its queue, or of one above it.
+
+    It covers the usage of its groups, the group's missing members, and those of groups ahead.
+    """
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, (there, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
@@ -215,8 +220,11 @@ def capability(case: WaitingCase) -> StartChange | None:
 def _least_capability(
     case: WaitingCase, record: QueueRecord, enough: Resources, steps: Resources
 ) -> dict[str, int]:
-    """One resource after the other as low as it still starts, as a rule whole members below `enough`; nothing
-    where it does not start with that."""
+    """Return the least capability that still starts the group, one resource after the other.
+
+    The search goes below `enough`, as a rule in whole members; the result is empty where the group does
+    not start with `enough`.
+    """
     before, more = record.capability or {}, dict(enough)
 
     def starts(resource: str, amount: int) -> bool:
@@ -235,7 +243,7 @@ def _least_capability(
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
-    """The same of one flavor."""
+    """Return a larger capability of one flavor."""
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, told = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
@@ -256,8 +264,7 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
 
 
 def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
-    """What groups of a queue, and of those below it, hold and start with, and the steps in which fewer of
-    those that start have less."""
+    """Return what groups of a queue and below hold and start with, and the steps of requests."""
     sums, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queues_above(case.decisions, decision.queue):
@@ -324,7 +331,7 @@ def use_allowed(case: WaitingCase) -> StartChange:
 
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
-    """Those on the nodes that are reserved for it come first: where they do, its messages agree."""
+    """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
     there = sorted(case.that_may_end(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
@@ -404,7 +411,7 @@ def _named(holders: Sequence[Holder]) -> str:
 
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
-    """What is going anyway first, and groups before pods of others, which often are there to stay."""
+    """Return the sort key: departing holders first, and groups before other pods, which often stay."""
     return (holder.deleting < holder.pods, not holder.group, holder.pods, holder.name)
 
 
@@ -432,7 +439,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
 
 
 def smallest_change(case: WaitingCase) -> StartChange | None:
-    """The first that works, of those that its reason suggests, from the smallest on."""
+    """Return the first working change of those that its reason suggests, from the smallest on."""
     reason = case.decision.reason
     finders = _FINDERS.get(reason, ()) if reason is not None else ()
     return next((change for find in finders if (change := find(case)) is not None), None)

@@ -1,9 +1,8 @@
-"""Dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere, and
-under other names.
+"""Dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere.
 
-Records become JSON and are read back, each value by the type of its field. A record is an object without the
-fields that have their default; a mapping whose keys are no text is a list of pairs; an infinite number is a
-text. Shapes are compared by identity: each is written once, and elsewhere by its number.
+Names may be replaced. Records become JSON and are read back, each value by the type of its field. A record is
+an object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
+infinite number is a text. Shapes are compared by identity: each is written once, and elsewhere by its number.
 """
 
 import re
@@ -44,15 +43,19 @@ class Misread(ValueError):
 
 
 class Form(NamedTuple):
-    """How values of one type are written. Whatever `read` raises means that it cannot be read."""
+    """Form of the values of one type. Any error of `read` means that a value cannot be read."""
 
     write: _Act
     read: _Act
 
 
 class Forms:
-    """Those of one dump, with its shapes. `sorts`: equal mappings are written alike, whatever their order.
-    `renamed`: what is written for each text."""
+    """Forms of one dump, with its shapes.
+
+    Attributes:
+        sorts: Whether equal mappings are written equally, in any order.
+        renamed: Returns the text to write for each text.
+    """
 
     def __init__(self, sorts: bool = False, renamed: Callable[[str], str] = str) -> None:
         self._sorts = sorts
@@ -78,7 +81,11 @@ class Forms:
         return self._of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
-        """Raises Misread."""
+        """Return a value.
+
+        Raises:
+            Misread: It cannot be read.
+        """
         try:
             return self._of(kind).read(written)
         except Exception as fault:  # of hundreds of fields of all types, whatever stands there
@@ -87,7 +94,7 @@ class Forms:
     # ---- shapes
 
     def write_shapes(self) -> Any:
-        """Those of all that has been written. None of a snapshot is bound to a part of the nodes."""
+        """Return all written shapes. None of a snapshot is bound to a part of the nodes."""
         return self.write(_WRITTEN, [(shape.requests, shape.constraints) for shape in self._shapes])
 
     def read_shapes(self, written: Any) -> None:
@@ -109,7 +116,7 @@ class Forms:
         return self._forms[kind]
 
     def _as(self, other: Any, write: _Act, read: _Act) -> Form:
-        """Of values that are written as those of another type."""
+        """Return the form of values that are written as those of another type."""
         form = self._of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
@@ -161,7 +168,7 @@ class Forms:
         return Form(write, lambda written: {keys.read(key): values.read(it) for key, it in written})
 
     def _record(self, kind: Any) -> Form:
-        """Of a Struct or a NamedTuple."""
+        """Return the form of a Struct or a NamedTuple."""
         forms = [(name, self._of(of), default) for name, of, default in _fields_of(kind)]
         readers = {name: form.read for name, form, _ in forms}
 
@@ -188,7 +195,7 @@ _NONE = object()  # no value at all
 
 @cache
 def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
-    """The name, type and default of each."""
+    """Return the name, type and default of each field."""
     types = get_type_hints(kind)
     if not issubclass(kind, msgspec.Struct):
         return [(name, types[name], kind._field_defaults.get(name, _NONE)) for name in kind._fields]
@@ -205,7 +212,7 @@ def _packed(write: _Act) -> _Act:
 
 
 def _equal(one: object, other: object) -> bool:
-    """Mappings of different kinds may be; 1 and 1.0 are not, since they are shown differently."""
+    """Return whether two values are equal; 1 and 1.0 are not, since they are shown differently."""
     return one is other or ((type(one) is type(other) or isinstance(one, Mapping)) and one == other)
 
 
@@ -262,7 +269,7 @@ class InvalidDump(ValueError):
 
 
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written: JSON. The last three are as `Forms` has them."""
+    """File of a dump: JSON. The last three fields are as `Forms` has them."""
 
     kind: str = KIND
     muster: str  # the version that wrote it, which alone reads it
@@ -284,8 +291,11 @@ class Dump(msgspec.Struct, frozen=True):
 
 
 def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mapping[str, Any]) -> bytes | None:
-    """Of decisions that decide() has just made; None where nothing is decided yet. Takes two seconds for
-    40,000 pods, and no lock: what it reads never changes. `versions`: of `muster` and `python`."""
+    """Return the dump of new decisions; None before the first ones.
+
+    It takes two seconds for 40,000 pods, and no lock: its input never changes. `versions`: of `muster`
+    and `python`.
+    """
     if (notes := notes_of(decisions)) is None:
         return None
     forms, snapshot = Forms(), notes.snapshot
@@ -303,7 +313,11 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
 
 
 def read_dump(raw: bytes, version: str) -> Dump:
-    """Raises InvalidDump."""
+    """Return a dump.
+
+    Raises:
+        InvalidDump: It cannot be read, or is of another version.
+    """
     try:
         written = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
@@ -325,7 +339,7 @@ def read_dump(raw: bytes, version: str) -> Dump:
 
 
 class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one group; None: there is no decision on it."""
+    """Changed decision on one group; None: there is none."""
 
     group: GroupKey
     before: GroupDecision | None = None
@@ -339,8 +353,10 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replayed(snapshot: Snapshot, before: Decisions) -> Replay:
-    """Decided from nothing, and from what is remembered of that, where only what had changed is judged again:
-    both must be the same."""
+    """Return the decisions from nothing, and those after them with only changed groups evaluated again.
+
+    Both must be the same.
+    """
     now = decide(snapshot)
     again = decide(replace(snapshot, version=snapshot.version + 1), now)
     same = as_bytes(before) == as_bytes(now) == as_bytes(replace(again, version=now.version))
@@ -354,7 +370,7 @@ def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...
 
 
 def as_bytes(decisions: Decisions) -> bytes:
-    """What is decided, equal for decisions that are."""
+    """Return decisions as bytes, equal for equal decisions."""
     return msgspec.json.encode(Forms(sorts=True).write(Decisions, _said(decisions)), order="sorted")
 
 
@@ -382,8 +398,7 @@ _PARTS = re.compile(
 
 
 class Pseudonyms:
-    """Texts with each part in its hashed form, but for the words that are kept: whatever nobody knows to be
-    none is a name. Equal parts stay equal, wherever they stand."""
+    """Pseudonyms of texts: each part hashed, except for known words. Equal parts stay equal everywhere."""
 
     def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hashed = hashed
@@ -408,8 +423,10 @@ def keyed_hash(key: bytes) -> Callable[[str], str]:
 
 
 def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
-    """The dump under other names, with what is decided under them; without the configuration. Where names
-    decide who comes first, something else may be decided."""
+    """Return the dump under other names, with new decisions; without the configuration.
+
+    Decisions may differ where names decide the order.
+    """
     names = Pseudonyms(hashed, found.snapshot.dimensions)
     forms, again = Forms(renamed=names), Forms()
     snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))

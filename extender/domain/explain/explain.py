@@ -47,13 +47,15 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def outlook(self) -> str:
-        """What is to be expected, for people."""
+        """Return the expected change, for people."""
         return "; ".join(filter(None, (self.kept, self.change.sentence if self.change else "")))
 
 
 def work_of(decisions: Decisions) -> int:
-    """What one round goes through: groups and nodes, and what judging those with affinity takes. That is what
-    it took in the last round, in which all of them were judged."""
+    """Return the work of one cycle: groups and nodes, and the evaluation of those with affinity.
+
+    It is the work of the last cycle with all groups.
+    """
     if (memory := notes_of(decisions)) is None:
         return 0
     snapshot, looks = memory.snapshot, memory.judged.round_.effort_spent
@@ -61,7 +63,10 @@ def work_of(decisions: Decisions) -> int:
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
-    """None for a group without a decision. `work`: what all rounds may go through, as `work_of` counts it."""
+    """Return the explanation of a group; None without a decision.
+
+    `work`: what all cycles may go through, as `work_of` counts it.
+    """
     decision, memory = decisions.groups.get(key), notes_of(decisions)
     if decision is None:
         return None
@@ -97,8 +102,10 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 
 
 def _kept_from(case: WaitingCase, round_: Round) -> str:
-    """Why a group that lacks room gets nothing of what others hold above their shares, however long it waits:
-    its queue would be above its own, or disruption budgets keep whoever would have to go."""
+    """Return why a group without capacity gets nothing of what others hold above their shares.
+
+    Its queue would be above its own, or disruption budgets protect the victims.
+    """
     snapshot, group, shares = case.snapshot, case.group, round_.budget.shares
     above = queues_above(case.decisions, group.queue)
     queues = ((name, snapshot.queues.get(name)) for name, it in case.decisions.queues.items() if it.borrowed)
@@ -122,7 +129,7 @@ def _kept_from(case: WaitingCase, round_: Round) -> str:
 
 
 def _kept_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
-    """Which budgets keep those that would have to go if there were none."""
+    """Return the budgets that protect the victims."""
     groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
     others = (snapshot.others.get(it.uid) for it in victims if not it.group)
     there = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]

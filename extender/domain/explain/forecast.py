@@ -1,12 +1,13 @@
-"""When each group that waits is expected to start: the same decisions in several futures, which differ in how
-long groups run, give an interval; or what it waits for has no known end, and is named.
+"""Forecast: when each pending group is expected to start.
 
-Worked out in slices, one round of decisions each, so that a caller can pace it.
+The same decisions in several futures with different run times give an interval; or the cause without a known
+end is named. It is computed in slices, one scheduling cycle each, so that a caller can pace it.
 
-What forecasts have missed corrects the next ones: others come meanwhile and overtake, owners declare too
+Errors of earlier forecasts correct the next ones: others come meanwhile and overtake, owners declare too
 much, runs vary more than their law. After each start every quantile is moved by a step, so far that in the
-long run the part of starts that come before it is the part that it stands for, whatever the reason was
-(Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021)."""
+long run the part of earlier starts is the part of the quantile, for any cause (Gibbs and Candès, Adaptive
+conformal inference under distribution shift, 2021).
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -54,7 +55,7 @@ SHORTEST = 10.0  # seconds: what comes so soon is on time
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
-    """Of one group. Moments on the ledger's clock, in seconds; inf where they are unknown."""
+    """Expected start of one group, in seconds on the ledger's clock; inf where unknown."""
 
     made_at: float
     p10: float = inf
@@ -72,8 +73,10 @@ ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
 def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None, None, ExpectedStarts]:
-    """Of all groups that wait by these decisions. It stops after each round, or what takes about as long, and
-    returns them at last. `rounds`: how many are made in each future at most."""
+    """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
+
+    `rounds`: the most cycles of each future.
+    """
     memory = notes_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
@@ -115,7 +118,7 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
 
 
 def _beyond(memory: Notes) -> Iterator[GroupKey]:
-    """Those that hold nothing and are further back in the line of their queue than is worked out."""
+    """Yield the groups without holdings that are further back in line than the forecast."""
     for line in memory.lines.values():
         kinds = set[Signature]()
         for place, group in enumerate(line):
@@ -125,8 +128,11 @@ def _beyond(memory: Notes) -> Iterator[GroupKey]:
 
 
 def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
-    """Leave out groups, but not what their queues ask for: in each queue one group, which never is complete,
-    asks for as much as all of them, so that others of them are next in line all the time."""
+    """Return the snapshot without groups, but with their requests.
+
+    In each queue one group that is never complete asks for as much as all of them, so that others of them
+    are next in line all the time.
+    """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     left = defaultdict[str, list[GroupView]](list)
     for group in (snapshot.groups[key] for key in keys):
@@ -142,7 +148,7 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
 
 
 def _played(future: Future, left: set[GroupKey], rounds: int) -> Generator[None, None, bool]:
-    """Until all of them have started; whether more would happen than is looked at."""
+    """Play until all of them have started; return whether the limit of cycles was reached."""
     for _ in range(rounds):
         if not left or not future.step():
             return False
@@ -162,7 +168,7 @@ class _Causes:
 
     @property
     def looked_for(self) -> int:
-        """How many causes so far."""
+        """Return the number of causes so far."""
         return len(self._known)
 
     def of(self, key: GroupKey, depth: int = 0) -> str:
@@ -212,7 +218,7 @@ _LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are 
 
 
 class RunLaw(NamedTuple):
-    """Of the seconds of a run."""
+    """Law of the seconds of a run."""
 
     usual: float  # the median
     varies: float  # the standard deviation of the logarithm
@@ -220,8 +226,7 @@ class RunLaw(NamedTuple):
     is_learnt: bool  # by others that ran
 
     def end(self, chance: float, since: float, now: float) -> RunEnd:
-        """The end of a run that has begun `since` then and lasts `now`, in the part `chance` (0 to 1) of what
-        may come."""
+        """Return the end of a run at a part `chance` (0 to 1) of its law, from `since` on, as of `now`."""
         law, ran = NormalDist(log(self.usual), self.varies), now - since
         passed = law.cdf(log(ran)) if ran > 0.0 else 0.0
         if passed > _CERTAIN:
@@ -232,8 +237,10 @@ class RunLaw(NamedTuple):
 
 
 class RunLaws:
-    """By what was known at the moment of the snapshot. `learnt_from`: by future when the first run of those
-    that follow a learnt law ends."""
+    """Laws of run times, by the knowledge of the snapshot.
+
+    `learnt_from`: by future when the first run with a learned law ends.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._history = snapshot.history
@@ -253,7 +260,7 @@ class RunLaws:
         return end_of
 
     def of(self, group: GroupView) -> RunLaw | None:
-        """None: nobody knows."""
+        """Return the law of a group; None: unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._law(group)
         return self._laws[group.key]
@@ -271,7 +278,7 @@ class RunLaws:
 
 
 def _by(runs: Sequence[float], limit: float) -> RunLaw | None:
-    """What follows from runs; None without any."""
+    """Return the law that follows from runs; None without any."""
     if not runs:
         return None
     logs = [log(max(seconds, _SHORTEST)) for seconds in runs]
@@ -294,14 +301,16 @@ _Factors = tuple[float, float, float]
 
 
 class Calibration(msgspec.Struct, frozen=True, dict=True):
-    """By method and namespace the factors of the time until p10, p50 and p90."""
+    """Calibration: by method and namespace the factors of the time until p10, p50 and p90."""
 
     factors: Mapping[tuple[Method, str], _Factors] = {}
 
     @cached_property
     def _usual(self) -> Mapping[Method, _Factors]:
-        """Those of a namespace of which nothing has started: the middle of all, and of two that are exact, so
-        that what is declared in one moves others little."""
+        """Return the factors of a namespace without starts: the middle of all, and of two exact ones.
+
+        So declarations in one namespace move others little.
+        """
         usual: dict[Method, _Factors] = {}
         for method in Method:
             known = [each for (of, _), each in self.factors.items() if of is method]
@@ -339,7 +348,7 @@ def _namespace(key: GroupKey) -> str:
 
 
 def interval_of(told: ExpectedStart, start: float) -> str:
-    """Whether a start came `before` the interval that was told, `inside` or `after` it."""
+    """Return whether a start came `before`, `inside` or `after` the estimated interval."""
     if start > max(told.p90, told.made_at + SHORTEST):
         return "after"
     return "before" if start < told.p10 else "inside"

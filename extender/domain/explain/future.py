@@ -51,14 +51,14 @@ class Method(StrEnum):
 
 
 class TimeStep(NamedTuple):
-    """How coarse time is.
+    """Resolution of time.
 
     Attributes:
-        look: Seconds until the next look for what time alone changes.
+        look: Seconds until the next look for changes by time alone.
         looks: The same as a part of the time since the last event.
         quiet: Seconds since the last event for which such looks are worthwhile although something is due.
-        together: What is due so much later, as a multiple of the time since the beginning, is due in the
-            middle of that: a scheduling cycle is expensive in large clusters.
+        together: Events later by up to this multiple of the time since the beginning are one, in the middle:
+            a scheduling cycle is expensive in large clusters.
     """
 
     look: float = 0.001
@@ -77,7 +77,7 @@ class _Due(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What decisions led to at once."""
+    """Consequences of decisions at once."""
 
     started: list[PodRecord]
     evicted: list[PodRecord]  # for others
@@ -131,7 +131,7 @@ class VirtualCluster:
         return True
 
     def wake_at(self) -> float | None:
-        """When time alone changes something; None: never."""
+        """Return when time alone changes something; None: never."""
         return self.ledger.decisions.wake_at
 
     def _next(self, woken: float | None) -> tuple[float, float] | None:
@@ -195,8 +195,10 @@ class VirtualCluster:
         return pod
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod that takes a claim; None: there is none yet. Controllers make the pods that are
-        expected of them when these start."""
+        """Return the pod that takes a claim; None: there is none yet.
+
+        Controllers make the expected pods when these start.
+        """
         pod = claim.pod
         if not pod.to_be or pod.keeps_room:
             return None if pod.to_be else pod
@@ -269,7 +271,7 @@ class Future(VirtualCluster):
 
     @property
     def endless(self) -> Set[GroupKey]:
-        """What runs, and nobody knows for how long."""
+        """Return running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 
     def method(self, key: GroupKey) -> Method:
@@ -314,7 +316,7 @@ class Future(VirtualCluster):
             self.plan(end.at, partial(self._end, group.key, end))
 
     def _end(self, key: GroupKey, end: RunEnd) -> None:
-        """A group ends, and goes with all its pods, unless it was evicted meanwhile."""
+        """End a group with all its pods, unless it was evicted meanwhile."""
         if self.ends.get(key) is not end:
             return
         del self.ends[key]

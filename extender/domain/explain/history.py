@@ -1,9 +1,7 @@
-"""What has happened: who waited, ran and was evicted; and sums of it over a period, by queue, user or
-namespace.
+"""History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
-Records are made by the recorder (recorder.py). They are kept in the process and, where wanted, in a file.
-Moments and durations are in seconds, moments since 1970; amounts are by resource, as everywhere, and here
-times seconds.
+The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file. Times
+and durations are in seconds, times since 1970; amounts are by resource, here times seconds.
 """
 
 from collections import defaultdict
@@ -34,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def name(self) -> str:
-        """Of what it tells, besides its start: no two of a kind have the same of both."""
+        """Return the name of its subject, unique with its start among its kind."""
         return self.queue
 
     @property
@@ -43,11 +41,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def is_final(self) -> bool:
-        """Whether it is never changed: one that is known already counts instead."""
+        """Return whether it never changes: a known one counts instead."""
         return False
 
     def at(self, now: float) -> Self:
-        """With what has been until now."""
+        """Return the record up to now."""
         return self
 
     def ended(self, now: float) -> Self:
@@ -55,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 
 class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
-    """What members of a group held on nodes: of some time, in which that may have changed a little."""
+    """Run of members of a group on nodes, over a time in which it changed little."""
 
     group: str
     until: float
@@ -72,7 +70,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def within(self, since: float, until: float) -> Spent:
-        """What was held from `since` to `until`: in proportion to the time, where only a part of it was."""
+        """Return the usage from `since` to `until`, in proportion to the time."""
         whole = self if self.end is not None else self.at(until)
         end = whole.until if whole.end is None else whole.end
         length, part = end - whole.start, min(end, until) - max(whole.start, since)
@@ -137,7 +135,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
 
 
 class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
-    """What a queue and those below it held, and deserved, in an hour, by samples."""
+    """Hour of a queue and those below it: usage and deserved share, by samples."""
 
     deserved: Spent = {}
     wanting: float = 0.0  # seconds in which it asked for more than it held
@@ -157,7 +155,10 @@ class By(StrEnum):
 
 
 class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one queue, user or namespace, or of all. Waits are of groups that started in the period."""
+    """Row of a report for one queue, user or namespace, or for all.
+
+    Waits are of groups started in the period.
+    """
 
     name: str
     starts: int  # of groups, also of those that had been evicted
@@ -185,11 +186,11 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InvalidPeriod(ValueError):
-    """What is wrong with a question, for people: `since: got …; allowed is …`."""
+    """Error in a question, for people: `since: invalid value …: must be …`."""
 
 
 class Period(NamedTuple):
-    """What is asked for."""
+    """Period of a question."""
 
     by: By
     since: float
@@ -197,7 +198,11 @@ class Period(NamedTuple):
 
     @classmethod
     def of(cls, by: str, since: str, until: str, now: float) -> "Period":
-        """Of texts; an empty one stands for queues, a week ago and now. Raises InvalidPeriod."""
+        """Return the period of texts; empty ones stand for queues, a week ago and now.
+
+        Raises:
+            InvalidPeriod: A text is invalid.
+        """
         if by not in ("", *By):
             raise InvalidPeriod(f"by: got {by!r}; allowed is {', '.join(By)}")
         moments = {"since": now - _USUAL, "until": now}
@@ -229,7 +234,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 
 def gap(first: float, period: Period) -> str:
-    """What is missing if recording began at `first`, for people; empty if nothing is."""
+    """Return the missing part if recording began at `first`, for people; empty if none is."""
     return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
 
 
@@ -311,5 +316,5 @@ def _add(sums: defaultdict[str, float], more: Spent) -> None:
 
 
 def _quantile(ordered: list[float], part: float) -> float | None:
-    """The smallest value that `part` of them do not exceed."""
+    """Return the smallest value that `part` of them do not exceed."""
     return ordered[ceil(part * len(ordered)) - 1] if ordered else None

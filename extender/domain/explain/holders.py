@@ -1,4 +1,4 @@
-"""Who holds what a group lacks: groups by queue, and pods of others, the largest first."""
+"""Holders of the missing resources of a group: groups by queue, and other pods, the largest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -34,7 +34,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What would have to be different."""
+    """Change that would start a group."""
 
     text: str  # a condition for people, to be read after `it starts`
     then: str = ""  # why it would wait even then; empty: it starts
@@ -65,12 +65,12 @@ class WaitingCase:
         self._asked = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
-        """A change, with what the group would wait for then, if it would."""
+        """Return a change, with the next reason of the group, if any."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 
     def holders(self, reason: Reason) -> list[Holder]:
-        """By what it waits for."""
+        """Return the holders, by the group's reason."""
         if reason in _FOR_ROOM:
             return self.largest_first([*self.on_suitable_nodes(), *self.others()])
         if reason is Reason.QUEUE_CEILING:
@@ -85,7 +85,7 @@ class WaitingCase:
         return self.those(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
-        """Whose pods are evicted for it, and how many of them still hold room."""
+        """Yield the victims, and how many of their pods still hold capacity."""
         reclaim = self.decision.reclaim
         gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
         for key in dict.fromkeys(gone.values()):
@@ -97,7 +97,7 @@ class WaitingCase:
                 yield self._holding([pod], pod.key)
 
     def ahead(self, most: int) -> tuple[GroupKey, ...]:
-        """The first groups in line in front of it."""
+        """Return the first groups in line ahead of it."""
         line = filter(self._is_ahead, self.decisions.groups.values())
         return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
 
@@ -105,7 +105,7 @@ class WaitingCase:
         return made.queue == self.group.queue and 0 < made.position < self.decision.position
 
     def those(self, picks: _Picks) -> list[Holder]:
-        """Groups by what is decided on them, those that are next first."""
+        """Return groups by their decisions, the next ones first."""
         decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
         found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
         return [self._holder(self.snapshot.groups[made.key]) for made in found]
@@ -113,7 +113,7 @@ class WaitingCase:
     # ---- who holds room
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
-        """Groups with members on nodes where the group could stand."""
+        """Yield groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
             if group.key != self.group.key and any(self._suits(node) for _, node in on_nodes(group)):
                 yield self._holder(group)
@@ -133,7 +133,7 @@ class WaitingCase:
                 yield holder
 
     def of_the_queue(self) -> Iterator[Holder]:
-        """Groups of its queue, and of those that share a parent with it, that hold or start."""
+        """Yield groups of its queue, and of those that share a parent with it, that hold or start."""
         own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
             if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
@@ -188,7 +188,7 @@ class WaitingCase:
 
 
 def queues_above(decisions: Decisions, queue: str) -> list[str]:
-    """A queue and those above it."""
+    """Return a queue and those above it."""
     names: list[str] = []
     while queue in decisions.queues and queue not in names:
         names.append(queue)

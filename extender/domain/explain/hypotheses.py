@@ -1,5 +1,4 @@
-"""Snapshots as they would be if something were different, and trying them out by decide() itself, so that
-what is promised comes true."""
+"""Hypotheses: snapshots after a change, and their trial by decide(), so that promises come true."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -33,8 +32,10 @@ T = TypeVar("T")
 def with_views(
     snapshot: Snapshot, changed: Mapping[GroupKey, GroupView | None], gone: Set[Uid] = frozenset()
 ) -> Snapshot:
-    """Groups as they would be, None for one that is gone, and without some pods that are not ours. What
-    queues hold and ask for, and what is free on nodes, follows."""
+    """Return the snapshot with changed groups, None for removed ones, and without some other pods.
+
+    Sums of queues and free capacity follow.
+    """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     moved = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
     for key, now in changed.items():
@@ -58,7 +59,7 @@ def with_views(
 
 
 def _counting(snapshot: Snapshot, queue: QueueView, group: GroupView, times: int) -> QueueView:
-    """With a group that it has not counted, or without (-1)."""
+    """Return a queue with a group that it has not counted, or without (-1)."""
     asks = {} if queue.record.stop_policy else group.asks
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
@@ -71,12 +72,12 @@ def _counting(snapshot: Snapshot, queue: QueueView, group: GroupView, times: int
 
 
 def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
-    """`ended`: groups. `gone`: pods on nodes that are not ours."""
+    """Return the snapshot after groups `ended` and other pods are `gone`."""
     return with_views(snapshot, dict.fromkeys(ended), gone)
 
 
 def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
-    """The same by pods: a group of which some are left goes on with these."""
+    """Return the snapshot without some pods; a group with others left continues."""
     changed: dict[GroupKey, GroupView | None] = {}
     for key, group in snapshot.groups.items():
         pods = on_nodes(group)
@@ -100,7 +101,7 @@ def _without_members(
 
 
 def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
-    """The members whose room is taken, and where."""
+    """Return the members with allocated capacity, and their nodes."""
     there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_room]
     return [*there, *((pod, node) for pod, node in group.pinned)]
 
@@ -110,7 +111,7 @@ def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
 
 
 def with_groups(snapshot: Snapshot, changed: Iterable[GroupView]) -> Snapshot:
-    """Groups as they would be; their queues ask for what they ask for then."""
+    """Return the snapshot with changed groups, and the requests of their queues."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed:
         group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
@@ -132,7 +133,10 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
 
 
 def best_node(snapshot: Snapshot, group: GroupView) -> int | None:
-    """The row of the suitable node that holds most of its members when empty; among these, the smallest."""
+    """Return the row of the suitable node that holds most of its members when empty.
+
+    Of these, the smallest.
+    """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes:
         suits = snapshot.nodes.suitable(shape).astype(np.int64)
@@ -184,7 +188,7 @@ def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) 
 
 
 def _room_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
-    """With pods on nodes, or without (-1)."""
+    """Return the capacity with pods on nodes, or without (-1)."""
     room, column = snapshot.room.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
         row = snapshot.nodes.row.get(node)
@@ -195,30 +199,33 @@ def _room_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -
 
 
 class Trial:
-    """Of one group. `rounds`: how many may be spent on it."""
+    """Trial of one group. `rounds`: how many cycles may be spent on it."""
 
     def __init__(self, key: GroupKey, rounds: int) -> None:
         self._key = key
         self._left = min(_MOST, rounds)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Whether the group would start at once; False as well where no round is left to find out."""
+        """Return whether the group would start at once; False as well without a cycle left to find out."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
-        """What would be decided on it; None where that is not known."""
+        """Return the verdict and reason of the group; None where unknown."""
         decided = self.decision(snapshot)
         return None if decided is None else (decided.verdict, decided.reason)
 
     def decision(self, snapshot: Snapshot) -> GroupDecision | None:
-        """The same, with all that is decided on it."""
+        """Return the whole decision on the group."""
         if self._left <= 0:
             return None
         self._left -= 1
         return decide(snapshot).groups.get(self._key)
 
     def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
-        """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""
+        """Return the smallest number from 1 to `most` with which it starts.
+
+        None where `most` does not suffice.
+        """
         if most < 1 or not self.starts(after(most)):
             return None
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
@@ -226,8 +233,12 @@ class Trial:
     def fewest(
         self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_room: bool = False
     ) -> Sequence[T]:
-        """The first of `things` that does alone, or else some of which none can be spared; empty where not
-        even all of them do. `needs_room`: where its members would find no room, no round is spent."""
+        """Return the first of `things` that suffices alone, or else an irreducible set.
+
+        Empty if all do not.
+
+        `needs_room`: without capacity for its members, no cycle is spent.
+        """
 
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)

@@ -1,6 +1,7 @@
-"""Read model made of API objects: queues, groups and nodes, by what Muster wrote into statuses and what pods
-and nodes say themselves. It holds while Muster is down, too. `dashboard/decided` makes the same records of
-decisions."""
+"""Read model of API objects: queues, groups and nodes, by Muster's statuses and the objects themselves.
+
+It works while Muster is down, too. `dashboard/decided` makes the same records of decisions.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def has_fault(self) -> bool:
-        """Whether its own specification is invalid."""
+        """Return whether its own specification is invalid."""
         found = condition(self.status.conditions, "Valid")
         return found is not None and found.status == "False"
 
@@ -129,7 +130,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def is_holding(self) -> bool:
-        """Whether it runs or starts."""
+        """Return whether it runs or starts."""
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
 
 

@@ -1,7 +1,7 @@
-"""What makes records of history: from one decision to the next, at the cost of what changed.
+"""Recorder of history: from one decision to the next, at the cost of changes.
 
-After a restart, what a file knows goes on where it still holds, and what the objects say of groups that run
-is put in: each once, by its group and the moment at which it began, which both say alike.
+After a restart, records of a file continue where they still hold. Running groups in the objects are added,
+each once, by its group and the start, which is equal in both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,12 +37,12 @@ class _Step(NamedTuple):
     is_first: bool  # whether nothing was seen before
 
     def begun(self, view: GroupView, pod: PodRecord) -> float:
-        """When a member on a node began to run: as its object says, else since the watch showed it there."""
+        """Return when a member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + view.bound_since.get(pod.uid, self.snapshot.now)
         return min(moment(pod.running_since) or seen, self.now)
 
     def is_back(self, view: GroupView) -> bool:
-        """Whether all its members on nodes began to run while nobody looked."""
+        """Return whether all its members on nodes began to run before this process."""
         since = (moment(pod.running_since) for pod in view.placed if pod.holds_room)
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
@@ -69,7 +69,7 @@ class _Seen(NamedTuple):
         }
 
     def is_like(self, other: "_Seen") -> bool:
-        """Whether there is nothing to tell: most decisions change numbers only."""
+        """Return whether nothing is to be recorded: most decisions change numbers only."""
         was, now = self.decision, other.decision
         return (
             was.verdict is now.verdict
@@ -87,8 +87,13 @@ class _Seen(NamedTuple):
 
 
 class Recorder:
-    """`known`: records without an end, of whoever recorded until `seen`. `is_going`: whether a pod is gone
-    or being deleted. `guard` calls what it gets about a group, and may catch what that raises."""
+    """Recorder.
+
+    Attributes:
+        known: Records without an end, of earlier recording until `seen`.
+        is_going: Returns whether a pod is gone or being deleted.
+        guard: Calls a function about a group, and may catch its errors.
+    """
 
     def __init__(
         self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool], guard: Guard
@@ -105,7 +110,7 @@ class Recorder:
                     self._waits.open[record.group] = record
 
     def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
-        """Records that are new, or not what they were. `snapshot`: on which these decisions were made."""
+        """Return new or changed records. `snapshot`: that of these decisions."""
         before, now = self._before, snapshot.epoch + snapshot.now
         if decisions is before:
             return []
@@ -212,7 +217,7 @@ class _Waits:
         yield self.open[key]
 
     def _ended(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
-        """The group runs, has run, or is gone."""
+        """Return the wait with its end: the group runs, has run, or is gone."""
         decision = group.decision if group is not None else None
         runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
         if runs and group is not None and step.is_first:
@@ -221,7 +226,7 @@ class _Waits:
         return replace(wait.ended(at), has_started=runs or has_run)
 
     def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
-        """Of one that runs, and was not seen to wait; none where it may have waited more than once."""
+        """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
         start, end = group.created, self._begun(group, step)
         if start and not group.view.history.lost_work:
             waited = {"": max(end - start, 0.0)}
@@ -255,7 +260,7 @@ class _Evictions:
             self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
 
     def follow(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
-        """Of the pods that were to be evicted, those that are gone by now, or on their way out."""
+        """Yield the evicted pods that are gone by now, or terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
         wanted |= {uid: it.victim for uid, it in decisions.evictions.items() if not it.is_slow}
         for uid, victim in wanted.items():
@@ -297,8 +302,10 @@ class QueueHours:
         self._sampled: float | None = None
 
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
-        """What is decided counts from the last sample on, for `longest` seconds at most. Records that are
-        new, or not what they were."""
+        """Yield new or changed records.
+
+        A decision counts from the last sample on, for `longest` seconds at most.
+        """
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)
         self._sampled = now

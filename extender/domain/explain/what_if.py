@@ -1,5 +1,7 @@
-"""What if: what a person supposes (`nodes=+2`, `queue.weight=research:4`), as one term each, and whose
-decisions differ then. Nothing is written anywhere."""
+"""What-if: changes that a person names (`nodes=+2`, `queue.weight=research:4`), and their effects.
+
+Each change is a term. Nothing is written.
+"""
 
 import re
 from collections import Counter
@@ -65,7 +67,11 @@ ALLOWED: Mapping[str, str] = {
 
 
 def suppositions(texts: Sequence[str]) -> list[Supposition]:
-    """Raises BadTerm."""
+    """Return the terms.
+
+    Raises:
+        BadTerm: A text is no term.
+    """
     if len(texts) > _MOST_TERMS:
         raise BadTerm(f"{len(texts)} terms; at most {_MOST_TERMS} are allowed")
     return [_term(text) for text in texts]
@@ -95,8 +101,13 @@ def _term(text: str) -> Supposition:
 
 
 def supposing(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
-    """The terms applied one after the other. `about`: the group that is meant where none is named. Raises
-    BadTerm for what the snapshot does not have."""
+    """Return the snapshot after the terms, one after the other.
+
+    `about`: the group that is meant where none is named.
+
+    Raises:
+        BadTerm: A term names something unknown.
+    """
     for term in terms:
         snapshot = _FIELDS[term.field.partition(".")[0]](snapshot, term, about)
     return snapshot
@@ -136,7 +147,7 @@ def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
 
 
 def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
-    """The queue, and those that have their flavors from it, may use one more, without limits of its own."""
+    """Return the snapshot with one more flavor of the queue and its heirs, without own limits."""
     record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
     known = {it.name: it for queue in snapshot.queues.values() for it in queue.record.flavors}
     if not before:
@@ -158,7 +169,7 @@ def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
 
 
 def _above(snapshot: Snapshot, name: str) -> list[str]:
-    """A queue and those above it, as they are written."""
+    """Return a queue and those above it, as they are written."""
     names: list[str] = []
     while name in snapshot.queues and name not in names:
         names.append(name)
@@ -202,7 +213,7 @@ def _is_called(group: GroupView, kind: str, full: str) -> bool:
 
 
 def _full(term: Supposition, name: str, about: GroupKey | None) -> str:
-    """With the namespace of what is asked about, where none is written."""
+    """Return the name with the namespace of the group in question, where none is written."""
     if "/" not in name and about is None:
         raise term.bad(f"in which namespace? Allowed is {ALLOWED[term.field]}, with the namespace")
     return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
@@ -233,7 +244,7 @@ def _absent(kind: str, name: str, there: Iterable[str]) -> str:
 
 
 def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
-    """A whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
+    """Return a whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
     if number is None or not least <= number <= most:
         raise term.bad(f"allowed is {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
@@ -254,7 +265,7 @@ _FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapsho
 
 
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How a group stands by one decision."""
+    """Outlook of a group by one decision."""
 
     verdict: Verdict
     reason: str = ""  # a Reason; empty: no member waits
@@ -325,7 +336,7 @@ _GOES_ON = {
 
 
 def future(group: ChangedGroup) -> str:
-    """What is said of it behind its name: `would start now. Without that, it waits: NoRoom.`"""
+    """Return the sentence behind its name: `would start now. Without that, it waits: NoRoom.`"""
     before, after = group.before, group.after
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."
@@ -344,8 +355,12 @@ def future(group: ChangedGroup) -> str:
 
 
 class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What would be decided at once if what is supposed held. `group`: what was asked about, also where
-    nothing differs for it; None: nothing was. `others`: whose decisions differ."""
+    """Effects of a what-if at once.
+
+    Attributes:
+        group: The group in question, also without a difference; None: there was none.
+        others: Groups with other decisions.
+    """
 
     terms: tuple[str, ...]
     group: ChangedGroup | None

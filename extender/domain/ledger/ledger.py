@@ -214,8 +214,10 @@ class Ledger:
             return self._meter.is_to_be_shown(self._wall_clock())
 
     def recall(self, snapshot: Snapshot) -> None:
-        """Remember what a snapshot of another ledger says besides objects, once `restore` has taken these in.
-        Each refusal counts for as long as a new one."""
+        """Take in what a snapshot of another ledger says besides objects, after `restore`.
+
+        Each refusal counts for as long as a new one.
+        """
         with self._lock:
             now = self._clock()
             self._changes.recall(snapshot)

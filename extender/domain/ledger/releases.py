@@ -1,4 +1,4 @@
-"""Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself.
+"""Releases: which pods the scheduler is shown, and how; empty where it reads its pods from the API itself.
 
     planned ──release──► shown ──► held, posted, bound        the claim is pinned all the while
                            └──► taken back ──► leaving ──► released again

@@ -31,8 +31,7 @@ _JOB = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
-    """Bring an empty ledger to the state of a snapshot. Its clocks have to show what those of the snapshot
-    do."""
+    """Bring an empty ledger to the state of a snapshot. Its clocks have to show those of the snapshot."""
     intake = ledger.intake
     intake.leave_jobs(())
     intake.trust_marks(True)
@@ -137,7 +136,7 @@ def _any_pod(ledger: Ledger, view: GroupView) -> PodRecord:
 
 
 def _ways_of(view: GroupView) -> dict[str, Any]:
-    """The fields by which records of a group's pods, its PodGroup or its job lead into its queue."""
+    """Return the fields by which records of a group's pods, its PodGroup or its job lead into its queue."""
     if view.local_queue is None:
         return {"queue": view.queue, "local_queue": None}
     return {"queue": "", "local_queue": LocalQueueLabel(view.local_queue.name, keys.LOCAL_QUEUE)}
@@ -176,7 +175,7 @@ def _record_of(view: GroupView, owner: str) -> GroupRecord:
 
 
 def _owner_of(view: GroupView) -> OwnerRecord:
-    """What makes its pods: whether that is suspended, and what it says where there is no PodGroup."""
+    """Return the owner of its pods: whether it is suspended, and its defaults without a PodGroup."""
     limit = None if view.run_limit is None else int(view.run_limit)
     uid, needed = f"owner {view.key}", view.min_member
     if view.spec.recorded:

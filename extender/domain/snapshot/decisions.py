@@ -1,6 +1,4 @@
-"""Decisions, the result of decide(): verdicts, reasons and plans, which of their changes get an Event, and
-how they read in the conditions of pods and queues.
-"""
+"""Decisions, the result of decide(): verdicts, reasons, plans, Events, and conditions of pods and queues."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

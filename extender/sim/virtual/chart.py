@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
 
 def chart(result: Result) -> str:
-    """The whole file."""
+    """Return the whole file."""
     report, measured, end, _ = result
     used = report.utilisation
     resource = max(used, key=lambda name: used[name], default=PODS)
@@ -88,8 +88,7 @@ def chart(result: Result) -> str:
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
-    """The queues next to each other, in as many rows as they take, and what is marked; and where the large
-    panel begins, below."""
+    """Return the queues in as many rows as they take, the marks, and where the large panel begins."""
     marked = {}
     if any(timeline.reserved for timeline in scene.timelines):
         marked["nodes reserved"] = RESERVED
@@ -107,7 +106,7 @@ def _legend(scene: Scene) -> tuple[list[str], float]:
 
 
 def _rows(scene: Scene, top: float) -> Iterator[str]:
-    """A row for each group: its name, the time that it waited, its members' time."""
+    """Yield a row for each group: its name, its wait, and its members' time."""
     height = len(scene.timelines) * ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
@@ -192,14 +191,14 @@ def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """A little smaller than it is, which separates neighbours, unless that leaves too little."""
+    """Return a place a little smaller, as a gap between neighbours, unless that leaves too little."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
     return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
 
 
 def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
-    """A sum of each queue's groups over time, one on top of the other."""
+    """Yield a sum of each queue's groups over time, one on top of the other."""
     bottom = np.zeros(_COLUMNS)
     for queue, colour in scene.colours.items():
         of_queue = (timeline for timeline in scene.timelines if timeline.queue == queue)
@@ -210,7 +209,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 
 def tooltip(timeline: GroupTimeline) -> str:
-    """A group in one line."""
+    """Return a group in one line."""
     waited = "never started" if timeline.wait is None else f"waited {two_units(timeline.wait)}"
     parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})", waited]
     if timeline.started is not None and timeline.over is not None:
@@ -222,7 +221,7 @@ def tooltip(timeline: GroupTimeline) -> str:
 
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
-    """Runs that have not ended last until `end`."""
+    """Return the runs; open ones last until `end`."""
     found: list[Bar] = []
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()
@@ -236,7 +235,7 @@ def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[
 
 
 def averages(changes: Iterable[Change], begin: float, end: float, columns: int) -> Columns:
-    """The mean of a sum in each column, where it starts at 0 and takes these changes."""
+    """Return the mean of a sum in each column, from 0 with these changes."""
     width = (end - begin) / columns
     part, rest = np.zeros(columns + 1), np.zeros(columns + 2)
     for moment, amount in changes:
@@ -265,7 +264,7 @@ def pack(bars: Iterable[Bar], most: int) -> Iterator[Piece]:
 
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
-    """What is taken, and what is left."""
+    """Return the taken and the remaining gaps."""
     whole = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
     order = [whole] if whole else sorted(gaps, key=_height, reverse=True)
     taken: list[Gap] = []

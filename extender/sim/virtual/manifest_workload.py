@@ -80,9 +80,10 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
 def waiting_jobs(
     creation: Creation, service: Service, queues: QueuesOfJobs
 ) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
-    """Suspended jobs that Muster manages unless it is told otherwise, each with the key of its group and its
-    runtime. Makes the groups, in which they wait for the room of all their pods, and the pods that their
-    controllers make where they start with all; what the API server refuses of these is a fault of the file.
+    """Yield suspended jobs that Muster manages by default, with their group and their runtime.
+
+    Their PodGroups and the pods of a full start are made; refusals of the API server are faults of the
+    file.
     """
     find = in_store(service.store)
     for obj, where in [*creation.objects]:
@@ -112,7 +113,7 @@ def waiting_jobs(
 
 
 def not_played(creation: Creation) -> Iterator[str]:
-    """Notes on what controllers would make of jobs later, which virtual time does not play."""
+    """Yield notes on later work of controllers that virtual time does not play."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if obj["kind"] == kinds.JOBS.name and not suspended(obj):
@@ -141,8 +142,11 @@ def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorklo
 
 
 def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
-    """`run_seconds`: how long pods run that do not say so; None: without end. Raises InvalidWorkload with
-    what the API server says."""
+    """Return the workload of files. `run_seconds`: default run time of pods; None: without end.
+
+    Raises:
+        InvalidWorkload: The API server refuses an object.
+    """
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
     # No pod is refused here: when which of them are there, only the simulation knows.
@@ -187,8 +191,10 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
 
 
 def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
-    """What was made; of a time that cannot be read a fault is noted. What makes pods hands its checkpoint on
-    to them, unless they name a PodGroup: here it is read off the pods."""
+    """Return the created objects by kind, and record faults of unreadable times.
+
+    Owners hand their checkpoint to pods without a PodGroup: here it is read off the pods.
+    """
     made = defaultdict[KindName, list[Made]](list)
     saved: dict[str, str] = {}  # by UID
     for obj, where in creation.objects:
@@ -221,7 +227,7 @@ def _arrival(obj: Json) -> float | None:
 
 
 def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
-    """A pod that does not say when it comes does so with its PodGroup. Nothing here would open a gate."""
+    """Return an arrival of a pod. By default it comes with its PodGroup. Gates do not open here."""
     pod = msgspec.convert(made.object, Pod)
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     at = (group.at if group else 0.0) if made.at is None else made.at

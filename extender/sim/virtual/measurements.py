@@ -1,9 +1,8 @@
-"""What is measured during a simulation: the timeline of each group, what each queue held and deserved, and
-how fairly siblings of the tree shared.
+"""Measurements of a simulation: timelines of groups, usage and shares of queues, and fairness of siblings.
 
 Fairness is Jain's index, (sum of x)² / (n · sum of x²). x is held/deserved in the dominant resource, of the n
-siblings that want more than they hold: 1 where all of them have the same part of what they deserve, 1/n where
-one has all.
+siblings with unmet requests: 1 where all of them have the same part of what they deserve, 1/n where one has
+all.
 """
 
 from collections import Counter, defaultdict
@@ -85,8 +84,10 @@ class GroupTimeline(msgspec.Struct):
 
     @property
     def unstarted(self) -> int:
-        """How many of its members never ran, or do not any more and have not ended. One without pods counts
-        as one."""
+        """Return how many of its members never ran, or stopped and have not ended.
+
+        1 for a group without pods.
+        """
         left = 0 if self.over is not None else self.present - self.stood
         return max(left, 1) if self.started is None else left
 
@@ -96,7 +97,7 @@ class GroupTimeline(msgspec.Struct):
 
 
 class QueueIntegrals(msgspec.Struct):
-    """What a queue held and deserved, by resource, times seconds."""
+    """Integrals of a queue's usage and deserved share, by resource, times seconds."""
 
     allocated: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
     deserved: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
@@ -231,7 +232,7 @@ class Measurements(Observer):
                 self.timelines[key] = GroupTimeline(key, str(key), self._needed.get(key, 1), decision.queue)
 
     def pass_time(self, now: float) -> None:
-        """What was decided last has held until now, where something happens."""
+        """Record that the last decisions held until now, where something happens."""
         self._wait(now)
         for _, seconds, decisions in self._waited:
             self.busy += seconds
@@ -241,14 +242,14 @@ class Measurements(Observer):
         self._waited.clear()
 
     def _wait(self, now: float) -> None:
-        """The same where it may be that nothing happens any more: what tries in vain does so endlessly."""
+        """Record the same where maybe nothing happens any more: vain attempts go on endlessly."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
             self._waited.append((now, seconds, self.decisions))
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
-    """How many members each group needs to start: its PodGroup says so, or the owner of its pods."""
+    """Return how many members each group needs to start: by its PodGroup, or the owner of its pods."""
     gangs = {
         group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).gang
         for owner in workload.owners

@@ -62,8 +62,10 @@ class GroupCounts(Part, frozen=True):
 
 
 class LevelReport(Part, frozen=True):
-    """`jain`: Jain's index of held/deserved among siblings that want more, averaged over time; `level` 1:
-    the queues directly below root."""
+    """Report of a level: `jain` is Jain's index of held/deserved among unmet siblings, over time.
+
+    `level` 1: the queues directly below root.
+    """
 
     level: int
     jain: float
@@ -83,9 +85,12 @@ class QueueReport(Part, frozen=True):
 
 
 class Unstarted(Part, frozen=True):
-    """A group that still waits when nothing changes any more, and why. `hint`: the name that was probably
-    meant, if the group or its queue does not exist. `pods`: of one that has started, its members that have
-    not; 0: it has not."""
+    """Unstarted group at the end, with its reason.
+
+    Attributes:
+        hint: The name that was probably meant, if the group or its queue does not exist.
+        pods: Members that have not started, of a group that has; 0: the group has not.
+    """
 
     group: str
     queue: str
@@ -171,7 +176,7 @@ def report(
 
 
 def _parts(measured: Measurements, *held: Mapping[str, float]) -> dict[str, float]:
-    """Of the cluster, for each resource that was asked for and is there."""
+    """Return the parts of the cluster, for each requested resource that exists."""
     asked = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
         name: _rounded(sum(each.get(name, 0.0) for each in held) / most / (measured.busy or math.inf))
@@ -342,7 +347,7 @@ def _sizes(report: SimulationReport, width: int) -> list[str]:
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
-    """Of the resource that was used most."""
+    """Return the lines of the most used resource."""
     name = max(report.utilisation, key=lambda resource: report.utilisation[resource], default="")
     if not name:
         return []

@@ -23,7 +23,7 @@ _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """What to simulate. What is 0 or empty takes its default."""
+    """Options of a simulation. 0 or empty takes the default."""
 
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
@@ -42,7 +42,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     state: Snapshot | None = None  # of a dump, which goes on
 
     def made_nodes(self) -> VirtualWorkload:
-        """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
+        """Return nodes as `muster run` makes them; a synthetic trace alone gets a cluster of its size."""
         made_up = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
         alone = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
         count, cpu, memory = (max(3, made_up), "32", "128Gi") if alone else (3, "4", "16Gi")
@@ -58,7 +58,12 @@ class Result(NamedTuple):
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
-    """Shows that it is at work. Raises InvalidManifests and InvalidWorkload."""
+    """Return the workload, and show progress.
+
+    Raises:
+        InvalidManifests: A file is invalid.
+        InvalidWorkload: An object is invalid.
+    """
     with working("reading what to simulate"):
         made = VirtualWorkload()
         if options.state is not None:
@@ -92,7 +97,12 @@ def _room(made: VirtualWorkload) -> ClusterSize:
 
 
 def simulate(options: SimulationOptions) -> Result:
-    """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
+    """Return the result, and show progress on a terminal.
+
+    Raises:
+        InvalidManifests: A file is invalid.
+        InvalidWorkload: An object is invalid.
+    """
     given = workload(options)
     known = options.state.limits if options.state is not None else Limits(window=Configuration().window)
     given_half_life = options.usage_half_life

@@ -45,22 +45,22 @@ class Observer:
     """Called as things happen; what measures overrides what it needs."""
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
-        """A suspended job waits, or starts with fewer pods than before: it makes so many."""
+        """Record that a suspended job waits, or starts with fewer pods than before."""
 
     def came(self, pod: PodRecord, now: float) -> None:
-        """A pod has come; the empty group is that of pods that are not ours."""
+        """Record an arrival of a pod; the empty group is that of pods without Muster."""
 
     def bound(self, pod: PodRecord, now: float) -> None:
-        """A pod runs."""
+        """Record that a pod runs."""
 
     def ended(self, pod: PodRecord, now: float) -> None:
-        """A pod has ended, or was evicted."""
+        """Record that a pod has ended, or was evicted."""
 
     def reclaimed(self, pod: PodRecord, now: float) -> None:
-        """A pod that ran was evicted for others, and comes again."""
+        """Record that a running pod was evicted for others, and comes again."""
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        """What holds from this moment to the next one."""
+        """Record what holds from this time to the next one."""
 
 
 class RefusedPod(NamedTuple):
@@ -133,7 +133,7 @@ class Simulation(VirtualCluster):
             intake.set_maker(kind, maker)
 
     def _go_on(self, dumped: DumpedState) -> None:
-        """What runs in a dump ends after the rest of its time, what waits may start."""
+        """Continue a dump: running groups end after their remaining time, pending ones may start."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
             self._observer.came(pod, 0.0)
@@ -153,8 +153,10 @@ class Simulation(VirtualCluster):
         return self.now - self.begun
 
     def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
-        """Until nothing will change any more by itself; returns when the last thing happened. `advance` hears
-        after each moment how many pods have been started."""
+        """Run until nothing will change any more by itself; return when the last thing happened.
+
+        `advance` gets after each time how many pods have been started.
+        """
         if self._runs:
             self._settle()
             self._observer.settled(self.ledger.decisions, self.second)
@@ -197,7 +199,7 @@ class Simulation(VirtualCluster):
         self.make_again([pod for pod in done.evicted if pod.group in self._runs])
 
     def _forget(self) -> None:
-        """Groups that have ended go only now that a decision has seen them so."""
+        """Forget ended groups, now that a decision has seen them so."""
         for key in self._over:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -208,7 +210,7 @@ class Simulation(VirtualCluster):
     # ---- jobs
 
     def _queue(self, job: JobArrival) -> None:
-        """A suspended job comes, and its group."""
+        """Add a suspended job and its group."""
         key, group = job.unit.key, replace(job.unit.group, metadata=self._dated(job.unit.group.metadata))
         self._jobs[key] = job = job._replace(unit=job.unit._replace(group=group))
         if job.runtime is not None:
@@ -218,7 +220,7 @@ class Simulation(VirtualCluster):
         self._observer.queued(key, len(job.pods), self.second)
 
     def _let_go(self) -> bool:
-        """Whether jobs start, for which capacity has just been claimed; their controllers make their pods."""
+        """Admit jobs with claimed capacity; their controllers make their pods. Return whether any was."""
         found = []
         for key, job in [*self._jobs.items()]:
             managed = self.ledger.managed_job(key)
@@ -239,7 +241,7 @@ class Simulation(VirtualCluster):
         return bool(found)
 
     def _give_up(self) -> bool:
-        """Whether jobs whose pods are refused are suspended, or are about to be."""
+        """Suspend jobs whose pods are refused; return whether any was, or is about to be."""
         done = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
@@ -253,7 +255,7 @@ class Simulation(VirtualCluster):
         return done
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
-        """Of each the pod that was refused first."""
+        """Return for each group the pod that was refused first."""
         return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
 
     def wake_at(self) -> float | None:
@@ -261,12 +263,12 @@ class Simulation(VirtualCluster):
         return min((at for at in (super().wake_at(), *asks) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
-        """What is to be done about a job that was let go, and when it is asked why its pods do not come."""
+        """Return the step about an admitted job, and when its missing pods are looked up."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
         return (next_step(managed, self.now), managed.asks_at) if managed else (JobStep.NOTHING, None)
 
     def _suspend(self, key: GroupKey) -> None:
-        """A job whose pods are refused waits again, and those that it has go."""
+        """Suspend a job whose pods are refused, and remove its pods."""
         job, managed = self._starting.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
         for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.to_be]:
@@ -277,7 +279,7 @@ class Simulation(VirtualCluster):
         self._tell(job, job.waiting)
 
     def _tell(self, job: JobArrival, now: AnyJob) -> None:
-        """A job has changed, which may be the owner of its pods."""
+        """Update a job, which may be the owner of its pods."""
         known = self.ledger.intake.set_job(job.kind, now)
         if WORKLOADS[job.kind].makes_groups:
             self.ledger.intake.set_maker(job.kind, now, known)
@@ -285,7 +287,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
     def _note_whole(self, keys: Iterable[GroupKey]) -> None:
-        """A job is a gang like others once all its pods run."""
+        """Record jobs as ordinary gangs once all their pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
@@ -302,7 +304,10 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
 
     def _come(self, member: PodArrival, again: bool = False) -> bool:
-        """False if a quota does not take it. `again`: it has been there, and gave its room back."""
+        """Add a pod; return False if a quota refuses it.
+
+        `again`: it existed before, and gave its capacity back.
+        """
         given = member.pod
         if why := self._refusal(given):
             self.refused.append(RefusedPod(member, why, again))
@@ -344,7 +349,7 @@ class Simulation(VirtualCluster):
         return super().remove(uid)
 
     def _try_again(self) -> None:
-        """The controller of a group goes no further than the first pod that is refused."""
+        """Retry refused pods. The controller of a group stops at the first refusal."""
         self._tries_again = False
         waiting, self.refused = self.refused, []
         stopped = set[GroupKey]()

@@ -1,6 +1,4 @@
-"""A little SVG, coloured by class so that the reader's light or dark paper decides, and a panel of it in
-which x is time and y an amount.
-"""
+"""SVG parts, coloured by class for light and dark pages, and a panel with time and amount as axes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +41,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def steps(kind: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
-    """An area between two lines that go in steps of one width."""
+    """Return an area between two step lines of one width."""
     there = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
     back = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
     return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{there}{back}z"/>'
@@ -115,7 +113,7 @@ class Panel(NamedTuple):
             yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
 
     def moments(self, top: float) -> Iterator[str]:
-        """The axis of time below, with lines up to `top`."""
+        """Yield the axis of time below, with lines up to `top`."""
         span = self.end - self.begin
         days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)
         step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), days)

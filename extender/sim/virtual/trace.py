@@ -77,7 +77,11 @@ _RESOURCES = ("cpu", "memory", "gpu")
 
 
 def read(path: Path) -> list[Row]:
-    """Raises InvalidWorkload."""
+    """Return the rows of a trace.
+
+    Raises:
+        InvalidWorkload: The file is invalid.
+    """
     faults: list[str] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -150,8 +154,11 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
 
 
 def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
-    """Queues that are not `known` are made, of weight 1 unless `weights` says otherwise. Members are numbered
-    across the rows of their group; those of one row share their spec and annotations."""
+    """Return the workload of rows.
+
+    Queues that are not `known` are made, of weight 1 unless `weights` says otherwise. Members are
+    numbered across the rows of their group; those of one row share their spec and annotations.
+    """
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
         groups[f"{row.namespace}/{row.group}"].append(row)
@@ -214,7 +221,7 @@ class ClusterSize(NamedTuple):
 
 
 def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
-    """As many pods, in order of arrival."""
+    """Return rows with that many pods, in order of arrival."""
     dice, left = random.Random(seed), pods
     rows: list[Row] = []
     while left:
@@ -255,7 +262,7 @@ def team_queues() -> list[Queue]:
 
 
 def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
-    """As many jobs, in order of arrival."""
+    """Return rows with that many jobs, in order of arrival."""
     dice = random.Random(seed)
     rows: list[Row] = []
     for number in range(jobs):

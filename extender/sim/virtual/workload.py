@@ -1,4 +1,4 @@
-"""What a simulation starts from: the cluster, and when pods and groups come and how long they run."""
+"""Workload of a simulation: the cluster, and arrivals and run times of pods and groups."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ _LAST = 2.5e11  # seconds; no later date can be written
 
 
 class InvalidWorkload(ValueError):
-    """What has to be corrected, a line for each fault."""
+    """Faults to correct, a line for each."""
 
 
 class PodArrival(NamedTuple):
@@ -54,8 +54,12 @@ class GroupArrival(NamedTuple):
 
 
 class JobArrival(NamedTuple):
-    """A suspended job, which comes with its PodGroup. `pods`: those that it makes, if it starts with all.
-    `runtime`: what has its templates, if it has none itself."""
+    """Arrival of a suspended job with its PodGroup.
+
+    Attributes:
+        pods: Its pods after a full start.
+        runtime: The object with its templates, if it has none itself.
+    """
 
     object: Json
     unit: GroupArrival
@@ -71,7 +75,7 @@ class JobArrival(NamedTuple):
         return msgspec.convert(self.object, AnyJob)
 
     def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
-        """As Muster changes it to let it start; `reduced_to`: with so many pods, None: with all."""
+        """Return the job as Muster admits it; `reduced_to`: with so many pods, None: with all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.unit.group.metadata.name
         operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
@@ -79,15 +83,17 @@ class JobArrival(NamedTuple):
 
 
 class DumpedState(NamedTuple):
-    """A snapshot that goes on. `run_seconds`: how long pods run, from its moment on, that do not declare it;
-    None: without end."""
+    """State of a dump that continues.
+
+    `run_seconds`: default run time of pods from then on; None: without end.
+    """
 
     snapshot: Snapshot
     run_seconds: float | None
 
     @property
     def groups(self) -> list[GroupView]:
-        """Those that have not ended."""
+        """Return the groups that have not ended."""
         groups = self.snapshot.groups.values()
         return [
             it
@@ -103,11 +109,11 @@ class DumpedState(NamedTuple):
         return self._replace(snapshot=replace(self.snapshot, queues=queues))
 
     def seconds(self, group: GroupView) -> float | None:
-        """How long pods of a group run that start later."""
+        """Return the run time of pods of a group that start later."""
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
     def seconds_left(self, group: GroupView) -> float | None:
-        """How long pods of a group still run that run now."""
+        """Return the remaining run time of running pods of a group."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
             return self.seconds(group)
@@ -115,9 +121,15 @@ class DumpedState(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
-    """`quotas`: ResourceQuotas, of which nothing is used; `entering`: namespaces, each with the queue of its
-    quota; `owners` and `makers`: the controllers of pods, among them jobs; `unasked`: what Muster is
-    not asked to start; `notes`: what is to be told of the files."""
+    """Workload in virtual time.
+
+    Attributes:
+        quotas: ResourceQuotas without usage.
+        entering: Namespaces, each with the queue of its quota.
+        owners, makers: The controllers of pods, among them jobs.
+        unasked: Objects that Muster is not asked to start.
+        notes: Facts about the files.
+    """
 
     nodes: tuple[Node, ...] = ()
     flavors: tuple[ResourceFlavor, ...] = ()
@@ -142,7 +154,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     @property
     def allocatable(self) -> list[Resources]:
-        """What each node offers."""
+        """Return what each node offers."""
         dumped = self.dumped.snapshot.nodes.nodes if self.dumped else ()
         own = (offered(node.status.allocatable) for node in self.nodes)
         return [*own, *(node.allocatable for node in dumped if node is not None)]
@@ -156,13 +168,13 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """The same with another one, but for queues that are there."""
+        """Return the workload with another one, except for existing queues."""
         names = self.queue_names
         return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
 
     @property
     def pods(self) -> int:
-        """How many there are, also those that jobs make later."""
+        """Return the number of pods, also of those that jobs make later."""
         dumped = self.dumped
         there = (
             sum(len(it.placed) + len(it.pinned) + len(it.waiting) for it in dumped.groups) if dumped else 0
@@ -170,7 +182,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         return there + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
-        """The same with another dequeue strategy of all queues."""
+        """Return the workload with another dequeue strategy of all queues."""
         queues = (replace(it, spec=replace(it.spec, dequeue_strategy=strategy)) for it in self.queues)
         return replace(
             self, queues=tuple(queues), state=tuple(it.with_strategy(strategy) for it in self.state)
@@ -178,7 +190,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     @property
     def all_members(self) -> Iterator[PodArrival]:
-        """Also those that jobs make later."""
+        """Yield all pods, also those that jobs make later."""
         return chain(self.members, *(job.pods for job in self.jobs))
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
@@ -191,5 +203,5 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 
 def stamp(second: float) -> str:
-    """A timestamp of a run that does not go on from a dump, up to the last that can be written."""
+    """Return a timestamp of a run without a dump, up to the last that can be written."""
     return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")
