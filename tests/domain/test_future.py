@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.domain.explain.future import Future
+from extender.api.keys import RUN_TIME
+from extender.domain.explain.future import Future, Method
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.placement.departures import RunTimes
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, node, preemption, queue, stranger
+from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import World, comparable, gang, key, nodes
 from tests.property_examples import examples
 
@@ -111,3 +113,32 @@ def test_pods_that_are_being_deleted_go_when_their_grace_is_over() -> None:
     world.mark_deleted("old")
     world.add(gang("waits", 1, queue="q", cpu="2")).settle()
     assert played(world) == {key("waits"): pytest.approx(1.0)}
+
+
+def test_jobs_make_their_pods_when_they_start_and_end_with_them() -> None:
+    world = JobWorld(node("n", cpu="2"), queue("q", preemption=NEVER))
+    timed: dict[str, Any] = {"queue": "q", "annotations": {RUN_TIME: "10m"}}
+    world.submit(job("a", 2, **timed)).run_whole("a").work()
+    world.submit(job("b", 2, **timed), job("c", 1, **timed)).settle()
+    future = future_of(world)
+    for _ in range(_MOST):
+        if not future.step():
+            break
+    found = {name: future.starts[GroupKey(f"team/{unit_name(name)}")] - future.begun for name in "bc"}
+    assert found == {"b": pytest.approx(600, abs=5), "c": pytest.approx(1200, abs=15)}
+    assert not future.snapshot.groups
+    assert (future.snapshot.room == future.snapshot.allocatable).all()
+
+
+def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
+    """`hog` holds all of two nodes, twice its share."""
+    world = JobWorld(*nodes("a", "b", cpu="2"), queue("hog"), queue("poor"))
+    world.submit(job("old", 4, queue="hog", annotations={RUN_TIME: "1h"})).run_whole("old").work()
+    world.submit(job("new", 2, queue="poor", annotations={RUN_TIME: "5m"})).settle()
+    future = future_of(world)
+    old, new = (GroupKey(f"team/{unit_name(name)}") for name in ("old", "new"))
+    while new not in future.starts and future.step():
+        pass
+    assert future.method(new) is Method.RECLAIM
+    assert {victim.group for victim in future.victims[new]} == {old}
+    assert [pod.to_be for pod in future.snapshot.groups[old].waiting] == [True] * 4

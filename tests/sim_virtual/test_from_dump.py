@@ -15,7 +15,7 @@ from extender.api.objects.queues import (
 from extender.cli import main
 from extender.domain.explain import future
 from extender.domain.explain.dump import dump
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, course
 from extender.domain.snapshot.snapshot import Snapshot
@@ -23,6 +23,7 @@ from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.workload import DumpedState, VirtualWorkload
 from extender.web.debug import version
 from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import World, gang, key, timestamp
 
@@ -127,3 +128,20 @@ def test_a_group_whose_start_failed_backs_off_as_before() -> None:
     decisions = gone_on(world.ledger.snapshot())
     reasons = {at: it.groups[key("g")].reason for at, it in decisions.items()}
     assert reasons == {0.0: Reason.BACKING_OFF, world.ledger.limits.backoff: None}
+
+
+def test_a_suspended_job_makes_its_pods_when_it_starts() -> None:
+    world = JobWorld(node("a", cpu="2"), queue("q")).submit(
+        job("first", 2, queue="q"), job("next", 2, queue="q")
+    )
+    decisions = gone_on(world.settle().ledger.snapshot(), run_seconds=60.0)
+    running = [
+        (at, unit)
+        for at, it in decisions.items()
+        for unit, made in it.groups.items()
+        if made.verdict is Verdict.RUNNING
+    ]
+    starts = {
+        name: min(at for at, unit in running if unit.endswith(unit_name(name))) for name in ("first", "next")
+    }
+    assert starts == {"first": 0.0, "next": 60.0}
