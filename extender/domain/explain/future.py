@@ -51,7 +51,7 @@ class Method(StrEnum):
 
 
 class TimeStep(NamedTuple):
-    """Resolution of time.
+    """Coarseness of virtual time.
 
     Attributes:
         look: Seconds until the next look for changes by time alone.
@@ -77,7 +77,7 @@ class _Due(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """Consequences of decisions at once."""
+    """Pods that decisions started or removed."""
 
     started: list[PodRecord]
     evicted: list[PodRecord]  # for others
@@ -85,7 +85,7 @@ class Followed(NamedTuple):
 
 
 class VirtualCluster:
-    """A ledger whose decisions an ideal scheduler and all controllers carry out at once, without a fault.
+    """Ledger whose decisions an ideal scheduler and all controllers carry out at once, without a fault.
 
     Args:
         begun: What the ledger's clock shows at the beginning.
@@ -242,7 +242,7 @@ def _new(pod: PodRecord) -> Uid:
 
 
 class Future(VirtualCluster):
-    """A course of events from a snapshot on.
+    """Course of events from a snapshot on.
 
     Args:
         end_of: When groups end.
@@ -271,7 +271,7 @@ class Future(VirtualCluster):
 
     @property
     def endless(self) -> Set[GroupKey]:
-        """Return running groups without a known end."""
+        """Return the running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 
     def method(self, key: GroupKey) -> Method:
@@ -316,7 +316,7 @@ class Future(VirtualCluster):
             self.plan(end.at, partial(self._end, group.key, end))
 
     def _end(self, key: GroupKey, end: RunEnd) -> None:
-        """End a group with all its pods, unless it was evicted meanwhile."""
+        """End a group, and remove all its pods, unless it was evicted meanwhile."""
         if self.ends.get(key) is not end:
             return
         del self.ends[key]

@@ -136,7 +136,7 @@ def _any_pod(ledger: Ledger, view: GroupView) -> PodRecord:
 
 
 def _ways_of(view: GroupView) -> dict[str, Any]:
-    """Return the fields by which records of a group's pods, its PodGroup or its job lead into its queue."""
+    """Return the fields by which records of pods, PodGroups and jobs lead into a queue."""
     if view.local_queue is None:
         return {"queue": view.queue, "local_queue": None}
     return {"queue": "", "local_queue": LocalQueueLabel(view.local_queue.name, keys.LOCAL_QUEUE)}
@@ -175,7 +175,7 @@ def _record_of(view: GroupView, owner: str) -> GroupRecord:
 
 
 def _owner_of(view: GroupView) -> OwnerRecord:
-    """Return the owner of its pods: whether it is suspended, and its defaults without a PodGroup."""
+    """Return the owner of the pods of a group."""
     limit = None if view.run_limit is None else int(view.run_limit)
     uid, needed = f"owner {view.key}", view.min_member
     if view.spec.recorded:

@@ -42,29 +42,29 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 
 
 class Observer:
-    """Called as things happen; what measures overrides what it needs."""
+    """Receiver of events; all methods do nothing here."""
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
-        """Record that a suspended job waits, or starts with fewer pods than before."""
+        """Note a suspended job that waits, or starts with fewer pods: it makes so many."""
 
     def came(self, pod: PodRecord, now: float) -> None:
-        """Record an arrival of a pod; the empty group is that of pods without Muster."""
+        """Note a new pod; pods of others have the empty group."""
 
     def bound(self, pod: PodRecord, now: float) -> None:
-        """Record that a pod runs."""
+        """Note a pod that starts to run."""
 
     def ended(self, pod: PodRecord, now: float) -> None:
-        """Record that a pod has ended, or was evicted."""
+        """Note a pod that has ended."""
 
     def reclaimed(self, pod: PodRecord, now: float) -> None:
-        """Record that a running pod was evicted for others, and comes again."""
+        """Note a running pod that was evicted for others, and comes again."""
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        """Record what holds from this time to the next one."""
+        """Note the decisions that hold from this moment to the next one."""
 
 
 class RefusedPod(NamedTuple):
-    """A pod that a quota did not take; it is created again when others have ended. `again`: after it ran."""
+    """Pod that a quota refused; it is created again when others have ended. `again`: after it ran."""
 
     member: PodArrival
     why: str
@@ -72,7 +72,7 @@ class RefusedPod(NamedTuple):
 
 
 class Simulation(VirtualCluster):
-    """`refused`: pods that quotas have not taken yet."""
+    """Run of one workload. `refused`: pods that quotas have not taken yet."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Simulation(VirtualCluster):
             self.plan(begun + member.at, partial(self._come, member))
 
     def _surround(self, workload: VirtualWorkload) -> None:
-        """All that is no group and no pod."""
+        """Take in all objects but groups, jobs and pods."""
         intake = self.ledger.intake
         intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
         intake.trust_authors(True)  # no user writes here
@@ -133,7 +133,7 @@ class Simulation(VirtualCluster):
             intake.set_maker(kind, maker)
 
     def _go_on(self, dumped: DumpedState) -> None:
-        """Continue a dump: running groups end after their remaining time, pending ones may start."""
+        """Go on from a dump: running pods end after the rest of their time, others may start."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
             self._observer.came(pod, 0.0)
@@ -149,14 +149,12 @@ class Simulation(VirtualCluster):
 
     @property
     def second(self) -> float:
-        """The time since the beginning."""
+        """Return the seconds since the beginning."""
         return self.now - self.begun
 
     def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
-        """Run until nothing will change any more by itself; return when the last thing happened.
-
-        `advance` gets after each time how many pods have been started.
-        """
+        """Run until nothing changes any more by itself. Return the time of the last event. `advance` gets
+        after each moment the number of started pods."""
         if self._runs:
             self._settle()
             self._observer.settled(self.ledger.decisions, self.second)
@@ -186,20 +184,26 @@ class Simulation(VirtualCluster):
             self._count_end(pod)
             self._leave(pod)
         for pod in done.evicted:
-            if pod.uid not in self._running:
+            member = self._members.pop(pod.uid, None)
+            if pod.uid not in self._running or not (member or self._is_made_again(pod)):
+                self._count_end(pod)
                 self._leave(pod)
                 continue
             self._running.discard(pod.uid)
             self._observer.reclaimed(pod, self.second)
-            if (member := self._members.pop(pod.uid, None)) is not None:
+            if member is not None:
                 # its controller creates another pod, which has all of its work ahead
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 again = replace(member.pod, metadata=metadata)
                 self.plan(self.now, partial(self._come, member._replace(pod=again), again=True))
         self.make_again([pod for pod in done.evicted if pod.group in self._runs])
 
+    def _is_made_again(self, pod: PodRecord) -> bool:
+        """Return whether a job or another controller replaces an evicted pod of a dump."""
+        return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
+
     def _forget(self) -> None:
-        """Forget ended groups, now that a decision has seen them so."""
+        """Remove ended groups, now that a decision has seen their end."""
         for key in self._over:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -210,7 +214,7 @@ class Simulation(VirtualCluster):
     # ---- jobs
 
     def _queue(self, job: JobArrival) -> None:
-        """Add a suspended job and its group."""
+        """Add a suspended job, and its group."""
         key, group = job.unit.key, replace(job.unit.group, metadata=self._dated(job.unit.group.metadata))
         self._jobs[key] = job = job._replace(unit=job.unit._replace(group=group))
         if job.runtime is not None:
@@ -220,7 +224,7 @@ class Simulation(VirtualCluster):
         self._observer.queued(key, len(job.pods), self.second)
 
     def _let_go(self) -> bool:
-        """Admit jobs with claimed capacity; their controllers make their pods. Return whether any was."""
+        """Unsuspend jobs for which capacity is claimed, and make their pods. Return whether there are any."""
         found = []
         for key, job in [*self._jobs.items()]:
             managed = self.ledger.managed_job(key)
@@ -241,7 +245,7 @@ class Simulation(VirtualCluster):
         return bool(found)
 
     def _give_up(self) -> bool:
-        """Suspend jobs whose pods are refused; return whether any was, or is about to be."""
+        """Suspend jobs whose pods are refused. Return whether any is, or is about to be."""
         done = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
@@ -255,7 +259,7 @@ class Simulation(VirtualCluster):
         return done
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
-        """Return for each group the pod that was refused first."""
+        """Return the first refused pod of each group."""
         return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
 
     def wake_at(self) -> float | None:
@@ -263,12 +267,12 @@ class Simulation(VirtualCluster):
         return min((at for at in (super().wake_at(), *asks) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
-        """Return the step about an admitted job, and when its missing pods are looked up."""
+        """Return the next step for an unsuspended job, and when to ask why its pods do not come."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
         return (next_step(managed, self.now), managed.asks_at) if managed else (JobStep.NOTHING, None)
 
     def _suspend(self, key: GroupKey) -> None:
-        """Suspend a job whose pods are refused, and remove its pods."""
+        """Suspend a job whose pods are refused, and remove the pods that it has."""
         job, managed = self._starting.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
         for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.to_be]:
@@ -279,7 +283,7 @@ class Simulation(VirtualCluster):
         self._tell(job, job.waiting)
 
     def _tell(self, job: JobArrival, now: AnyJob) -> None:
-        """Update a job, which may be the owner of its pods."""
+        """Tell the ledger of a changed job, which may be the owner of its pods."""
         known = self.ledger.intake.set_job(job.kind, now)
         if WORKLOADS[job.kind].makes_groups:
             self.ledger.intake.set_maker(job.kind, now, known)
@@ -287,7 +291,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
     def _note_whole(self, keys: Iterable[GroupKey]) -> None:
-        """Record jobs as ordinary gangs once all their pods run."""
+        """Treat jobs as gangs like others once all their pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
@@ -304,10 +308,7 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
 
     def _come(self, member: PodArrival, again: bool = False) -> bool:
-        """Add a pod; return False if a quota refuses it.
-
-        `again`: it existed before, and gave its capacity back.
-        """
+        """Create a pod. Return False if a quota refuses it. `again`: it was there before, and was evicted."""
         given = member.pod
         if why := self._refusal(given):
             self.refused.append(RefusedPod(member, why, again))
@@ -324,7 +325,7 @@ class Simulation(VirtualCluster):
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Jobs of files make their pods themselves."""
+        """Return the pod that takes a claim; None for expected pods of jobs of files, which make theirs."""
         is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
         return None if claim.pod.to_be and is_ours else super().pod_of(claim)
 
@@ -334,7 +335,7 @@ class Simulation(VirtualCluster):
         return record
 
     def _refusal(self, pod: Pod) -> str:
-        """Why a quota does not take a new pod, in the API's words; empty if all do."""
+        """Return why a quota refuses a new pod, in the words of the API; empty if none does."""
         quotas = self._quotas.get(pod.metadata.namespace)
         why = refusal(quotas, pod) if quotas else ""
         return f'pods "{pod.metadata.name}" is forbidden: {why}' if why else ""
@@ -349,7 +350,7 @@ class Simulation(VirtualCluster):
         return super().remove(uid)
 
     def _try_again(self) -> None:
-        """Retry refused pods. The controller of a group stops at the first refusal."""
+        """Create refused pods again; the controller of a group stops at the first one that is refused."""
         self._tries_again = False
         waiting, self.refused = self.refused, []
         stopped = set[GroupKey]()
@@ -369,7 +370,7 @@ class Simulation(VirtualCluster):
             self.plan(self.now, self._try_again)
 
     def _run(self, pods: Sequence[PodRecord]) -> None:
-        """Pods run from now on. Those that end together are one event."""
+        """Note pods that run from now on, and plan their ends; pods that end together are one event."""
         together: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)

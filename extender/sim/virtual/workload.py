@@ -1,4 +1,4 @@
-"""Workload of a simulation: the cluster, and arrivals and run times of pods and groups."""
+"""Workload of a simulation: the cluster, the arrivals of pods and groups, and their run times."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ _LAST = 2.5e11  # seconds; no later date can be written
 
 
 class InvalidWorkload(ValueError):
-    """Faults to correct, a line for each."""
+    """Faults to be corrected, a line for each."""
 
 
 class PodArrival(NamedTuple):
@@ -75,7 +75,7 @@ class JobArrival(NamedTuple):
         return msgspec.convert(self.object, AnyJob)
 
     def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
-        """Return the job as Muster admits it; `reduced_to`: with so many pods, None: with all."""
+        """Return the job as Muster unsuspends it; `reduced_to`: with so many pods, None: with all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.unit.group.metadata.name
         operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
@@ -83,10 +83,8 @@ class JobArrival(NamedTuple):
 
 
 class DumpedState(NamedTuple):
-    """State of a dump that continues.
-
-    `run_seconds`: default run time of pods from then on; None: without end.
-    """
+    """Snapshot that goes on. `run_seconds`: run time, from its moment on, of pods that declare none;
+    None: without end."""
 
     snapshot: Snapshot
     run_seconds: float | None
@@ -113,7 +111,7 @@ class DumpedState(NamedTuple):
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
     def seconds_left(self, group: GroupView) -> float | None:
-        """Return the remaining run time of running pods of a group."""
+        """Return the rest of the run time of pods of a group that run now."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
             return self.seconds(group)
@@ -154,7 +152,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     @property
     def allocatable(self) -> list[Resources]:
-        """Return what each node offers."""
+        """Return the amounts that each node offers."""
         dumped = self.dumped.snapshot.nodes.nodes if self.dumped else ()
         own = (offered(node.status.allocatable) for node in self.nodes)
         return [*own, *(node.allocatable for node in dumped if node is not None)]
@@ -168,13 +166,13 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return the workload with another one, except for existing queues."""
+        """Return this workload with another one, without the queues that are there."""
         names = self.queue_names
         return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
 
     @property
     def pods(self) -> int:
-        """Return the number of pods, also of those that jobs make later."""
+        """Return the number of pods, including those that jobs make later."""
         dumped = self.dumped
         there = (
             sum(len(it.placed) + len(it.pinned) + len(it.waiting) for it in dumped.groups) if dumped else 0
@@ -182,7 +180,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         return there + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
-        """Return the workload with another dequeue strategy of all queues."""
+        """Return the same workload with another dequeue strategy of all queues."""
         queues = (replace(it, spec=replace(it.spec, dequeue_strategy=strategy)) for it in self.queues)
         return replace(
             self, queues=tuple(queues), state=tuple(it.with_strategy(strategy) for it in self.state)
@@ -190,7 +188,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     @property
     def all_members(self) -> Iterator[PodArrival]:
-        """Yield all pods, also those that jobs make later."""
+        """Yield all pods, including those that jobs make later."""
         return chain(self.members, *(job.pods for job in self.jobs))
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
@@ -203,5 +201,5 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 
 def stamp(second: float) -> str:
-    """Return a timestamp of a run without a dump, up to the last that can be written."""
+    """Return a timestamp of a run without a dump, up to the last one that can be written."""
     return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")
