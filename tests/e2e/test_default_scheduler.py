@@ -145,7 +145,7 @@ def test_with_muster_dead_only_its_own_pods_wait(
 
 
 def test_after_muster_an_ignorable_entry_lets_marked_pods_go(stage: Stage) -> None:
-    """Follow docs/how-to/uninstall.md: the entries stay, markers are ignored, and no call is answered."""
+    """Follow docs/how-to/uninstall.md: entries stay, marker resources are ignored, no call is answered."""
     config = load("default-scheduler.yaml")
     for entry in config["extenders"]:
         entry["ignorable"] = True

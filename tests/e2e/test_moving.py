@@ -1,4 +1,6 @@
-"""From Volcano to Muster and back, with a real Volcano, by the steps of docs/how-to/move-from-volcano.md."""
+"""Moves from Volcano to Muster and back, beside a real Volcano, by the steps of
+docs/how-to/move-from-volcano.md.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
