@@ -130,6 +130,7 @@ def in_front_of(desk: Desk) -> Iterator[Front]:
 def _handling(front: Front) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
         wbufsize = -1
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -222,7 +222,7 @@ def test_authors_come_and_go_with_the_owners_of_owners(
     assert station.ledger.registry.authors.are_read("apps/v1/Deployment")
     assert not station.ledger.registry.authors.are_read("apps/v1/StatefulSet")
     station.api.send("deployments", "DELETED", above)
-    station.wait_for(lambda: author() == "")
+    wait_for(lambda: author() == "")
 
 
 def test_groups_of_others_come_and_go(station: Station) -> None:
