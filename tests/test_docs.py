@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import click
-import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -42,7 +41,7 @@ OUR_API = "scheduling.volcano.sh/v1beta1"
 NOT_YET = "## What is not there yet"
 Json = dict[str, Any]
 
-each_page = each_of(PAGES)
+each_page = each_of(*PAGES)
 
 
 class Block(NamedTuple):
@@ -181,7 +180,7 @@ def test_the_changelog_has_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@each_of(sorted((ROOT / "docs").rglob("*.svg")))
+@each_of(*sorted((ROOT / "docs").rglob("*.svg")))
 def test_pictures_are_well_formed_and_say_what_they_show(picture: Path) -> None:
     svg = ElementTree.parse(picture).getroot()
     assert svg.find("{http://www.w3.org/2000/svg}title") is not None
@@ -275,7 +274,7 @@ def test_yaml_and_json_blocks_are_what_they_claim(page: Path) -> None:
         assert faults(document) == []
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@each_of(*EXAMPLES)
 def test_examples_hold_together(example: Path) -> None:
     documents = list(yaml.safe_load_all(example.read_text()))
     assert [fault for document in documents for fault in faults(document)] == []
@@ -367,45 +366,40 @@ def scalar_violations(schema: Json, value: Any, where: str) -> Iterator[str]:
         yield f"{where}: {value!r} does not match {schema['pattern']}"
 
 
-@pytest.mark.parametrize(
-    "spec", [{"minMembers": 3}, {"minMember": -1}, {"minMember": "3"}, {"minResources": {"cpu": "two"}}]
-)
+@each_of({"minMembers": 3}, {"minMember": -1}, {"minMember": "3"}, {"minResources": {"cpu": "two"}})
 def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
     assert faults({"apiVersion": OUR_API, "kind": "PodGroup", "spec": spec})
 
 
-@pytest.mark.parametrize(
-    ("page", "sentence", "default", "said"),
-    [
-        ("explanation/concepts", "is reserved for it, for ten minutes at a time", Limits().room_kept, 600.0),
-        (
-            "explanation/concepts",
-            "**When:** after two minutes, or `spec.preemption.after`",
-            records.TAKE_AFTER,
-            120.0,
-        ),
-        (
-            "explanation/concepts",
-            "After 15 minutes, or `spec.preemption.atMost`",
-            records.TAKE_AT_MOST,
-            900.0,
-        ),
-        ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),
-        (
-            "explanation/concepts",
-            "for the same other group at most once an hour",
-            Limits().reclaim_memory,
-            3600.0,
-        ),
-        ("reference/queues", "for `spec.reserveAfter` (default 2h)", records.RESERVE_AFTER, 7200.0),
-        (
-            "reference/queues",
-            "All reservations together keep a tenth of the cluster",
-            Configuration().reservations,
-            0.1,
-        ),
-        ("reference/jobs", "`spec.startTimeout` (default 5 minutes)", records.START_TIMEOUT, 300.0),
-    ],
+@each_of(
+    ("explanation/concepts", "is reserved for it, for ten minutes at a time", Limits().room_kept, 600.0),
+    (
+        "explanation/concepts",
+        "**When:** after two minutes, or `spec.preemption.after`",
+        records.TAKE_AFTER,
+        120.0,
+    ),
+    (
+        "explanation/concepts",
+        "After 15 minutes, or `spec.preemption.atMost`",
+        records.TAKE_AT_MOST,
+        900.0,
+    ),
+    ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),
+    (
+        "explanation/concepts",
+        "for the same other group at most once an hour",
+        Limits().reclaim_memory,
+        3600.0,
+    ),
+    ("reference/queues", "for `spec.reserveAfter` (default 2h)", records.RESERVE_AFTER, 7200.0),
+    (
+        "reference/queues",
+        "All reservations together keep a tenth of the cluster",
+        Configuration().reservations,
+        0.1,
+    ),
+    ("reference/jobs", "`spec.startTimeout` (default 5 minutes)", records.START_TIMEOUT, 300.0),
 )
 def test_numbers_of_sharing_are_those_of_the_code(
     page: str, sentence: str, default: float, said: float

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import each_of
 from tools.environment import settings
 
 ROOT = Path(__file__).parents[1]
@@ -87,22 +88,18 @@ def test_uv_is_told_where_pip_was_told_to_look(tmp_path: Path) -> None:
     assert "index: https://mirror.example/simple" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("listed", "expected"),
-    [
-        ("", {}),
-        ("global.timeout='60'\ninstall.pre='1'", {}),
-        (
-            "global.index-url='https://a/'\n:env:.index-url='https://c/'\ninstall.index-url='https://b/'",
-            {"UV_DEFAULT_INDEX": "https://c/"},
-        ),
-        (
-            "global.extra-index-url='\\nhttps://a/\\nhttps://b/'",
-            {"UV_INDEX": "https://a/ https://b/", "UV_INDEX_STRATEGY": "unsafe-best-match"},
-        ),
-        ("global.find-links='/a\\n/b'\nglobal.cert='/c'", {"UV_FIND_LINKS": "/a,/b", "SSL_CERT_FILE": "/c"}),
-    ],
-    ids=["nothing", "what is not its own", "the strongest", "two more indexes", "folders"],
+@each_of(
+    ("", {}),
+    ("global.timeout='60'\ninstall.pre='1'", {}),
+    (
+        "global.index-url='https://a/'\n:env:.index-url='https://c/'\ninstall.index-url='https://b/'",
+        {"UV_DEFAULT_INDEX": "https://c/"},
+    ),
+    (
+        "global.extra-index-url='\\nhttps://a/\\nhttps://b/'",
+        {"UV_INDEX": "https://a/ https://b/", "UV_INDEX_STRATEGY": "unsafe-best-match"},
+    ),
+    ("global.find-links='/a\\n/b'\nglobal.cert='/c'", {"UV_FIND_LINKS": "/a,/b", "SSL_CERT_FILE": "/c"}),
 )
 def test_the_settings_of_pip_by_the_names_of_uv(listed: str, expected: dict[str, str]) -> None:
     assert settings(listed) == expected

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from extender.api.workloads.table import WORKLOADS
 from extender.shipped import read
+from tests.rows import each_of
 from tools import chart, release
 from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
 
@@ -30,7 +30,7 @@ def test_each_component_has_its_name_in_the_chart() -> None:
     assert schema["properties"]["jobs"]["properties"]["kinds"]["items"]["enum"] == [*JOB_KINDS]
 
 
-@pytest.mark.parametrize("name", JOB_KINDS)
+@each_of(*JOB_KINDS)
 def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None:
     role, binding = documents(FOLDER / name / "rbac.yaml")
     rule, *others, events = role["rules"]

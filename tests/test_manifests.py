@@ -112,14 +112,14 @@ each_pod = pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
 # ---- every file
 
 
-@each_of(FILES)
+@each_of(*FILES)
 def test_each_document_says_what_it_is(path: Path) -> None:
     found = documents(path)
     assert found
     assert all(each["apiVersion"] and each["kind"] for each in found)
 
 
-@each_of(list(objects()))
+@each_of(*list(objects()))
 def test_objects_carry_the_usual_labels(each: Json) -> None:
     labels = each["metadata"]["labels"]
     assert labels["app.kubernetes.io/name"] == "muster"
@@ -127,7 +127,7 @@ def test_objects_carry_the_usual_labels(each: Json) -> None:
     assert "app.kubernetes.io/component" in labels or each["kind"] == "Namespace"
 
 
-@pytest.mark.parametrize("install", INSTALLS)
+@each_of(*INSTALLS)
 def test_no_two_objects_of_an_install_are_the_same(install: str) -> None:
     identities = [
         (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
@@ -191,7 +191,7 @@ class TestSchedulerConfiguration:
         assert min(client["qps"], client["burst"]) >= 1000
 
 
-@pytest.mark.parametrize("name", WITHOUT_THE_VIEW)
+@each_of(*WITHOUT_THE_VIEW)
 def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: str) -> None:
     found = scheduler_configuration(name)
     assert all(each["percentageOfNodesToScore"] == 100 for each in found["profiles"])
@@ -219,7 +219,7 @@ def test_the_profiles_are_those_that_muster_serves() -> None:
     assert profiles("default-scheduler.yaml") == OUR_NAMES | {keys.DEFAULT_SCHEDULER}
 
 
-@pytest.mark.parametrize("name", OF_THE_SIDECAR)
+@each_of(*OF_THE_SIDECAR)
 def test_the_second_scheduler_has_a_lease_of_its_own(name: str) -> None:
     election = scheduler_configuration(name)["leaderElection"]
     lease = Configuration().lease
@@ -331,7 +331,7 @@ def test_every_way_to_name_a_group_or_a_queue_marks_a_pod() -> None:
 ROLES = of_kind("Role", "ClusterRole")
 
 
-@each_of(ROLES)
+@each_of(*ROLES)
 def test_no_role_is_wider_than_it_says(role: Json) -> None:
     for rule in role["rules"]:
         assert all("*" not in value for values in rule.values() for value in values)
@@ -424,9 +424,7 @@ def test_every_binding_is_for_the_one_service_account() -> None:
 # ---- custom resources
 
 
-@pytest.mark.parametrize(
-    ("plural", "scope", "short"), [("queues", "Cluster", "q"), ("podgroups", "Namespaced", "pg")]
-)
+@each_of(("queues", "Cluster", "q"), ("podgroups", "Namespaced", "pg"))
 def test_names_are_those_that_operators_write(plural: str, scope: str, short: str) -> None:
     spec = named("CustomResourceDefinition", f"{plural}.scheduling.volcano.sh")["spec"]
     assert (spec["group"], version_of(plural)["name"]) == ("scheduling.volcano.sh", "v1beta1")
@@ -477,7 +475,7 @@ def test_a_group_has_every_field_of_its_api() -> None:
     assert status["phase"]["enum"] == ["Pending", "Inqueue", "Running", "Unknown", "Completed"]
 
 
-@pytest.mark.parametrize(("plural", "field"), [("queues", "capability"), ("podgroups", "minResources")])
+@each_of(("queues", "capability"), ("podgroups", "minResources"))
 def test_amounts_are_quantities_that_are_not_negative(plural: str, field: str) -> None:
     amount = schema_of(plural, "spec")["properties"][field]["additionalProperties"]
     assert amount["x-kubernetes-int-or-string"] is True

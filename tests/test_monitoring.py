@@ -53,7 +53,7 @@ def series() -> dict[str, tuple[str, ...]]:
     }
 
 
-each_expression = each_of(dict.fromkeys(expressions()))
+each_expression = each_of(*dict.fromkeys(expressions()))
 
 
 @each_expression
@@ -94,7 +94,7 @@ def test_brackets_are_closed(expression: str) -> None:
         assert expression.count(opening) == expression.count(closing)
 
 
-@each_of(alerts())
+@each_of(*alerts())
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
     assert re.fullmatch(r"Muster[A-Za-z]+", alert["alert"])
     assert alert["labels"]["severity"] in ("critical", "warning", "info")

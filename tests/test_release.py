@@ -13,28 +13,24 @@ import pytest
 import yaml
 
 from extender import __version__
+from tests.rows import each_of
 from tools import packages, release
 
 ROOT = Path(__file__).parents[1]
 DIGEST = f"sha256:{'0' * 64}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("registry.example/kube-muster:0.1.0", ("registry.example/kube-muster", "0.1.0", "")),
-        ("localhost:5000/kube-muster:0.1.0", ("localhost:5000/kube-muster", "0.1.0", "")),
-        (f"a/b@{DIGEST}", ("a/b", "", DIGEST)),
-        (f"a/b:1@{DIGEST}", ("a/b", "1", DIGEST)),
-    ],
+@each_of(
+    ("registry.example/kube-muster:0.1.0", ("registry.example/kube-muster", "0.1.0", "")),
+    ("localhost:5000/kube-muster:0.1.0", ("localhost:5000/kube-muster", "0.1.0", "")),
+    (f"a/b@{DIGEST}", ("a/b", "", DIGEST)),
+    (f"a/b:1@{DIGEST}", ("a/b", "1", DIGEST)),
 )
 def test_names_of_images(text: str, expected: tuple[str, str, str]) -> None:
     assert release.image(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "kube-muster", "localhost:5000/kube-muster", "a:b:c", "a b:1", "a@sha256:12", "a:1\n"]
-)
+@each_of("", "kube-muster", "localhost:5000/kube-muster", "a:b:c", "a b:1", "a@sha256:12", "a:1\n")
 def test_a_name_that_is_none_or_could_be_any_image_is_refused(text: str) -> None:
     with pytest.raises(release.Unusable, match="allowed: NAME:TAG or NAME@sha256"):
         release.image(text)

@@ -13,6 +13,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.shipped import read
 from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
+from tests.rows import each_of
 from tests.webhooks.desk import Desk
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
@@ -58,7 +59,7 @@ def test_every_path_is_called_and_every_call_has_a_path() -> None:
     assert called == Desk().reviewer.paths.keys()
 
 
-@pytest.mark.parametrize("path", ["/jobs/validate", "/jobs/mutate", "/pods/validate", "/pods/mutate"])
+@each_of("/jobs/validate", "/jobs/mutate", "/pods/validate", "/pods/mutate")
 def test_every_way_to_name_a_group_or_a_queue_is_sent(path: str) -> None:
     for webhook in WEBHOOKS:
         if webhook["clientConfig"]["service"]["path"] != path:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -32,7 +31,7 @@ def members(obj: Json, waits: bool = False) -> int:
     return size_of(gang(obj), "", Defaults(), waits).members
 
 
-@pytest.mark.parametrize(("name", "pods"), WHOLE.items())
+@each_of(*WHOLE.items())
 def test_pods_that_work_together_start_together(name: str, pods: int) -> None:
     assert members(waiting(name)) == members(waiting(name), waits=True) == pods
 
@@ -41,15 +40,12 @@ def job(**spec: Any) -> Json:
     return {**waiting("job"), "spec": {**waiting("job")["spec"], **spec}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "together"),
-    [
-        ({"parallelism": 3, "completions": 3, "completionMode": "Indexed"}, 3),
-        ({"parallelism": None, "completions": 1, "completionMode": "Indexed"}, 1),
-        ({"parallelism": 2, "completions": 3, "completionMode": "Indexed"}, 1),
-        ({"parallelism": 3, "completions": 3, "completionMode": "NonIndexed"}, 1),
-        ({"parallelism": 3, "completions": None}, 1),
-    ],
+@each_of(
+    ({"parallelism": 3, "completions": 3, "completionMode": "Indexed"}, 3),
+    ({"parallelism": None, "completions": 1, "completionMode": "Indexed"}, 1),
+    ({"parallelism": 2, "completions": 3, "completionMode": "Indexed"}, 1),
+    ({"parallelism": 3, "completions": 3, "completionMode": "NonIndexed"}, 1),
+    ({"parallelism": 3, "completions": None}, 1),
 )
 def test_a_job_is_a_gang_if_each_pod_has_its_index_and_all_run_at_once(
     spec: dict[str, Any], together: int
@@ -61,15 +57,12 @@ def test_a_job_that_waits_suspended_waits_for_the_room_of_all_its_pods() -> None
     assert members(job(parallelism=3, completions=3), waits=True) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "at_once", "pods"),
-    [
-        ("sparkapplication", {}, 1, 3),  # the driver asks for the executors once it runs
-        ("mpijob", {"launcherCreationPolicy": "WaitForWorkersReady"}, 2, 3),
-        ("jobset", {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, 1, 9),
-        ("leaderworkerset", {}, 3, 6),
-        ("leaderworkerset", {"startupPolicy": "LeaderReady"}, 1, 6),
-    ],
+@each_of(
+    ("sparkapplication", {}, 1, 3),  # the driver asks for the executors once it runs
+    ("mpijob", {"launcherCreationPolicy": "WaitForWorkersReady"}, 2, 3),
+    ("jobset", {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, 1, 9),
+    ("leaderworkerset", {}, 3, 6),
+    ("leaderworkerset", {"startupPolicy": "LeaderReady"}, 1, 6),
 )
 def test_what_comes_only_once_others_run_is_not_waited_for(
     name: str, change: dict[str, Any], at_once: int, pods: int
@@ -101,32 +94,30 @@ NOTHING = Defaults()
 
 
 @each_of(
-    [
-        (EIGHT, "", NOTHING, False, 1),
-        (TRAINING, "", NOTHING, False, 8),
-        (EIGHT, "", NOTHING, True, 8),
-        (None, "", NOTHING, False, 1),
-        (replace(EIGHT, asked="all"), "", NOTHING, False, 8),
-        (replace(TRAINING, asked="1"), "", NOTHING, False, 1),
-        (replace(TRAINING, asked="6"), "3", Defaults("2", "1"), False, 6),
-        (replace(TRAINING, asked="6"), "", NOTHING, True, 6),
-        (TRAINING, "3", Defaults("2", "1"), False, 3),
-        (TRAINING, "", Defaults("2", "1"), False, 2),
-        (TRAINING, "", Defaults("", "1"), False, 1),
-        (EIGHT, "", Defaults("all"), False, 8),
-        (EIGHT, "", Defaults("99"), False, 8),
-        (None, "", Defaults("all", "4"), False, 1),
-        (None, "4", NOTHING, False, 4),
-        (replace(EIGHT, volcano=2), "", Defaults("all"), False, 2),
-        (replace(EIGHT, volcano=20), "", NOTHING, False, 20),
-        (replace(EIGHT, volcano=2, asked="4"), "", NOTHING, False, 4),
-        (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
-        (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
-        (MadePods(pods=3, at_once=1, together=True, asked="all"), "", NOTHING, False, 1),
-        (MadePods(pods=3, at_once=1, together=True, asked="2"), "", NOTHING, False, 1),
-        (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
-        (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
-    ]
+    (EIGHT, "", NOTHING, False, 1),
+    (TRAINING, "", NOTHING, False, 8),
+    (EIGHT, "", NOTHING, True, 8),
+    (None, "", NOTHING, False, 1),
+    (replace(EIGHT, asked="all"), "", NOTHING, False, 8),
+    (replace(TRAINING, asked="1"), "", NOTHING, False, 1),
+    (replace(TRAINING, asked="6"), "3", Defaults("2", "1"), False, 6),
+    (replace(TRAINING, asked="6"), "", NOTHING, True, 6),
+    (TRAINING, "3", Defaults("2", "1"), False, 3),
+    (TRAINING, "", Defaults("2", "1"), False, 2),
+    (TRAINING, "", Defaults("", "1"), False, 1),
+    (EIGHT, "", Defaults("all"), False, 8),
+    (EIGHT, "", Defaults("99"), False, 8),
+    (None, "", Defaults("all", "4"), False, 1),
+    (None, "4", NOTHING, False, 4),
+    (replace(EIGHT, volcano=2), "", Defaults("all"), False, 2),
+    (replace(EIGHT, volcano=20), "", NOTHING, False, 20),
+    (replace(EIGHT, volcano=2, asked="4"), "", NOTHING, False, 4),
+    (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
+    (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
+    (MadePods(pods=3, at_once=1, together=True, asked="all"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, together=True, asked="2"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
+    (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
 )
 def test_the_first_that_says_it_counts(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int
@@ -134,16 +125,13 @@ def test_the_first_that_says_it_counts(
     assert size_of(given, template, defaults, waits) == (expected, "")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("some", "got 'some'; allowed is all, or a whole number from 1"),
-        ("0", "got '0'; allowed is all, or a whole number from 1"),
-        ("-1", "got '-1'"),
-        ("²", "got '²'"),
-        ("9" * 100, "allowed is all"),
-        ("9", "got 9; it makes 8 at once"),
-    ],
+@each_of(
+    ("some", "got 'some'; allowed is all, or a whole number from 1"),
+    ("0", "got '0'; allowed is all, or a whole number from 1"),
+    ("-1", "got '-1'"),
+    ("²", "got '²'"),
+    ("9" * 100, "allowed is all"),
+    ("9", "got 9; it makes 8 at once"),
 )
 def test_what_cannot_be_is_told(text: str, words: str) -> None:
     found = size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
@@ -164,20 +152,18 @@ OURS, VOLCANOS = keys.MIN_MEMBER, keys.VOLCANO_MIN_MEMBER
 
 
 @each_of(
-    [
-        ({OURS: "all"}, "", 3, 3),
-        ({OURS: "all"}, "", 1, 1),  # a new revision in a rolling update
-        ({OURS: "all"}, "", 0, 1),  # an old revision
-        ({OURS: "2"}, "", 3, 2),
-        ({OURS: "2"}, "", 1, 1),
-        ({OURS: "2"}, "", 0, 1),
-        ({VOLCANOS: "2"}, "", 3, 2),
-        ({VOLCANOS: "2"}, "", 1, 1),
-        ({VOLCANOS: "2"}, "", None, 2),  # of a Job or a DaemonSet
-        ({}, "2", 1, 1),
-        ({}, "all", 3, 3),
-        ({}, "", 3, 1),
-    ]
+    ({OURS: "all"}, "", 3, 3),
+    ({OURS: "all"}, "", 1, 1),  # a new revision in a rolling update
+    ({OURS: "all"}, "", 0, 1),  # an old revision
+    ({OURS: "2"}, "", 3, 2),
+    ({OURS: "2"}, "", 1, 1),
+    ({OURS: "2"}, "", 0, 1),
+    ({VOLCANOS: "2"}, "", 3, 2),
+    ({VOLCANOS: "2"}, "", 1, 1),
+    ({VOLCANOS: "2"}, "", None, 2),  # of a Job or a DaemonSet
+    ({}, "2", 1, 1),
+    ({}, "all", 3, 3),
+    ({}, "", 3, 1),
 )
 def test_a_number_above_the_replicas_means_all_of_them(
     asked: dict[str, str], template: str, replicas: int | None, members: int
@@ -185,16 +171,13 @@ def test_a_number_above_the_replicas_means_all_of_them(
     assert size_of(scaled_gang(asked, replicas, ""), template, NOTHING, waits=False) == (members, "")
 
 
-@pytest.mark.parametrize(
-    ("asked", "replicas", "defaults", "members", "is_fault"),
-    [
-        ({OURS: "all"}, 3, NOTHING, 1, True),
-        ({OURS: "2"}, 3, NOTHING, 1, True),
-        ({VOLCANOS: "2"}, 3, NOTHING, 1, True),
-        ({OURS: "1"}, 3, NOTHING, 1, False),
-        ({OURS: "all"}, 1, NOTHING, 1, False),
-        ({}, 3, Defaults("all"), 1, False),
-    ],
+@each_of(
+    ({OURS: "all"}, 3, NOTHING, 1, True),
+    ({OURS: "2"}, 3, NOTHING, 1, True),
+    ({VOLCANOS: "2"}, 3, NOTHING, 1, True),
+    ({OURS: "1"}, 3, NOTHING, 1, False),
+    ({OURS: "all"}, 1, NOTHING, 1, False),
+    ({}, 3, Defaults("all"), 1, False),
 )
 def test_pods_that_are_created_in_turn_cannot_start_together(
     asked: dict[str, str], replicas: int, defaults: Defaults, members: int, is_fault: bool

@@ -3,8 +3,6 @@
 from itertools import product
 from typing import Any
 
-import pytest
-
 from extender.api import keys
 from extender.api.workloads.shape import JobOutcome, Json, is_stopped, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
@@ -34,7 +32,7 @@ def test_each_of_them_has_a_file() -> None:
     assert {key for key, row in WORKLOADS.items() if row.manageable} <= found
 
 
-@each_of(NAMES)
+@each_of(*NAMES)
 def test_a_job_waits_suspended(name: str) -> None:
     job = waiting(name)
     row = row_of(job)
@@ -43,7 +41,7 @@ def test_a_job_waits_suspended(name: str) -> None:
     assert outcome_of(row, job) is None
 
 
-@each_of(sorted({*NAMES} - ENDLESS))
+@each_of(*sorted({*NAMES} - ENDLESS))
 def test_how_a_job_ended(name: str) -> None:
     job, succeeded, *failed = documents(name)
     row = row_of(job)
@@ -52,7 +50,7 @@ def test_how_a_job_ended(name: str) -> None:
     assert {outcome_of(row, {**job, **each}) for each in failed} == {JobOutcome.FAILED}
 
 
-@each_of(product(NAMES, [None, [], "x", 7, {"conditions": {}}, {"conditions": [None, 3, {}, {"type": []}]}]))
+@each_of(*product(NAMES, [None, [], "x", 7, {"conditions": {}}, {"conditions": [None, 3, {}, {"type": []}]}]))
 def test_a_status_of_another_form_says_nothing(name: str, status: Any) -> None:
     job = {**waiting(name), "status": status}
     assert outcome_of(row_of(job), job) is None
@@ -68,7 +66,7 @@ def test_what_is_not_true_is_not_so() -> None:
         assert not is_suspended(row_of(job), put(job, ("spec", "suspend"), value))
 
 
-@pytest.mark.parametrize("state", ["", "PENDING_RERUN", "SUBMISSION_FAILED", "FAILING", "SUSPENDED"])
+@each_of("", "PENDING_RERUN", "SUBMISSION_FAILED", "FAILING", "SUSPENDED")
 def test_an_application_that_may_run_again_has_not_ended(state: str) -> None:
     job = {**waiting("sparkapplication"), "status": {"applicationState": {"state": state}}}
     assert outcome_of(row_of(job), job) is None
@@ -84,24 +82,22 @@ TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
 
 
 @each_of(
-    [
-        ({}, {}, "waits"),
-        ({}, {"state": {}}, "waits"),
-        ({}, {"state": {"phase": "Pending"}, "pending": 0}, "waits"),
-        ({}, {"state": {"phase": "Pending"}, "pending": 1}, "goes on"),  # Volcano has made its pods
-        ({}, {"state": {"phase": "Running"}, "running": 2}, "goes on"),
-        ({}, {"state": {"phase": "Restarting"}}, "goes on"),
-        ({}, {"state": {"phase": "Aborting"}, "terminating": 2}, "stopped"),
-        ({}, {"state": {"phase": "Aborted"}}, "stopped"),
-        (STARTED, {}, "goes on"),
-        (STARTED, {"state": {"phase": "Pending"}}, "goes on"),
-        (STARTED, {"state": {"phase": "Aborted"}}, "stopped"),
-        (TAKEN_BACK, {"state": {"phase": "Running"}, "running": 2}, "waits"),
-        (TAKEN_BACK, {"state": {"phase": "Pending"}, "pending": 2}, "waits"),
-        (TAKEN_BACK, {"state": {"phase": "Aborting"}}, "stopped"),
-        (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
-        ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
-    ]
+    ({}, {}, "waits"),
+    ({}, {"state": {}}, "waits"),
+    ({}, {"state": {"phase": "Pending"}, "pending": 0}, "waits"),
+    ({}, {"state": {"phase": "Pending"}, "pending": 1}, "goes on"),  # Volcano has made its pods
+    ({}, {"state": {"phase": "Running"}, "running": 2}, "goes on"),
+    ({}, {"state": {"phase": "Restarting"}}, "goes on"),
+    ({}, {"state": {"phase": "Aborting"}, "terminating": 2}, "stopped"),
+    ({}, {"state": {"phase": "Aborted"}}, "stopped"),
+    (STARTED, {}, "goes on"),
+    (STARTED, {"state": {"phase": "Pending"}}, "goes on"),
+    (STARTED, {"state": {"phase": "Aborted"}}, "stopped"),
+    (TAKEN_BACK, {"state": {"phase": "Running"}, "running": 2}, "waits"),
+    (TAKEN_BACK, {"state": {"phase": "Pending"}, "pending": 2}, "waits"),
+    (TAKEN_BACK, {"state": {"phase": "Aborting"}}, "stopped"),
+    (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
+    ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
 )
 def test_how_a_volcano_job_stands(meta: Json, status: Json, state: str) -> None:
     job = waiting("volcanojob") | {"metadata": {"name": "j", **meta}, "status": status}
@@ -109,7 +105,7 @@ def test_how_a_volcano_job_stands(meta: Json, status: Json, state: str) -> None:
     assert (is_suspended(row, job), is_stopped(row, job)) == stands[state]
 
 
-@pytest.mark.parametrize("phase", ["", "Pending", "Aborting", "Aborted", "Restarting", "Completing"])
+@each_of("", "Pending", "Aborting", "Aborted", "Restarting", "Completing")
 def test_a_volcano_job_that_may_run_again_has_not_ended(phase: str) -> None:
     job = waiting("volcanojob") | {"status": {"state": {"phase": phase}}}
     assert outcome_of(row_of(job), job) is None

@@ -15,6 +15,7 @@ from extender.domain.model.selectors import as_number
 from extender.domain.queues.records import duration_of
 from extender.domain.snapshot.snapshot import moment_of
 from extender.volcano.cron import Schedule
+from tests.rows import each_of
 
 MANY = 100_000
 NUMBER = "0" * MANY + "2"
@@ -33,16 +34,13 @@ def spark(memory: str) -> dict[str, object]:
     return {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "spec": spec}
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda: as_seconds(DURATION),
-        lambda: as_moment(TIME, 0.0),
-        lambda: at_least(NUMBER),
-        lambda: Schedule(MINUTES, None),
-        lambda: Schedule("* * * * *", "./" * MANY + "UTC"),
-        lambda: pod_sets(spark(NUMBER + "m")),
-    ],
+@each_of(
+    lambda: as_seconds(DURATION),
+    lambda: as_moment(TIME, 0.0),
+    lambda: at_least(NUMBER),
+    lambda: Schedule(MINUTES, None),
+    lambda: Schedule("* * * * *", "./" * MANY + "UTC"),
+    lambda: pod_sets(spark(NUMBER + "m")),
 )
 def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r".") as refused:
@@ -50,20 +48,17 @@ def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("read", "default"),
-    [
-        (lambda: duration_of(DURATION, None), None),
-        (lambda: run_time_of(annotated(keys.RUN_TIME, DURATION)), None),
-        (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NEVER_SAVED),
-        (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NEVER_SAVED),
-        (lambda: moment(TIME), 0.0),
-        (lambda: moment_of(TIME, 0.0), float("inf")),
-        (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),
-        (lambda: as_number(NUMBER), None),
-        (lambda: asked_by({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),
-        (lambda: size_of(MadePods(pods=5, asked=NUMBER), "", Defaults(), waits=False).members, 1),
-    ],
+@each_of(
+    (lambda: duration_of(DURATION, None), None),
+    (lambda: run_time_of(annotated(keys.RUN_TIME, DURATION)), None),
+    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NEVER_SAVED),
+    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NEVER_SAVED),
+    (lambda: moment(TIME), 0.0),
+    (lambda: moment_of(TIME, 0.0), float("inf")),
+    (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),
+    (lambda: as_number(NUMBER), None),
+    (lambda: asked_by({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),
+    (lambda: size_of(MadePods(pods=5, asked=NUMBER), "", Defaults(), waits=False).members, 1),
 )
 def test_a_text_that_is_too_long_counts_as_absent(read: Callable[[], object], default: object) -> None:
     assert read() == default

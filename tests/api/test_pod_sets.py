@@ -47,7 +47,7 @@ def cpu_of(each: JobPodSet) -> Any:
     return each.template["spec"]["containers"][0]["resources"]["requests"]["cpu"]
 
 
-@each_of(NAMES)
+@each_of(*NAMES)
 def test_the_pods_to_be_of_a_suspended_job(name: str) -> None:
     assert [(each.role, each.count, cpu_of(each)) for each in pod_sets(waiting(name))] == SETS[name]
 
@@ -71,7 +71,7 @@ def as_template(obj: Json) -> Json:
     return {"spec": obj["spec"], **{field: meta.get(field) or {} for field in ("labels", "annotations")}}
 
 
-@each_of(UNSUSPENDED)
+@each_of(*UNSUSPENDED)
 def test_they_are_the_pods_that_are_made(name: str) -> None:
     obj = UNSUSPENDED[name]
     made = list(pods_of(obj))
@@ -109,23 +109,20 @@ def test_so_many_are_made(name: str, count: int | None) -> None:
 # ---- what is still to come
 
 
-@pytest.mark.parametrize(
-    ("status", "count"),
-    [
-        ({}, 3),
-        ({"succeeded": 1}, 3),  # of 5, at most 3 at once
-        ({"succeeded": 4}, 1),
-        ({"succeeded": 5}, 0),
-        ({"succeeded": 1, "failedIndexes": "0,2-3"}, 1),
-        ({"succeeded": 9}, 0),
-    ],
+@each_of(
+    ({}, 3),
+    ({"succeeded": 1}, 3),  # of 5, at most 3 at once
+    ({"succeeded": 4}, 1),
+    ({"succeeded": 5}, 0),
+    ({"succeeded": 1, "failedIndexes": "0,2-3"}, 1),
+    ({"succeeded": 9}, 0),
 )
 def test_a_job_that_ran_before_makes_what_is_left(status: Json, count: int) -> None:
     job = {**waiting("job"), "status": status}
     assert sum(each.count for each in pod_sets(job)) == count
 
 
-@pytest.mark.parametrize("status", [{"succeeded": "3"}, {"failedIndexes": "x"}, {"failedIndexes": [1]}])
+@each_of({"succeeded": "3"}, {"failedIndexes": "x"}, {"failedIndexes": [1]})
 def test_a_status_that_cannot_be_read_is_malformed(status: Json) -> None:
     with pytest.raises(MALFORMED):
         pod_sets({**waiting("job"), "status": status})
@@ -164,18 +161,15 @@ def test_pods_that_wait_for_the_end_of_others_come_later() -> None:
 MANY = 10**9
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("job", 5),  # as many as completions
-        ("jobset", 4 * MANY + 1),
-        ("pytorchjob", MANY + 1),
-        ("raycluster", 5 * 2 + 1),  # maxReplicas
-        ("rayjob", 2 * MANY + 1),
-        ("sparkapplication", MANY + 1),
-        ("trainjob", MANY),
-        ("leaderworkerset", 3 * MANY),
-    ],
+@each_of(
+    ("job", 5),  # as many as completions
+    ("jobset", 4 * MANY + 1),
+    ("pytorchjob", MANY + 1),
+    ("raycluster", 5 * 2 + 1),  # maxReplicas
+    ("rayjob", 2 * MANY + 1),
+    ("sparkapplication", MANY + 1),
+    ("trainjob", MANY),
+    ("leaderworkerset", 3 * MANY),
 )
 def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None:
     found = pod_sets(put(waiting(name), COUNTS[name], MANY))
@@ -183,13 +177,13 @@ def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None
     assert len(found) == len(SETS[name])
 
 
-@each_of(product(COUNTS, ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300]))
+@each_of(*product(COUNTS, ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300]))
 def test_what_is_no_count_is_malformed(name: str, count: Any) -> None:
     with pytest.raises(MALFORMED):
         pod_sets(put(waiting(name), COUNTS[name], count))
 
 
-@each_of(product(sorted({*COUNTS} - {"leaderworkerset"}), [0, -1, -(10**9)]))
+@each_of(*product(sorted({*COUNTS} - {"leaderworkerset"}), [0, -1, -(10**9)]))
 def test_no_pods_are_no_set(name: str, count: int) -> None:
     found = pod_sets(put(waiting(name), COUNTS[name], count))
     left_out = 0 if name == "raycluster" else 1  # not below minReplicas
@@ -201,23 +195,21 @@ TEMPLATE = ("spec", "template")
 
 
 @each_of(
-    [
-        "x",
-        [],
-        {"spec": {"containers": "x"}},
-        {"spec": {"containers": []}},
-        {"spec": {"containers": ["x"]}},
-        {"spec": None},
-        {"metadata": "x", "spec": {"containers": [{}]}},
-        {"metadata": {"labels": {"a": 3}}, "spec": {"containers": [{}]}},
-        {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
-        {"spec": {"containers": [{"resources": {"requests": {"cpu": "9" * 500}}}]}},
-        {"spec": {"containers": [{}], "initContainers": [{"resources": {"requests": {"cpu": "x"}}}]}},
-        {"spec": {"containers": [{}], "overhead": {"cpu": "x"}}},
-        {"spec": {"containers": [{}], "resources": {"requests": {"memory": "x"}}}},
-        {"spec": {"containers": [{}], "affinity": {"podAffinity": 1}}},
-        {"spec": {"containers": [{}], "priority": 1e300}},
-    ]
+    "x",
+    [],
+    {"spec": {"containers": "x"}},
+    {"spec": {"containers": []}},
+    {"spec": {"containers": ["x"]}},
+    {"spec": None},
+    {"metadata": "x", "spec": {"containers": [{}]}},
+    {"metadata": {"labels": {"a": 3}}, "spec": {"containers": [{}]}},
+    {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
+    {"spec": {"containers": [{"resources": {"requests": {"cpu": "9" * 500}}}]}},
+    {"spec": {"containers": [{}], "initContainers": [{"resources": {"requests": {"cpu": "x"}}}]}},
+    {"spec": {"containers": [{}], "overhead": {"cpu": "x"}}},
+    {"spec": {"containers": [{}], "resources": {"requests": {"memory": "x"}}}},
+    {"spec": {"containers": [{}], "affinity": {"podAffinity": 1}}},
+    {"spec": {"containers": [{}], "priority": 1e300}},
 )
 def test_a_template_that_no_pod_can_be_made_of_is_malformed(template: Any) -> None:
     with pytest.raises(MALFORMED):

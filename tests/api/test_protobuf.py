@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import message_types
+from tests.rows import each_of
 from tests.view.protobuf_messages import field, varint
 
 TYPES = message_types(
@@ -38,7 +39,7 @@ def test_what_is_appended_is_merged_and_what_the_table_lacks_stays() -> None:
     assert unknown in box.SerializeToString()
 
 
-@pytest.mark.parametrize("data", ["0a", "80", "08", "0880", "0a05616263", "08" + "80" * 10 + "01", "ff" * 30])
+@each_of("0a", "80", "08", "0880", "0a05616263", "08" + "80" * 10 + "01", "ff" * 30)
 def test_broken_messages(data: str) -> None:
     with pytest.raises(DecodeError):
         BOX.FromString(bytes.fromhex(data))

@@ -22,6 +22,7 @@ from extender.api.protocol import (
     decode,
     encode,
 )
+from tests.rows import each_of
 
 POD = {
     "metadata": {"name": "p", "namespace": "team", "uid": "u1", "creationTimestamp": None},
@@ -53,14 +54,11 @@ def test_absent_pointers_read_like_null() -> None:
     assert (bytes(args.nodes), bytes(args.node_names)) == (b"null", b"null")
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"pod": POD, "nodenames": ["a"]},
-        {"POD": POD, "NODENAMES": ["a"]},
-        {"Pod": POD, "nodeNames": ["a"], "Unheard": {"of": [1]}},
-        {"Pod": POD, "NodeNames": ["a"], "unheard": None},
-    ],
+@each_of(
+    {"pod": POD, "nodenames": ["a"]},
+    {"POD": POD, "NODENAMES": ["a"]},
+    {"Pod": POD, "nodeNames": ["a"], "Unheard": {"of": [1]}},
+    {"Pod": POD, "NodeNames": ["a"], "unheard": None},
 )
 def test_other_capitalisations_are_read_and_unknown_keys_skipped(keys: dict[str, Any]) -> None:
     args = decode(body(**keys), ExtenderArgs)
@@ -68,26 +66,23 @@ def test_other_capitalisations_are_read_and_unknown_keys_skipped(keys: dict[str,
     assert json.loads(bytes(args.node_names)) == ["a"]
 
 
-@pytest.mark.parametrize("spelling", [str, str.lower, str.upper])
+@each_of(str, str.lower, str.upper)
 def test_a_binding_in_any_capitalisation(spelling: Any) -> None:
     args = decode(body(**{spelling(key): value for key, value in BINDING.items()}), BindingArgs)
     assert asdict(args) == {"pod_name": "p", "pod_namespace": "team", "pod_uid": "u1", "node": "n1"}
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        (body(Pod={**POD, "metadata": {"name": 7}}), "$.Pod.metadata.name"),
-        (body(Pod=None), "$.Pod"),
-        (body(NodeNames=["a"]), "`Pod`"),
-        (body(pod={**POD, "spec": {"containers": [{"resources": 3}]}}), "$.Pod.spec.containers[0].resources"),
-        (b"[]", "array"),
-        (b"null", "null"),
-        (b"{", "truncated"),
-        (b"", "truncated"),
-        (b"\xff\xfe", "malformed"),
-        (b'{"Pod": {}} tail', "trailing"),
-    ],
+@each_of(
+    (body(Pod={**POD, "metadata": {"name": 7}}), "$.Pod.metadata.name"),
+    (body(Pod=None), "$.Pod"),
+    (body(NodeNames=["a"]), "`Pod`"),
+    (body(pod={**POD, "spec": {"containers": [{"resources": 3}]}}), "$.Pod.spec.containers[0].resources"),
+    (b"[]", "array"),
+    (b"null", "null"),
+    (b"{", "truncated"),
+    (b"", "truncated"),
+    (b"\xff\xfe", "malformed"),
+    (b'{"Pod": {}} tail', "trailing"),
 )
 def test_a_malformed_body_names_the_path_of_its_fault(text: bytes, path: str) -> None:
     with pytest.raises(MalformedRequest) as fault:
@@ -95,7 +90,7 @@ def test_a_malformed_body_names_the_path_of_its_fault(text: bytes, path: str) ->
     assert path in str(fault.value)
 
 
-@pytest.mark.parametrize("missing", BINDING)
+@each_of(*BINDING)
 def test_a_binding_lacks_nothing(missing: str) -> None:
     with pytest.raises(MalformedRequest, match=missing):
         decode(body(**{key: value for key, value in BINDING.items() if key != missing}), BindingArgs)
@@ -116,20 +111,17 @@ def test_victims_in_both_forms() -> None:
     assert [pod.metadata.uid for pod in args.node_name_to_victims["n1"].pods or ()] == ["u1"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (
-            FilterResult(node_names=["a"]),
-            '{"Nodes":null,"NodeNames":["a"],"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}',
-        ),
-        (BindingResult(), '{"Error":""}'),
-        ([HostPriority("a", 10)], '[{"Host":"a","Score":10}]'),
-        (
-            PreemptionResult({"a": MetaVictims([Victim("v")])}),
-            '{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"v"}],"NumPDBViolations":0}}}',
-        ),
-    ],
+@each_of(
+    (
+        FilterResult(node_names=["a"]),
+        '{"Nodes":null,"NodeNames":["a"],"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}',
+    ),
+    (BindingResult(), '{"Error":""}'),
+    ([HostPriority("a", 10)], '[{"Host":"a","Score":10}]'),
+    (
+        PreemptionResult({"a": MetaVictims([Victim("v")])}),
+        '{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"v"}],"NumPDBViolations":0}}}',
+    ),
 )
 def test_answers_are_written_as_go_writes_them(answer: Any, text: str) -> None:
     assert encode(answer) == text.encode()

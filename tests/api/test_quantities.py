@@ -33,29 +33,27 @@ SUFFIXES = [
 ]
 
 
-@each_of(SUFFIXES)
+@each_of(*SUFFIXES)
 def test_a_suffix_multiplies(suffix: str, factor: Fraction) -> None:
     assert at_least(f"3{suffix}", 10**9) == 3 * factor * 10**9 or 3 * factor * 10**9 > 2**63 - 1
     assert at_most(f"2{suffix}", 1) == int(2 * factor)
 
 
 @each_of(
-    [
-        ("1", 1, 1),
-        ("+1", 1, 1),
-        ("1.", 1, 1),
-        (".5", 1, 0),
-        ("0.1", 1, 0),
-        ("1.5", 2, 1),
-        ("1500m", 2, 1),
-        ("1n", 1, 0),
-        ("1.5Ki", 1536, 1536),
-        ("0.0001Ki", 1, 0),
-        ("-1.5", -1, -2),
-        ("0", 0, 0),
-        (2, 2, 2),
-        ("007", 7, 7),
-    ]
+    ("1", 1, 1),
+    ("+1", 1, 1),
+    ("1.", 1, 1),
+    (".5", 1, 0),
+    ("0.1", 1, 0),
+    ("1.5", 2, 1),
+    ("1500m", 2, 1),
+    ("1n", 1, 0),
+    ("1.5Ki", 1536, 1536),
+    ("0.0001Ki", 1, 0),
+    ("-1.5", -1, -2),
+    ("0", 0, 0),
+    (2, 2, 2),
+    ("007", 7, 7),
 )
 def test_requests_round_up_and_capacities_down(text: Quantity, up: int, down: int) -> None:
     assert (at_least(text), at_most(text)) == (up, down)
@@ -67,53 +65,51 @@ def test_cpu_is_counted_in_millicores() -> None:
     assert at_most("100u", 1000) == 0
 
 
-@pytest.mark.parametrize("text", ["16E", "9223372036854775808", "1e30", "1e999"])
+@each_of("16E", "9223372036854775808", "1e30", "1e999")
 def test_a_number_too_large_is_the_largest(text: str) -> None:
     assert at_least(text) == at_most(text) == 2**63 - 1
     assert at_least(f"-{text}") == -(2**63 - 1)
 
 
 @each_of(
-    [
-        "",
-        " ",
-        ".",
-        "-",
-        "+",
-        "1 ",
-        " 1",
-        "1 Gi",
-        "1K",
-        "1ki",
-        "1KI",
-        "1g",
-        "1mi",
-        "1Mi2",
-        "1b",
-        "1GiB",
-        "1e",
-        "1e1.5",
-        "1e1000",
-        "1ee3",
-        "1Ee3",
-        "1kk",
-        "1k3",
-        "--1",
-        "+-1",
-        "1,5",
-        "1_000",
-        "0x10",
-        "NaN",
-        "inf",
-        "one",
-        "1..5",
-        "1.5.",
-        "\u0661",
-        "1\n",
-        "1/2",
-        "None",
-        "True",
-    ]
+    "",
+    " ",
+    ".",
+    "-",
+    "+",
+    "1 ",
+    " 1",
+    "1 Gi",
+    "1K",
+    "1ki",
+    "1KI",
+    "1g",
+    "1mi",
+    "1Mi2",
+    "1b",
+    "1GiB",
+    "1e",
+    "1e1.5",
+    "1e1000",
+    "1ee3",
+    "1Ee3",
+    "1kk",
+    "1k3",
+    "--1",
+    "+-1",
+    "1,5",
+    "1_000",
+    "0x10",
+    "NaN",
+    "inf",
+    "one",
+    "1..5",
+    "1.5.",
+    "\u0661",
+    "1\n",
+    "1/2",
+    "None",
+    "True",
 )
 def test_what_the_api_server_refuses_is_refused(text: str) -> None:
     with pytest.raises(BadQuantity, match="is not a quantity"):

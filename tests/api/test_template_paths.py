@@ -1,7 +1,5 @@
 """Where annotations for pods can be written into a job, so that its controller hands them on."""
 
-import pytest
-
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from tests.api.job_files import NAMES, put, row_of, waiting
 from tests.rows import each_of
@@ -21,14 +19,14 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("name", PATHS)
+@each_of(*PATHS)
 def test_templates_are_where_they_are_told_to_be(name: str) -> None:
     job = waiting(name)
     paths = ["/".join(path) for path in annotation_paths(row_of(job), job)]
     assert paths == [f"{template}/metadata/annotations" for template in PATHS[name]]
 
 
-@each_of(sorted({*NAMES} - {"trainjob"}))
+@each_of(*sorted({*NAMES} - {"trainjob"}))
 def test_what_is_written_there_all_pods_have(name: str) -> None:
     job = waiting(name)
     for path in annotation_paths(row_of(job), job):

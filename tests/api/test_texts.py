@@ -1,8 +1,7 @@
 """Names that objects may have; lists in sentences, and where they are cut."""
 
-import pytest
-
 from extender.api.texts import and_more, listed, may_be_name
+from tests.rows import each_of
 
 
 def test_a_list_says_how_many_it_leaves_out() -> None:
@@ -12,13 +11,11 @@ def test_a_list_says_how_many_it_leaves_out() -> None:
     assert and_more(1200, " nodes") == ["and 1,200 more nodes"]
 
 
-@pytest.mark.parametrize("name", ["q", "a.b", "a-1.b2", "x" * 253])
+@each_of("q", "a.b", "a-1.b2", "x" * 253)
 def test_an_object_can_be_called_so(name: str) -> None:
     assert may_be_name(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../q", "q/status", "a%2Fb", "Q", "-a", "a.", "a\n", "x" * 254]
-)
+@each_of("", ".", "..", "../q", "q/status", "a%2Fb", "Q", "-a", "a.", "a\n", "x" * 254)
 def test_no_object_can_be_called_so(name: str) -> None:
     assert not may_be_name(name)

@@ -16,6 +16,7 @@ from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
 from extender.api.workloads.shape import Json, at, with_spec
 from tests.api.job_files import put, waiting
+from tests.rows import each_of
 
 RUNTIMES = Path(__file__).parent / "runtimes"
 TORCH, MPI, TUNE = "torch-distributed", "deepspeed-distributed", "torchtune"
@@ -64,13 +65,10 @@ def test_a_runtime_that_is_not_there_is_named() -> None:
         pod_sets(with_runtime(waiting("trainjob"), None))
 
 
-@pytest.mark.parametrize(
-    ("nodes", "expected"),
-    [
-        (None, {"launcher": 1, "node": 1}),
-        (1, {"launcher": 1, "node": 1}),
-        (5, {"launcher": 1, "node": 4}),  # the launcher is one of them
-    ],
+@each_of(
+    (None, {"launcher": 1, "node": 1}),
+    (1, {"launcher": 1, "node": 1}),
+    (5, {"launcher": 1, "node": 4}),  # the launcher is one of them
 )
 def test_the_nodes_of_mpi_are_the_job_of_this_name(nodes: int | None, expected: dict[str, int]) -> None:
     assert counts(train_job(numNodes=nodes), runtime(MPI)) == expected
@@ -122,13 +120,10 @@ OF_NODE = {"name": "node", "template": {"spec": {"template": POD}}}
 PATCH = {"template": {"spec": {"replicatedJobs": [OF_NODE]}}}
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "note"),
-    [  # pkg/apis/trainer/v1alpha1/trainjob_types.go
-        ("podSpecOverrides", {**TARGETS, **ON_GPU}, None),  # v2.0.1
-        ("podTemplateOverrides", {**TARGETS, **POD}, "x"),  # v2.1.0
-        ("runtimePatches", {"manager": "a.example/b", "trainingRuntimeSpec": PATCH}, "x"),  # v2.2.0
-    ],
+@each_of(  # pkg/apis/trainer/v1alpha1/trainjob_types.go
+    ("podSpecOverrides", {**TARGETS, **ON_GPU}, None),  # v2.0.1
+    ("podTemplateOverrides", {**TARGETS, **POD}, "x"),  # v2.1.0
+    ("runtimePatches", {"manager": "a.example/b", "trainingRuntimeSpec": PATCH}, "x"),  # v2.2.0
 )
 def test_changes_of_the_runtime_by_field(field: str, value: Json, note: str | None) -> None:
     job = with_spec(waiting("trainjob"), **{field: [value]})
@@ -177,31 +172,25 @@ def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(kept:
 # ---- which runtime
 
 
-@pytest.mark.parametrize(
-    ("reference", "named"),
-    [
-        ({"name": "x"}, RuntimeName("ClusterTrainingRuntime", "", "x")),
-        ({"name": "x", "kind": "TrainingRuntime"}, RuntimeName("TrainingRuntime", "ours", "x")),
-        ({"name": "x", "kind": "Other"}, RuntimeName("Other.trainer.kubeflow.org", "", "x")),
-        ({"name": "x", "apiGroup": "a.example"}, RuntimeName("ClusterTrainingRuntime.a.example", "", "x")),
-        ({}, RuntimeName("ClusterTrainingRuntime", "", "")),
-        ([], RuntimeName("ClusterTrainingRuntime", "", "")),
-    ],
+@each_of(
+    ({"name": "x"}, RuntimeName("ClusterTrainingRuntime", "", "x")),
+    ({"name": "x", "kind": "TrainingRuntime"}, RuntimeName("TrainingRuntime", "ours", "x")),
+    ({"name": "x", "kind": "Other"}, RuntimeName("Other.trainer.kubeflow.org", "", "x")),
+    ({"name": "x", "apiGroup": "a.example"}, RuntimeName("ClusterTrainingRuntime.a.example", "", "x")),
+    ({}, RuntimeName("ClusterTrainingRuntime", "", "")),
+    ([], RuntimeName("ClusterTrainingRuntime", "", "")),
 )
 def test_the_runtime_that_a_train_job_names(reference: Any, named: RuntimeName) -> None:
     job = {"metadata": {"namespace": "ours"}, "spec": {"runtimeRef": reference}}
     assert runtime_named_by(TRAIN_JOB, job) == named
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"mlPolicy": []},
-        {"template": []},
-        {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": None}]}}},
-        {"template": {"spec": {"replicatedJobs": {}}}},
-        {"template": {"spec": {"replicatedJobs": [[]]}}},
-    ],
+@each_of(
+    {"mlPolicy": []},
+    {"template": []},
+    {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": None}]}}},
+    {"template": {"spec": {"replicatedJobs": {}}}},
+    {"template": {"spec": {"replicatedJobs": [[]]}}},
 )
 def test_odd_runtimes_are_malformed_or_make_no_pods(spec: Json) -> None:
     with contextlib.suppress(*MALFORMED):

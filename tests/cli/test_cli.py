@@ -140,27 +140,25 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
 
 
 @each_of(
-    [
-        ("--window", "0", "a whole number from 1 to 20000"),
-        ("--window", "1_000", "a whole number"),
-        ("--window", "٣", "a whole number"),
-        ("--bind-deadline", "120", "a duration from 1s to 1h"),
-        ("--bind-deadline", "999ms", "a duration from 1s to 1h"),
-        ("--bind-deadline", "-5s", "a duration from 1s to 1h"),
-        ("--listen", "8281", "an address such as 127.0.0.1:8281"),
-        ("--listen", "127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
-        ("--leader-elect", "on", "follow or off"),
-        ("--view-listen", "0.0.0.0:8284", "off, or an address on loopback such as 127.0.0.1:8284"),
-        ("--view-listen", ":8284", "off, or an address on loopback"),
-        ("--view-listen", "[::]:8284", "off, or an address on loopback"),
-        ("--view-listen", "10.0.0.1:8284", "off, or an address on loopback"),
-        ("--view-listen", "localhost:8284", "off, or an address on loopback"),
-        ("--view-listen", "on", "off, or an address on loopback"),
-        ("--quota-sources", "elasticquotas", "off, or one or more of elasticquotatree, elasticquota"),
-        ("--quota-sources", "elasticquota,elasticquota", "off, or one or more of"),
-        ("--lease", "muster", "the namespace and name of an object"),
-        ("--log-level", "INFO", "debug or info or warning or error"),
-    ]
+    ("--window", "0", "a whole number from 1 to 20000"),
+    ("--window", "1_000", "a whole number"),
+    ("--window", "٣", "a whole number"),
+    ("--bind-deadline", "120", "a duration from 1s to 1h"),
+    ("--bind-deadline", "999ms", "a duration from 1s to 1h"),
+    ("--bind-deadline", "-5s", "a duration from 1s to 1h"),
+    ("--listen", "8281", "an address such as 127.0.0.1:8281"),
+    ("--listen", "127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
+    ("--leader-elect", "on", "follow or off"),
+    ("--view-listen", "0.0.0.0:8284", "off, or an address on loopback such as 127.0.0.1:8284"),
+    ("--view-listen", ":8284", "off, or an address on loopback"),
+    ("--view-listen", "[::]:8284", "off, or an address on loopback"),
+    ("--view-listen", "10.0.0.1:8284", "off, or an address on loopback"),
+    ("--view-listen", "localhost:8284", "off, or an address on loopback"),
+    ("--view-listen", "on", "off, or an address on loopback"),
+    ("--quota-sources", "elasticquotas", "off, or one or more of elasticquotatree, elasticquota"),
+    ("--quota-sources", "elasticquota,elasticquota", "off, or one or more of"),
+    ("--lease", "muster", "the namespace and name of an object"),
+    ("--log-level", "INFO", "debug or info or warning or error"),
 )
 def test_the_error_for_a_bad_value_names_its_flag(flag: str, value: str, allowed: str) -> None:
     assert f"{flag}: got {value!r}; allowed is {allowed}" in refused(f"{flag}={value}")
@@ -203,14 +201,11 @@ def test_all_errors_are_shown_at_once() -> None:
     assert "MUSTER_BINDERS: got" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--listen=:8282"], "allowed are different ports"),
-        (["--start-backoff=10m"], "--start-backoff: got '600s'; allowed is at most --start-backoff-max"),
-        (["--scheduler-name=a", "--scheduler-name=a"], "--scheduler-name: got ['a', 'a']; allowed is"),
-        (["--windw=1"], "No such option '--windw'"),
-    ],
+@each_of(
+    (["--listen=:8282"], "allowed are different ports"),
+    (["--start-backoff=10m"], "--start-backoff: got '600s'; allowed is at most --start-backoff-max"),
+    (["--scheduler-name=a", "--scheduler-name=a"], "--scheduler-name: got ['a', 'a']; allowed is"),
+    (["--windw=1"], "No such option '--windw'"),
 )
 def test_values_that_contradict_each_other_are_refused(arguments: list[str], message: str) -> None:
     assert message in refused(*arguments)

@@ -11,6 +11,7 @@ from extender.cli import main
 from extender.cli.completion import completions
 from tests.cli.desk import Desk
 from tests.cli.front import Front
+from tests.rows import each_of
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def offered(desk: Desk, *typed: str) -> list[str]:
     return list(completions(main, [*flags, last]))
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_of("bash", "zsh", "fish")
 def test_each_shell_has_a_script(shell: str) -> None:
     done = CliRunner().invoke(main, ["completion", shell])
     assert done.exit_code == 0

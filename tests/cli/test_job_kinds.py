@@ -131,48 +131,46 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
 
 
 @each_of(
-    [
-        (entry(suspended="x"), f"[0].suspended: unknown; allowed are {FIELDS}"),
-        (entry(plural=None), "[0].plural: got nothing; allowed is lower-case letters, digits and '-'"),
-        (entry(kind="job"), "[0].kind: got 'job'; allowed is a kind such as TrainingRun"),
-        (entry(apiVersion="v1"), "[0].apiVersion: got 'v1'; allowed is an API group and version such as"),
-        (entry(apiVersion="batch/v1", kind="Job"), "[0]: got batch/v1 Job; allowed is a kind that Muster"),
-        (entry(suspend="suspend"), "[0].suspend: got 'suspend'; allowed is a path in the spec such as"),
-        (entry(suspend="spec"), "[0].suspend: got 'spec'; allowed is a path in the spec"),
-        (entry(suspend="spec.a[*].suspend"), "[0].suspend: got 'spec.a[*].suspend'; allowed is"),
-        (entry(podSets=[]), f"[0].podSets: got []; allowed is {SETS}"),
-        (entry(podSets="x"), f"[0].podSets: got 'x'; allowed is {SETS}"),
-        (entry(podSets=["x"]), "[0].podSets[0]: got 'x'; allowed is fields: template, count, role"),
-        (entry(podSets=[{}]), f"[0].podSets[0].template: got nothing; allowed is {PATHS}"),
-        (
-            entry(podSets=[{"template": "spec.template", "size": "1"}]),
-            "[0].podSets[0].size: unknown; allowed are template, count, role",
-        ),
-        (
-            entry(podSets=[{"template": "spec.a[*].template"}, {"template": "spec.b", "role": "A b"}]),
-            "[0].podSets[1].role: got 'A b'; allowed is lower-case letters, digits and '-'",
-        ),
-        (
-            entry(podSets=[{"template": "spec.a[*].template", "role": "a"}]),
-            "[0].podSets[0].role: got 'a'; allowed is nothing where the template has [*]",
-        ),
-        (
-            entry(podSets=[{"template": "spec.a"}, {"template": "spec.b"}]),
-            "[0].podSets: got the role '' twice; allowed are different roles",
-        ),
-        (entry(succeeded="Done"), "[0].succeeded: got 'Done'; allowed is never, or conditions, or field"),
-        (entry(succeeded={"conditions": "Done"}), "[0].succeeded.conditions: got 'Done'; allowed is a list"),
-        (entry(failed={"field": "status.phase"}), "[0].failed.values: got nothing; allowed is a list of"),
-        (
-            entry(failed={"field": "spec.phase", "values": ["x"]}),
-            "[0].failed.field: got 'spec.phase'; allowed is a path in the status such as status.phase",
-        ),
-        (
-            entry(failed={"conditions": ["A"], "values": ["x"]}),
-            "[0].failed.values: unknown; allowed are conditions",
-        ),
-        ("x", f"[0]: got 'x'; allowed is fields: {FIELDS}"),
-    ]
+    (entry(suspended="x"), f"[0].suspended: unknown; allowed are {FIELDS}"),
+    (entry(plural=None), "[0].plural: got nothing; allowed is lower-case letters, digits and '-'"),
+    (entry(kind="job"), "[0].kind: got 'job'; allowed is a kind such as TrainingRun"),
+    (entry(apiVersion="v1"), "[0].apiVersion: got 'v1'; allowed is an API group and version such as"),
+    (entry(apiVersion="batch/v1", kind="Job"), "[0]: got batch/v1 Job; allowed is a kind that Muster"),
+    (entry(suspend="suspend"), "[0].suspend: got 'suspend'; allowed is a path in the spec such as"),
+    (entry(suspend="spec"), "[0].suspend: got 'spec'; allowed is a path in the spec"),
+    (entry(suspend="spec.a[*].suspend"), "[0].suspend: got 'spec.a[*].suspend'; allowed is"),
+    (entry(podSets=[]), f"[0].podSets: got []; allowed is {SETS}"),
+    (entry(podSets="x"), f"[0].podSets: got 'x'; allowed is {SETS}"),
+    (entry(podSets=["x"]), "[0].podSets[0]: got 'x'; allowed is fields: template, count, role"),
+    (entry(podSets=[{}]), f"[0].podSets[0].template: got nothing; allowed is {PATHS}"),
+    (
+        entry(podSets=[{"template": "spec.template", "size": "1"}]),
+        "[0].podSets[0].size: unknown; allowed are template, count, role",
+    ),
+    (
+        entry(podSets=[{"template": "spec.a[*].template"}, {"template": "spec.b", "role": "A b"}]),
+        "[0].podSets[1].role: got 'A b'; allowed is lower-case letters, digits and '-'",
+    ),
+    (
+        entry(podSets=[{"template": "spec.a[*].template", "role": "a"}]),
+        "[0].podSets[0].role: got 'a'; allowed is nothing where the template has [*]",
+    ),
+    (
+        entry(podSets=[{"template": "spec.a"}, {"template": "spec.b"}]),
+        "[0].podSets: got the role '' twice; allowed are different roles",
+    ),
+    (entry(succeeded="Done"), "[0].succeeded: got 'Done'; allowed is never, or conditions, or field"),
+    (entry(succeeded={"conditions": "Done"}), "[0].succeeded.conditions: got 'Done'; allowed is a list"),
+    (entry(failed={"field": "status.phase"}), "[0].failed.values: got nothing; allowed is a list of"),
+    (
+        entry(failed={"field": "spec.phase", "values": ["x"]}),
+        "[0].failed.field: got 'spec.phase'; allowed is a path in the status such as status.phase",
+    ),
+    (
+        entry(failed={"conditions": ["A"], "values": ["x"]}),
+        "[0].failed.values: unknown; allowed are conditions",
+    ),
+    ("x", f"[0]: got 'x'; allowed is fields: {FIELDS}"),
 )
 def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str) -> None:
     _, faults = further_kinds([given], "jobKinds")
@@ -181,23 +179,21 @@ def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str)
 
 
 @each_of(
-    [
-        "",
-        "spec",
-        "spec.",
-        "spec..a",
-        "spec.a[*]",
-        "spec.a[0].b",
-        "spec.a[*].b[*].c",
-        "spec[].a",
-        "$.spec.a",
-        "status.a",
-        "metadata.a",
-        "spec/a",
-        "spec.a b",
-        "spec.{x}",
-        "spec." + "a" * 500,
-    ]
+    "",
+    "spec",
+    "spec.",
+    "spec..a",
+    "spec.a[*]",
+    "spec.a[0].b",
+    "spec.a[*].b[*].c",
+    "spec[].a",
+    "$.spec.a",
+    "status.a",
+    "metadata.a",
+    "spec/a",
+    "spec.a b",
+    "spec.{x}",
+    "spec." + "a" * 500,
 )
 def test_paths_of_another_form_are_refused(path: str) -> None:
     _, faults = further_kinds([entry(podSets=[{"template": path}])], "jobKinds")
@@ -208,9 +204,7 @@ def shown(path: str) -> str:
     return repr(path) if len(path) < 198 else f"{repr(path)[:200]}…"
 
 
-@pytest.mark.parametrize(
-    "count", ["0", "-1", "2147483648", "9" * 5000, "1.5", "many", "spec.b[*].n", "spec.n"]
-)
+@each_of("0", "-1", "2147483648", "9" * 5000, "1.5", "many", "spec.b[*].n", "spec.n")
 def test_counts_are_numbers_or_beside_the_template(count: str) -> None:
     _, faults = further_kinds(
         [entry(podSets=[{"template": "spec.a[*].template", "count": count}])], "jobKinds"

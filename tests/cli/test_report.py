@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from extender.cli import main
 from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, Period, QueueHour, Wait, report
 from extender.telemetry.history_file import HistoryFile
+from tests.rows import each_of
 
 DAY = 1_795_737_600.0  # 2026-11-27T00:00:00Z
 HOUR = 3600.0
@@ -163,19 +164,16 @@ def nowhere() -> str:
 MOMENTS = "allowed is how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--since", "yesterday"], f"--since: got 'yesterday'; {MOMENTS}"),
-        (["--since", "9" * 20 + "d"], f"--since: got '{'9' * 20}d'; {MOMENTS}"),
-        (["--since", "-7d"], f"--since: got '-7d'; {MOMENTS}"),
-        (["--until", "1x"], f"--until: got '1x'; {MOMENTS}"),
-        (["--until", "2999-01-01"], "--until: got '2999-01-01'; allowed is a moment that is over"),
-        (["--since", "1h", "--until", "2h"], "--since: got '1h'; allowed is a moment before 2h"),
-        (["--by", "pod"], "'pod' is not one of 'queue', 'user', 'namespace'"),
-        (["-o", "xml"], "'xml' is not one of 'table', 'wide', 'csv', 'json', 'yaml'"),
-        (["--debug-address", "here"], "got 'here'; allowed is an address"),
-    ],
+@each_of(
+    (["--since", "yesterday"], f"--since: got 'yesterday'; {MOMENTS}"),
+    (["--since", "9" * 20 + "d"], f"--since: got '{'9' * 20}d'; {MOMENTS}"),
+    (["--since", "-7d"], f"--since: got '-7d'; {MOMENTS}"),
+    (["--until", "1x"], f"--until: got '1x'; {MOMENTS}"),
+    (["--until", "2999-01-01"], "--until: got '2999-01-01'; allowed is a moment that is over"),
+    (["--since", "1h", "--until", "2h"], "--since: got '1h'; allowed is a moment before 2h"),
+    (["--by", "pod"], "'pod' is not one of 'queue', 'user', 'namespace'"),
+    (["-o", "xml"], "'xml' is not one of 'table', 'wide', 'csv', 'json', 'yaml'"),
+    (["--debug-address", "here"], "got 'here'; allowed is an address"),
 )
 def test_a_flag_that_is_wrong_is_named_with_what_is_allowed(arguments: list[str], says: str) -> None:
     result = muster(*arguments)

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 from extender.cli import main
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 from tests.sim.requests import GPU_POD
 from tests.sim_virtual.test_command import PLAIN
 
@@ -263,19 +264,16 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, printed: st
     assert f"bad.yaml{printed}" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "printed"),
-    [
-        (["--node-cpu", "many"], "'--node-cpu': got 'many'; allowed is a quantity above 0"),
-        (["--nodes", "-1"], "'--nodes': got '-1'; allowed is a whole number from 0 to 5000"),
-        (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 0 to 5000"),
-        (["--node-gpu", "x"], "'--node-gpu': got 'x'; allowed is a whole number from 0 to 1024"),
-        (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
-        (["--speed", "0"], "'--speed': got '0'; allowed is a number from 0.001 to 1000000, such as"),
-        (["--speed", "nan"], "'--speed': got 'nan'; allowed is a number from 0.001"),
-        (["--listen", "nowhere"], "--listen: got 'nowhere'; allowed is an address"),
-        (["-o", "xml"], "'--output': 'xml' is not 'json'."),
-    ],
+@each_of(
+    (["--node-cpu", "many"], "'--node-cpu': got 'many'; allowed is a quantity above 0"),
+    (["--nodes", "-1"], "'--nodes': got '-1'; allowed is a whole number from 0 to 5000"),
+    (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 0 to 5000"),
+    (["--node-gpu", "x"], "'--node-gpu': got 'x'; allowed is a whole number from 0 to 1024"),
+    (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
+    (["--speed", "0"], "'--speed': got '0'; allowed is a number from 0.001 to 1000000, such as"),
+    (["--speed", "nan"], "'--speed': got 'nan'; allowed is a number from 0.001"),
+    (["--listen", "nowhere"], "--listen: got 'nowhere'; allowed is an address"),
+    (["-o", "xml"], "'--output': 'xml' is not 'json'."),
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
     assert printed in refused(*arguments)

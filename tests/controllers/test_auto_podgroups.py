@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -22,6 +21,7 @@ from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
 from tests.domain.world import LIMITS, key
+from tests.rows import each_of
 
 GROUP = "podgroup-uid-web"
 
@@ -323,7 +323,7 @@ def test_one_that_is_bound_when_its_podgroup_comes_is_told_its_name() -> None:
         assert looks(bench) == [("name group", "a")]
 
 
-@pytest.mark.parametrize("there", [pod("a"), bound()])
+@each_of(pod("a"), bound())
 def test_with_never_there_is_none(there: Pod) -> None:
     with desk(FULL, there, plain=NEVER) as bench:
         assert looks(bench, 3, 60) == []
@@ -334,19 +334,19 @@ def test_with_always_there_is_one_at_once_also_for_those_that_run_already() -> N
         assert sorted(looks(bench)) == [*MADE, ("create group", "podgroup-uid-b")]
 
 
-@pytest.mark.parametrize("plain", [WAITING, NEVER])
+@each_of(WAITING, NEVER)
 def test_one_from_before_the_setting_stays_and_is_followed(plain: PlainPods) -> None:
     with desk(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
         assert looks(bench, 60) == [("name group", "a")]
 
 
-@pytest.mark.parametrize("plain", [WAITING, NEVER])
+@each_of(WAITING, NEVER)
 def test_pods_of_a_controller_have_theirs_at_once(plain: PlainPods) -> None:
     with desk(FREE, owner("web"), web("a"), plain=plain) as bench:
         assert looks(bench) == [("create group", GROUP)]
 
 
-@pytest.mark.parametrize(("there", "again"), [(pod("a", OWN), MADE), (bound(group=OWN), [])])
+@each_of((pod("a", OWN), MADE), (bound(group=OWN), []))
 def test_one_that_is_deleted_is_made_again_only_for_a_pod_that_waits(there: Pod, again: list[Any]) -> None:
     with desk(FULL, there, group(OWN, 1), plain=WAITING) as bench:
         bench.look()

@@ -105,7 +105,7 @@ def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_
     assert len([line for line in logs if line["event"] == "an object could not be reconciled"]) == 1
 
 
-@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403), NotFound(404)])
+@each_of(Conflict(409), Forbidden(403), NotFound(404))
 def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
@@ -174,7 +174,7 @@ def all_controllers() -> list[type[Any]]:
     return [each for each in found if each.__module__.startswith("extender.")]
 
 
-@each_of(all_controllers())
+@each_of(*all_controllers())
 def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> None:
     assert controller.look is Controller.look
     assert "reconcile" in vars(controller) or controller.__subclasses__()

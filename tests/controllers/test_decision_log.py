@@ -13,6 +13,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
 from tests.domain.builders import node, stranger
 from tests.domain.world import World, gang, key, names
+from tests.rows import each_of
 
 
 def written(chronicle: DecisionLog, world: World) -> list[Any]:
@@ -98,7 +99,7 @@ def decided(serial: int, version: int, reason: Reason) -> Decisions:
     return Decisions(version, {key("g"): decision}, serial=serial, turned=[key("g")])
 
 
-@pytest.mark.parametrize(("events", "flips"), [(0, 4), (1, 0)])
+@each_of((0, 4), (1, 0))
 def test_a_decision_that_goes_back_and_forth_without_an_event_is_counted_and_logged_once(
     events: int, flips: int
 ) -> None:

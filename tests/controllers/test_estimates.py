@@ -17,6 +17,7 @@ from extender.domain.snapshot.decisions import Decisions
 from tests.controllers.podgroup_desk import Desk
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import gang, key
+from tests.rows import each_of
 
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
@@ -190,23 +191,20 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
     assert 0.015 * now < worked <= 0.02 * now + module._SAVED
 
 
-@pytest.mark.parametrize(
-    ("now", "expected"),
-    [
-        (ExpectedStart(0.0, 900, 1000, 1100), False),
-        (ExpectedStart(0.0, 900, 1150, 1250), False),
-        (ExpectedStart(0.0, 900, 1300, 1400), True),
-        (ExpectedStart(950.0, 960, 1050, 1150), False),  # 50 seconds are not much
-        (ExpectedStart(950.0, 960, 1100, 1200), True),
-        (ExpectedStart(0.0, 900, 1000, 1100, Method.LEARNT), True),
-        (ExpectedStart(0.0, unknown="team/x has no known end"), True),
-    ],
+@each_of(
+    (ExpectedStart(0.0, 900, 1000, 1100), False),
+    (ExpectedStart(0.0, 900, 1150, 1250), False),
+    (ExpectedStart(0.0, 900, 1300, 1400), True),
+    (ExpectedStart(950.0, 960, 1050, 1150), False),  # 50 seconds are not much
+    (ExpectedStart(950.0, 960, 1100, 1200), True),
+    (ExpectedStart(0.0, 900, 1000, 1100, Method.LEARNT), True),
+    (ExpectedStart(0.0, unknown="team/x has no known end"), True),
 )
 def test_what_is_news(now: ExpectedStart, expected: bool) -> None:
     assert is_news(ExpectedStart(0.0, 900, 1000, 1100), now) is expected
 
 
-@pytest.mark.parametrize("moment", [3e11, 1e300])
+@each_of(3e11, 1e300)
 def test_what_no_calendar_has_is_no_moment(moment: float) -> None:
     """The API server would refuse the whole status."""
     told = estimate_of(ExpectedStart(0.0, 10.0, 20.0, moment), epoch=1.8e9)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
@@ -15,6 +14,7 @@ from tests.controllers.api import Call
 from tests.controllers.bench import Bench
 from tests.domain.builders import pod
 from tests.domain.world import gang, nodes
+from tests.rows import each_of
 
 AGAIN = 3.0  # seconds between two evictions of the same pod
 
@@ -122,7 +122,7 @@ def test_a_pod_that_turns_out_gone_is_no_refusal() -> None:
         assert [line for line in logs if "refused" in line["event"]] == []
 
 
-@pytest.mark.parametrize("leading", [True, False])
+@each_of(True, False)
 def test_only_the_leader_evicts(leading: bool) -> None:
     with undoing() as (bench, _):
         bench.leading = leading

@@ -14,6 +14,7 @@ from extender.kube.errors import ApiError, Forbidden, Invalid, ServerFault, TooM
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, preemption, queue, stranger
 from tests.domain.world import gang, timestamp
+from tests.rows import each_of
 
 
 class Reclaiming(Bench):
@@ -71,9 +72,7 @@ def test_it_is_written_once() -> None:
         assert [call[0] for call in bench.look() if call[0] in ("queue-status", "evict")] == ["evict"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "evicted"), [(Unreachable("away"), 0), (Forbidden(403, "Forbidden", "no"), 1)]
-)
+@each_of((Unreachable("away"), 0), (Forbidden(403, "Forbidden", "no"), 1))
 def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: ApiError, evicted: int) -> None:
     bench = Reclaiming()
     with bench.writing(), capture_logs():
@@ -81,14 +80,11 @@ def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: Ap
         assert len([call for call in bench.look() if call[0] == "evict"]) == evicted
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        TooManyRequests(429, "TooManyRequests", "a disruption budget says no"),
-        ServerFault(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
-        Invalid(422, "Invalid", "metadata.annotations: Too long"),
-        Forbidden(403, "Forbidden", "a policy says no"),
-    ],
+@each_of(
+    TooManyRequests(429, "TooManyRequests", "a disruption budget says no"),
+    ServerFault(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
+    Invalid(422, "Invalid", "metadata.annotations: Too long"),
+    Forbidden(403, "Forbidden", "a policy says no"),
 )
 def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
     """At once, also where it will be refused each time."""
@@ -129,7 +125,7 @@ def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None
     assert [call[1] for call in bench.api.calls if call[0] == "evict"] == ["low-1"] * 4
 
 
-@pytest.mark.parametrize(("honour", "verb"), [(["PodDisruptionBudgets"], "evict"), ([], "delete")])
+@each_of((["PodDisruptionBudgets"], "evict"), ([], "delete"))
 def test_budgets_are_overruled_by_deletion_where_their_queue_says_so(honour: list[str], verb: str) -> None:
     bench = Reclaiming(honour=honour, max_grace_period="90s")
     with bench.writing():

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import OwnerReference
@@ -13,6 +12,7 @@ from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
 from tests.domain.job_world import BATCH, job
 from tests.domain.world import gang, nodes
+from tests.rows import each_of
 
 LASTING, SLOW = 5.0, 30.0
 
@@ -62,7 +62,7 @@ def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
         assert bench.look(after=100.0) == []
 
 
-@pytest.mark.parametrize("suspended", [True, False])
+@each_of(True, False)
 def test_a_job_hears_why_it_waits(suspended: bool) -> None:
     """Suspended, or as pods that are there already."""
     with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:

@@ -32,6 +32,7 @@ from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
 from tests.domain.volcano_world import task, volcano_job
 from tests.domain.world import gang, timestamp
+from tests.rows import each_of
 
 SHOWN = 5.0
 VOLCANO = JobKind(*VOLCANO_JOB)
@@ -95,11 +96,7 @@ def test_a_unit_names_the_author_of_its_job() -> None:
         assert made["metadata"]["annotations"] == {keys.SUBMITTER: "ann"}
 
 
-@pytest.mark.parametrize(
-    ("cpu", "told"),
-    [("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False))],
-    ids=["it can never start", "it waits", "it starts"],
-)
+@each_of(("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False)))
 def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, told: tuple[str, bool]) -> None:
     with desk(node("n0", cpu=cpu), gang("first", 2)) as bench:
         bench.submit(job("train", 2)).look()
@@ -216,7 +213,7 @@ def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: 
         assert bench.settle().decision(unit_name("train")).verdict is Verdict.STARTING
 
 
-@pytest.mark.parametrize("metadata", [{}, {"annotations": {"kept": "yes"}}])
+@each_of({}, {"annotations": {"kept": "yes"}})
 def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> None:
     read = msgspec.to_builtins(job("a"))
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
@@ -227,7 +224,7 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
 
-@pytest.mark.parametrize("suspended", [True, False])
+@each_of(True, False)
 def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
     versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     versions.note(key, BATCH, job("a"))
@@ -462,24 +459,19 @@ def test_of_an_event_of_a_megabyte_a_page_is_known() -> None:
         assert 2000 < len(managed.failure) < 2200
 
 
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (failed_create("(combined from similar events): " + REFUSED), "exceeded quota: q, requested: pods=1"),
-        (failed_create('Error creating: admission webhook "w" denied it'), 'admission webhook "w" denied it'),
-        (failed_create(at="2026-01-01T00:00:10.123456Z"), "exceeded quota: q, requested: pods=1"),
-        (failed_create("no more", reason="FailedCreatePod"), "no more"),
-        (failed_create("no more", reason="FailedToCreateWorkerPod"), "no more"),
-    ],
+@each_of(
+    (failed_create("(combined from similar events): " + REFUSED), "exceeded quota: q, requested: pods=1"),
+    (failed_create('Error creating: admission webhook "w" denied it'), 'admission webhook "w" denied it'),
+    (failed_create(at="2026-01-01T00:00:10.123456Z"), "exceeded quota: q, requested: pods=1"),
+    (failed_create("no more", reason="FailedCreatePod"), "no more"),
+    (failed_create("no more", reason="FailedToCreateWorkerPod"), "no more"),
 )
 def test_how_kinds_say_that_pods_are_refused(event: Event, words: str) -> None:
     with started(event) as bench:
         assert why_given_up(bench) == words
 
 
-@pytest.mark.parametrize(
-    "event", [failed_create(at="2026-01-01T00:00:09Z"), failed_create(reason="BackoffLimitExceeded")]
-)
+@each_of(failed_create(at="2026-01-01T00:00:09Z"), failed_create(reason="BackoffLimitExceeded"))
 def test_what_says_nothing_of_this_start_does_not_end_it(event: Event) -> None:
     with started(event) as bench:
         assert bench.look() == []

@@ -11,6 +11,7 @@ from extender.controllers import leader_election as module
 from extender.controllers.leader_election import LeaderElection
 from extender.kube.errors import Ambiguous, Forbidden, ServerFault, Unreachable
 from tests.controllers.api import Api
+from tests.rows import each_of
 
 RENEW_DEADLINE = 10.0
 PATIENCE = 10.0
@@ -52,7 +53,7 @@ def test_who_shares_the_holders_host_leads() -> None:
     assert office.api.calls == [("lease", "kube-system/muster-scheduler")]
 
 
-@pytest.mark.parametrize("holder", ["node-2_b1946ac9", "node-10_b1946ac9", "node-1", "", None])
+@each_of("node-2_b1946ac9", "node-10_b1946ac9", "node-1", "", None)
 def test_who_does_not_share_it_does_not(holder: str | None) -> None:
     assert not Office().renew(holder).look()
 
@@ -103,9 +104,7 @@ def test_a_lease_that_is_deleted_ends_it_at_once() -> None:
     assert not office.look()
 
 
-@pytest.mark.parametrize(
-    "fault", [Unreachable("down"), Ambiguous("timed out"), ServerFault(500), Forbidden(403)]
-)
+@each_of(Unreachable("down"), Ambiguous("timed out"), ServerFault(500), Forbidden(403))
 def test_a_failed_look_neither_ends_nor_prolongs_it(fault: Unreachable) -> None:
     office = Office().renew()
     office.look()

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import LIMITS, gang, key, names
 from tests.property_examples import examples
+from tests.rows import each_of
 
 VIEW = ConditionPolicy(ungated=True)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -278,11 +278,7 @@ def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> 
         assert bench.reasons(60.0) == {}
 
 
-@pytest.mark.parametrize(
-    ("gated", "policy"),
-    [(True, ConditionPolicy(shows_waiting_for_room=False)), (False, ConditionPolicy())],
-    ids=["hidden", "the scheduler's"],
-)
+@each_of((True, ConditionPolicy(shows_waiting_for_room=False)), (False, ConditionPolicy()))
 def test_pods_whose_condition_is_not_musters_are_left_alone(gated: bool, policy: ConditionPolicy) -> None:
     with conditions(full(gang("g", 2, gated=gated)), policy=policy) as bench:
         assert bench.reasons() == {}
@@ -369,7 +365,7 @@ def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
 # ---- writes that fail, and leadership
 
 
-@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403)])
+@each_of(Conflict(409), Forbidden(403))
 def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", fault)

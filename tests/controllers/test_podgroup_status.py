@@ -47,6 +47,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.world import World, gang, key, names, nodes, timestamp
+from tests.rows import each_of
 
 PACE = 5.0
 DETAIL_PACE = 15.0
@@ -85,11 +86,7 @@ def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
 MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 
 
-@pytest.mark.parametrize(
-    ("owners", "pods", "pause"),
-    [(None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0)],
-    ids=["an operator waits for that", "nobody waits, and it may end soon", "its pods are there"],
-)
+@each_of((None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0))
 def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with desk(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
@@ -449,7 +446,7 @@ def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
         assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
 
 
-@pytest.mark.parametrize("passes", [True, False])
+@each_of(True, False)
 def test_a_group_that_waits_for_the_window_is_told_so_if_that_lasts(passes: bool) -> None:
     with desk(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
         bench.ledger.limits = replace(bench.ledger.limits, window=4)
@@ -572,7 +569,7 @@ def test_after_a_conflict_the_newest_copy_is_written() -> None:
         assert [each["type"] for each in patch["status"]["conditions"]] == ["X", SCHEDULED]
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3])
+@each_of(1, 2, 3)
 def test_a_write_that_failed_is_made_later(failures: int) -> None:
     """Even after the writers have given up, after two tries."""
     with desk(node("a"), gang("g", 5)) as bench:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -25,6 +24,7 @@ from tests.controllers.bench import PAUSE, Bench
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, node, pod, stranger
 from tests.domain.world import gang, key
+from tests.rows import each_of
 
 CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
 Json = dict[str, Any]
@@ -161,7 +161,7 @@ def test_the_same_group_has_the_same_name_in_every_process() -> None:
 # ---- who asks
 
 
-@pytest.mark.parametrize("never_fits", [False, True])
+@each_of(False, True)
 def test_what_no_node_holds_is_asked_for_only_where_larger_ones_may_come(never_fits: bool) -> None:
     policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_room=False)
     with desk(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
@@ -257,7 +257,7 @@ def test_a_group_that_needs_other_pods_asks_anew() -> None:
         assert bench.asked()["metadata"]["name"] != before
 
 
-@pytest.mark.parametrize("kind", ["BookingExpired", "CapacityRevoked"])
+@each_of("BookingExpired", "CapacityRevoked")
 def test_nodes_that_were_kept_and_are_no_more_are_asked_for_again(kind: str) -> None:
     with desk(waiting()) as bench:
         bench.lasting()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -16,6 +15,7 @@ from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import node, pod, stranger
 from tests.domain.world import gang, nodes
+from tests.rows import each_of
 
 
 class Gates(Bench):
@@ -178,7 +178,7 @@ def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
         assert bench.look() == [("nominate", "g-0", "a"), ("open", "g-0")]
 
 
-@pytest.mark.parametrize("fault", [Unreachable("down"), ServerFault(500)])
+@each_of(Unreachable("down"), ServerFault(500))
 def test_a_passing_failure_rests_before_it_is_tried_again(fault: Any) -> None:
     with gates(node("a"), pod("p")) as bench:
         bench.api.fail("open", fault)

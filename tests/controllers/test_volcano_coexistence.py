@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -18,6 +17,7 @@ from extender.kube.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, node, pod
+from tests.rows import each_of
 
 DURATION = 15.0
 SCHEDULER = {"app": "volcano-scheduler"}
@@ -78,7 +78,7 @@ def test_without_a_lease_they_are_ours() -> None:
         assert bench.gates() == []
 
 
-@pytest.mark.parametrize("holder", ["", None])
+@each_of("", None)
 def test_a_lease_that_nobody_holds_is_none(holder: str | None) -> None:
     with yielding() as bench:
         assert not bench.renew(holder).yields()
@@ -145,7 +145,7 @@ def test_turns_are_logged() -> None:
     ]
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
+@each_of("Pending", "Running", "Unknown")
 def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
     """As installed, Volcano's scheduler elects no leader, so there is no Lease."""
     with yielding() as bench, capture_logs():
@@ -158,14 +158,10 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
         assert not bench.ledger.pods.leaves(VOLCANO)
 
 
-@pytest.mark.parametrize(
-    "not_at_work",
-    [
-        pod("waits", labels=SCHEDULER),
-        pod("ended", labels=SCHEDULER, on="a", phase="Failed"),
-        pod("another", labels={"app": "volcano-controller"}, on="a", phase="Running"),
-    ],
-    ids=lambda each: str(each.metadata.name),
+@each_of(
+    pod("waits", labels=SCHEDULER),
+    pod("ended", labels=SCHEDULER, on="a", phase="Failed"),
+    pod("another", labels={"app": "volcano-controller"}, on="a", phase="Running"),
 )
 def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():

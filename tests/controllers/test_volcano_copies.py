@@ -12,6 +12,7 @@ from extender.controllers.volcano_copies import LostPod, VolcanoCopies, as_json
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.reflector import Removed
+from tests.rows import each_of
 
 JOB = Uid("uid-of-job")
 
@@ -118,7 +119,7 @@ def test_pods_are_told_by_the_uid_of_their_owner() -> None:
     assert copies.names() == []
 
 
-@pytest.mark.parametrize("owner", ["", "another"])
+@each_of("", "another")
 def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> None:
     copies = Told()
     copies.upsert(pod("a"))
@@ -130,9 +131,7 @@ def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> No
     assert copies.kept() == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "namespace"), [("job-work-0", "elsewhere"), ("job-work-1", "ns"), ("other-work-0", "ns")]
-)
+@each_of(("job-work-0", "elsewhere"), ("job-work-1", "ns"), ("other-work-0", "ns"))
 def test_pods_that_are_not_where_or_called_as_its_own_are_none_of_its_whoever_their_owner_is(
     name: str, namespace: str
 ) -> None:

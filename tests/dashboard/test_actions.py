@@ -3,7 +3,6 @@
 from html import unescape
 from typing import Any
 
-import pytest
 from werkzeug.test import Client, TestResponse
 
 from extender.api.keys import HOLD, START_TIMEOUTS
@@ -11,6 +10,7 @@ from extender.api.summaries import GroupSummary, Overview
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.kube.errors import Refused, Unreachable, refused
 from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.rows import each_of
 
 JOB = GroupSummary(namespace="team", name="of-job", called="job/train", is_job=True)
 
@@ -32,25 +32,22 @@ def annotated(notes: dict[str, str | None]) -> dict[str, Any]:
     return {"metadata": {"annotations": notes}}
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "patched"),
-    [
-        ("/groups/team/train/hold", {}, ("podgroups", "team", "train", annotated({HOLD: "true"}))),
-        (
-            "/groups/team/train/resume",
-            {},
-            ("podgroups", "team", "train", annotated({HOLD: None, START_TIMEOUTS: None})),
-        ),
-        (
-            "/groups/team/train/priority",
-            {"priority_class": "high"},
-            ("podgroups", "team", "train", {"spec": {"priorityClassName": "high"}}),
-        ),
-        ("/queues/research/open", {}, ("queues", "", "research", {"spec": {"state": "Open"}})),
-        ("/queues/research/close", {}, ("queues", "", "research", {"spec": {"state": "Closed"}})),
-        ("/queues/research/hold", {}, ("queues", "", "research", {"spec": {"stopPolicy": "Hold"}})),
-        ("/queues/research/resume", {}, ("queues", "", "research", {"spec": {"stopPolicy": "None"}})),
-    ],
+@each_of(
+    ("/groups/team/train/hold", {}, ("podgroups", "team", "train", annotated({HOLD: "true"}))),
+    (
+        "/groups/team/train/resume",
+        {},
+        ("podgroups", "team", "train", annotated({HOLD: None, START_TIMEOUTS: None})),
+    ),
+    (
+        "/groups/team/train/priority",
+        {"priority_class": "high"},
+        ("podgroups", "team", "train", {"spec": {"priorityClassName": "high"}}),
+    ),
+    ("/queues/research/open", {}, ("queues", "", "research", {"spec": {"state": "Open"}})),
+    ("/queues/research/close", {}, ("queues", "", "research", {"spec": {"state": "Closed"}})),
+    ("/queues/research/hold", {}, ("queues", "", "research", {"spec": {"stopPolicy": "Hold"}})),
+    ("/queues/research/resume", {}, ("queues", "", "research", {"spec": {"stopPolicy": "None"}})),
 )
 def test_a_confirmed_action_writes_what_the_command_writes(path: str, fields: Any, patched: Any) -> None:
     screen = Screen()
@@ -68,21 +65,18 @@ def test_what_is_not_confirmed_is_asked_again_and_changes_nothing() -> None:
     assert not screen.viewer.patched
 
 
-@pytest.mark.parametrize(
-    ("headers", "fields"),
-    [
-        ({}, {"csrf": ""}),
-        ({}, {"csrf": "0" * 64}),
-        ({}, {"csrf": "é"}),
-        ({}, {"csrf": csrf_token(SomeViewer(secret="of another"))}),
-        ({"Origin": "https://evil.example"}, {}),
-        ({"Origin": "null"}, {}),
-        ({"Origin": "http://["}, {}),
-        ({"Origin": "http://localhost:1"}, {}),
-        ({"Origin": "http://localhost.evil.example"}, {}),
-        ({"Sec-Fetch-Site": "cross-site"}, {}),
-        ({"Sec-Fetch-Site": "same-site"}, {}),
-    ],
+@each_of(
+    ({}, {"csrf": ""}),
+    ({}, {"csrf": "0" * 64}),
+    ({}, {"csrf": "é"}),
+    ({}, {"csrf": csrf_token(SomeViewer(secret="of another"))}),
+    ({"Origin": "https://evil.example"}, {}),
+    ({"Origin": "null"}, {}),
+    ({"Origin": "http://["}, {}),
+    ({"Origin": "http://localhost:1"}, {}),
+    ({"Origin": "http://localhost.evil.example"}, {}),
+    ({"Sec-Fetch-Site": "cross-site"}, {}),
+    ({"Sec-Fetch-Site": "same-site"}, {}),
 )
 def test_a_form_that_is_not_ours_changes_nothing(headers: dict[str, str], fields: dict[str, str]) -> None:
     screen = Screen()
@@ -96,7 +90,7 @@ def test_a_form_of_ours_has_our_origin() -> None:
     assert screen.send("/groups/team/train/hold", ours).status_code == 303
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
+@each_of("GET", "HEAD", "PUT", "DELETE", "PATCH")
 def test_only_a_form_changes_anything(method: str) -> None:
     screen = Screen()
     form = {"csrf": csrf_token(screen.viewer), "confirmed": "yes"}
@@ -105,20 +99,17 @@ def test_only_a_form_changes_anything(method: str) -> None:
     assert not screen.viewer.patched
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/groups/team/../hold", 404),
-        ("/groups/../kube-system/hold", 404),
-        ("/groups/team/%2e%2e/hold", 404),
-        ("/groups/team/a%2fb/hold", 404),
-        ("/groups//train/hold", 404),
-        ("/groups/team/tr%C3%A4in/hold", 404),
-        ("/groups/team/%0d%0aX: y/hold", 404),
-        ("/groups/team/train/delete", 404),
-        ("/queues/a/b/hold", 404),
-        ("/queues/Q/hold", 404),
-    ],
+@each_of(
+    ("/groups/team/../hold", 404),
+    ("/groups/../kube-system/hold", 404),
+    ("/groups/team/%2e%2e/hold", 404),
+    ("/groups/team/a%2fb/hold", 404),
+    ("/groups//train/hold", 404),
+    ("/groups/team/tr%C3%A4in/hold", 404),
+    ("/groups/team/%0d%0aX: y/hold", 404),
+    ("/groups/team/train/delete", 404),
+    ("/queues/a/b/hold", 404),
+    ("/queues/Q/hold", 404),
 )
 def test_a_path_names_an_object_or_nothing(path: str, status: int) -> None:
     screen = Screen()
@@ -151,22 +142,19 @@ def test_a_priority_class_is_a_name() -> None:
 REFUSAL = b'{"code": %d, "reason": "%s", "message": "%s"}'
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "words"),
-    [
-        (refused(REFUSAL % (403, b"Forbidden", b"ann cannot patch")), 403, "not allowed: ann cannot patch"),
-        (refused(REFUSAL % (404, b"NotFound", b"there is none")), 404, "there is none"),
-        (
-            refused(REFUSAL % (403, b"", b"admission webhook x.y denied the request: <i>no</i>")),
-            403,
-            "refused: <i>no</i>",
-        ),
-        (refused(REFUSAL % (422, b"Invalid", b"no such field")), 422, "no such field"),
-        (refused(REFUSAL % (401, b"Unauthorized", b"")), 401, "does not accept your credentials any more"),
-        (refused(REFUSAL % (500, b"", b"etcd")), 502, "etcd"),
-        (Unreachable("10.0.0.1: timed out"), 502, "cannot be reached"),
-        (Refused(302), 502, "302"),
-    ],
+@each_of(
+    (refused(REFUSAL % (403, b"Forbidden", b"ann cannot patch")), 403, "not allowed: ann cannot patch"),
+    (refused(REFUSAL % (404, b"NotFound", b"there is none")), 404, "there is none"),
+    (
+        refused(REFUSAL % (403, b"", b"admission webhook x.y denied the request: <i>no</i>")),
+        403,
+        "refused: <i>no</i>",
+    ),
+    (refused(REFUSAL % (422, b"Invalid", b"no such field")), 422, "no such field"),
+    (refused(REFUSAL % (401, b"Unauthorized", b"")), 401, "does not accept your credentials any more"),
+    (refused(REFUSAL % (500, b"", b"etcd")), 502, "etcd"),
+    (Unreachable("10.0.0.1: timed out"), 502, "cannot be reached"),
+    (Refused(302), 502, "302"),
 )
 def test_what_the_api_server_refuses_is_said_in_words(fault: Exception, status: int, words: str) -> None:
     answer = Screen(SomeViewer(fault=fault)).send("/groups/team/train/hold")

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from flask import Request
@@ -14,6 +13,7 @@ from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Viewer
 from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.rows import each_of
 
 ANN = {"Host": "muster.example", "Authorization": "Bearer of-ann", "Cookie": "a=1"}
 
@@ -65,17 +65,14 @@ def test_a_page_that_has_not_changed_is_known_for_seconds() -> None:
     assert port.is_known("/queues?sort=name", etag)
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "method"),
-    [
-        ("/queues", {**ANN, "Authorization": "Bearer of-bob"}, "GET"),
-        ("/queues", {**ANN, "Cookie": "a=2"}, "GET"),
-        ("/queues", {**ANN, "Host": "evil.example"}, "GET"),
-        ("/queues", {}, "GET"),
-        ("/queues", ANN, "POST"),
-        ("/nodes", ANN, "GET"),
-        ("/queues?", ANN, "GET"),
-    ],
+@each_of(
+    ("/queues", {**ANN, "Authorization": "Bearer of-bob"}, "GET"),
+    ("/queues", {**ANN, "Cookie": "a=2"}, "GET"),
+    ("/queues", {**ANN, "Host": "evil.example"}, "GET"),
+    ("/queues", {}, "GET"),
+    ("/queues", ANN, "POST"),
+    ("/nodes", ANN, "GET"),
+    ("/queues?", ANN, "GET"),
 )
 def test_nobody_else_and_no_other_page_is_known_by_it(
     path: str, headers: dict[str, str], method: str

@@ -25,6 +25,7 @@ from extender.domain.explain.history import Period, Report
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
+from tests.rows import each_of
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
 GROUP = "/groups/research/llama-70b"
@@ -52,7 +53,7 @@ def text(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
-@pytest.mark.parametrize("path", SCREENS)
+@each_of(*SCREENS)
 def test_every_screen_is_well_formed_and_without_inline_scripts_styles_or_foreign_addresses(
     path: str,
 ) -> None:
@@ -110,13 +111,10 @@ def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
         assert words in page
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("it starts once team/a ends", "It starts once team/a ends."),
-        ("nvidia.com/gpu: 8 needed", "nvidia.com/gpu: 8 needed."),
-        ("team/a of queue q has no known end.", "team/a of queue q has no known end."),
-    ],
+@each_of(
+    ("it starts once team/a ends", "It starts once team/a ends."),
+    ("nvidia.com/gpu: 8 needed", "nvidia.com/gpu: 8 needed."),
+    ("team/a of queue q has no known end.", "team/a of queue q has no known end."),
 )
 def test_a_sentence_starts_large_unless_a_name_is_in_front(text: str, shown: str) -> None:
     assert sentence(text) == shown
@@ -149,18 +147,15 @@ def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
     assert "/priority" not in page, "it is that of the job"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/?q=<script>alert(1)</script>{{{{7*7}}}}",
-        "/namespaces/{namespace}",
-        "/groups/{namespace}/{name}",
-        "/queues",
-        "/queues/{queue}",
-        "/nodes",
-        "/nodes?group={namespace}/{name}",
-    ],
+@each_of(
+    "/",
+    "/?q=<script>alert(1)</script>{{{{7*7}}}}",
+    "/namespaces/{namespace}",
+    "/groups/{namespace}/{name}",
+    "/queues",
+    "/queues/{queue}",
+    "/nodes",
+    "/nodes?group={namespace}/{name}",
 )
 def test_markup_in_names_is_text(path: str) -> None:
     source, evil = town(NOW), EVIL.replace("/", "")  # which would end a name in a path
@@ -174,7 +169,7 @@ def test_markup_in_names_is_text(path: str) -> None:
     assert "{{7*7}}" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/", "/queues", "/nodes"])
+@each_of("/", "/queues", "/nodes")
 def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
     """A pod may name any group, and a browser goes up by `..`."""
     source = town(NOW)
@@ -391,15 +386,12 @@ def test_history_says_who_held_what_and_waited_how_long() -> None:
     assert re.search(r"language 480 of 300 deserved 3,840 110% 1 1h30m 1h30m 1h30m 1 12 ", page)
 
 
-@pytest.mark.parametrize(
-    ("refused", "by", "status", "shown", "hidden"),
-    [
-        (set(), "user", 200, "product-bot", "vision"),
-        (FEW, "user", 200, "language", "product-bot"),
-        (FEW | {("list", "queues", "")}, "", 200, "research", "product"),
-        (FEW | {("list", "queues", "")}, "namespace", 200, "research", "GPU hours lost by that"),
-        (FEW | {("list", "queues", ""), ("list", "podgroups", "research")}, "", 404, "Not Found", "research"),
-    ],
+@each_of(
+    (set(), "user", 200, "product-bot", "vision"),
+    (FEW, "user", 200, "language", "product-bot"),
+    (FEW | {("list", "queues", "")}, "", 200, "research", "product"),
+    (FEW | {("list", "queues", "")}, "namespace", 200, "research", "GPU hours lost by that"),
+    (FEW | {("list", "queues", ""), ("list", "podgroups", "research")}, "", 404, "Not Found", "research"),
 )
 def test_history_sums_up_only_what_one_may_see(
     refused: set[tuple[str, ...]], by: str, status: int, shown: str, hidden: str
@@ -445,7 +437,7 @@ def test_without_history_there_is_no_page_of_it() -> None:
     assert client.get("/history").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets"])
+@each_of("/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets")
 def test_what_is_not_there_is_said_to_be_missing(path: str) -> None:
     assert browser(town(NOW)).get(path).status_code == 404
 

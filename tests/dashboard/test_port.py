@@ -18,6 +18,7 @@ from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
 from tests.dashboard.authority import Authority, Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.rows import each_of
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_of_two_tokens_in_one_request_none_counts() -> None:
     assert answers == [200, 401, 401]
 
 
-@pytest.mark.parametrize("path", ["/", "/queues?q=%C3%BC%20x", "/groups/team/train"])
+@each_of("/", "/queues?q=%C3%BC%20x", "/groups/team/train")
 def test_an_open_page_is_answered_without_the_application(path: str) -> None:
     source, asked, clock = SomeSource(Overview("1", "", groups=[GroupSummary("team", "train")])), [0], Clock()
 

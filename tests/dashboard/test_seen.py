@@ -1,6 +1,5 @@
 """What is shown to whom, as a table: nothing that `kubectl get` would refuse."""
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.summaries import (
@@ -16,6 +15,7 @@ from extender.api.summaries import (
 from extender.dashboard.seen import SOMEBODY, Eyes
 from extender.dashboard.source import LastHour
 from tests.dashboard.standins import SomeViewer
+from tests.rows import each_of
 
 ALL = Overview(
     "1",
@@ -54,16 +54,13 @@ def names(overview: Overview) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("refused", "shown"),
-    [
-        (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
-        (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one"),
-        ({("list", "queues", "")}, "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
-        ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two"),
-        (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
-        (NOTHING, ""),
-    ],
+@each_of(
+    (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
+    (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one"),
+    ({("list", "queues", "")}, "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
+    ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two"),
+    (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
+    (NOTHING, ""),
 )
 def test_only_what_one_may_list_is_shown(refused: set[tuple[str, ...]], shown: str) -> None:
     assert names(Eyes(One()).see(SomeViewer(refused=refused)).overview) == shown
@@ -76,14 +73,11 @@ def test_those_with_equal_rights_share_what_was_made() -> None:
     assert ann.state("groups") == bob.state("groups") != eyes.see(SomeViewer()).state("groups")
 
 
-@pytest.mark.parametrize(
-    ("refused", "namespace", "name", "members"),
-    [
-        (set(), "a", "one", 1),
-        (set(), "a", "other", None),
-        (NOT_B, "b", "two", None),
-        ({("list", "pods", "a")}, "a", "one", 0),
-    ],
+@each_of(
+    (set(), "a", "one", 1),
+    (set(), "a", "other", None),
+    (NOT_B, "b", "two", None),
+    ({("list", "pods", "a")}, "a", "one", 0),
 )
 def test_details_need_the_rights_for_the_group_and_for_its_pods(
     refused: set[tuple[str, ...]], namespace: str, name: str, members: int | None

@@ -9,6 +9,7 @@ from extender.api.objects.queues import PodGroup, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, key
+from tests.rows import each_of
 
 Owner = tuple[str, Meta]
 WEB = "podgroup-uid-web"  # the group of the pods of the ReplicaSet `web`
@@ -42,20 +43,17 @@ def world(*owners: Owner) -> World:
     return there
 
 
-@pytest.mark.parametrize(
-    ("owners", "author"),
-    [
-        ([web("ReplicaSet/ann", above="")], "ann"),
-        ([web(), deployment("Deployment/ann")], "ann"),
-        ([web("Deployment/eve"), deployment("Deployment/ann")], "ann"),  # copied, perhaps by a user
-        ([web("ReplicaSet/bob"), deployment("Deployment/ann")], "bob"),
-        ([web(), deployment("Job/ann")], ""),
-        ([web()], ""),
-        ([web(), made("d", "Deployment", above="web")], ""),  # a loop
-        ([web(), deployment("Deployment/ann", namespace="x")], ""),
-        ([web(f"ReplicaSet/{'a' * 1025}", above="")], ""),
-        ([], ""),
-    ],
+@each_of(
+    ([web("ReplicaSet/ann", above="")], "ann"),
+    ([web(), deployment("Deployment/ann")], "ann"),
+    ([web("Deployment/eve"), deployment("Deployment/ann")], "ann"),  # copied, perhaps by a user
+    ([web("ReplicaSet/bob"), deployment("Deployment/ann")], "bob"),
+    ([web(), deployment("Job/ann")], ""),
+    ([web()], ""),
+    ([web(), made("d", "Deployment", above="web")], ""),  # a loop
+    ([web(), deployment("Deployment/ann", namespace="x")], ""),
+    ([web(f"ReplicaSet/{'a' * 1025}", above="")], ""),
+    ([], ""),
 )
 def test_the_nearest_author_counts(owners: list[Owner], author: str) -> None:
     assert user(world(*owners)) == author
@@ -107,7 +105,7 @@ def of_operator(submitter: str = "") -> PodGroup:
     return replace(made, metadata=replace(made.metadata, owner_references=[reference]))
 
 
-@pytest.mark.parametrize(("submitter", "author"), [("", "ann"), ("bob", "bob")])
+@each_of(("", "ann"), ("bob", "bob"))
 def test_the_author_of_its_owner_is_the_user_of_an_operators_group(submitter: str, author: str) -> None:
     there = World(queue("q"), of_operator(submitter))
     there.ledger.intake.set_author(*made("j", "Job", "Job/ann"))

@@ -4,7 +4,6 @@ appears.
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta, OwnerReference
@@ -77,7 +76,7 @@ def test_one_that_stood_whole_grows_in_turn() -> None:
     assert there.plan("podgroup-uid-db").keys() == {"db-1"}
 
 
-@pytest.mark.parametrize("number", ["", "none", "-1", "1.5", "99999999999"])
+@each_of("", "none", "-1", "1.5", "99999999999")
 def test_what_is_no_number_of_members_is_one(number: str) -> None:
     assert size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1
 
@@ -114,25 +113,23 @@ GONE = {"lives": False, "has_pods": False, "is_used": False}
 
 
 @each_of(
-    [
-        ({}, PodGroupStep.MAKE),
-        ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
-        ({"queue_is_open": False}, PodGroupStep.AWAIT_QUEUE),
-        ({"lives": False}, PodGroupStep.NOTHING),
-        ({"lives": False, "queue_is_open": False}, PodGroupStep.NOTHING),
-        ({"min_member": 1}, PodGroupStep.NOTHING),
-        ({"min_member": 1, "queue_is_open": False}, PodGroupStep.NOTHING),
-        ({"min_member": 2, "owner": WANTS_TWO}, PodGroupStep.NOTHING),
-        ({"min_member": 1, "owner": WANTS_TWO}, PodGroupStep.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, PodGroupStep.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, PodGroupStep.NOTHING),
-        ({"min_member": 1, "owner": IDLE}, PodGroupStep.NOTHING),
-        ({"min_member": 1, "owner": IDLE, **GONE}, PodGroupStep.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
-        ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
-        ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
-    ]
+    ({}, PodGroupStep.MAKE),
+    ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
+    ({"queue_is_open": False}, PodGroupStep.AWAIT_QUEUE),
+    ({"lives": False}, PodGroupStep.NOTHING),
+    ({"lives": False, "queue_is_open": False}, PodGroupStep.NOTHING),
+    ({"min_member": 1}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "queue_is_open": False}, PodGroupStep.NOTHING),
+    ({"min_member": 2, "owner": WANTS_TWO}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "owner": WANTS_TWO}, PodGroupStep.RENUMBER),
+    ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, PodGroupStep.RENUMBER),
+    ({"min_member": 1, "owner": WANTS_TWO, **GONE}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "owner": IDLE}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "owner": IDLE, **GONE}, PodGroupStep.DELETE),
+    ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
+    ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
+    ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
+    ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
 )
 def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
     assert next_step(auto_group(**facts)) is expected
@@ -278,18 +275,15 @@ def test_a_new_process_undoes_none_that_is_bound_and_does_not_run_yet() -> None:
     assert (there.reason(PLAIN), state(there)) == (None, ("Closing", {"running": 1}))
 
 
-@pytest.mark.parametrize(
-    ("setting", "verdict", "reason", "needs_one"),
-    [
-        (PlainPods.ALWAYS, None, None, True),
-        (PlainPods.ALWAYS, Verdict.RUNNING, None, True),
-        (PlainPods.WAITING, None, None, False),
-        (PlainPods.WAITING, Verdict.STARTING, Reason.REFUSED_BY_SCHEDULER, False),
-        (PlainPods.WAITING, Verdict.WAITING, Reason.WINDOW_FULL, False),
-        (PlainPods.WAITING, Verdict.WAITING, Reason.NO_ROOM, True),
-        (PlainPods.WAITING, Verdict.RUNNING, None, False),
-        (PlainPods.NEVER, Verdict.WAITING, Reason.NO_ROOM, False),
-    ],
+@each_of(
+    (PlainPods.ALWAYS, None, None, True),
+    (PlainPods.ALWAYS, Verdict.RUNNING, None, True),
+    (PlainPods.WAITING, None, None, False),
+    (PlainPods.WAITING, Verdict.STARTING, Reason.REFUSED_BY_SCHEDULER, False),
+    (PlainPods.WAITING, Verdict.WAITING, Reason.WINDOW_FULL, False),
+    (PlainPods.WAITING, Verdict.WAITING, Reason.NO_ROOM, True),
+    (PlainPods.WAITING, Verdict.RUNNING, None, False),
+    (PlainPods.NEVER, Verdict.WAITING, Reason.NO_ROOM, False),
 )
 def test_who_needs_one(
     setting: PlainPods, verdict: Verdict | None, reason: Reason | None, needs_one: bool
@@ -356,7 +350,7 @@ def alpha(name: str, min_count: int) -> NativePodGroup:
     return native(name, min_count, AlphaPodGroup)
 
 
-@pytest.mark.parametrize("kind", [plugins, native, alpha])
+@each_of(plugins, native, alpha)
 def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
     there = world(node("n", cpu="1"), kind("g", 2), pod("g-0", "g"), pod("g-1", "g"))
     assert (there.verdict("g"), there.reason("g")) == (Verdict.WAITING, Reason.NEVER_FITS)

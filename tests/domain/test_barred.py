@@ -1,12 +1,11 @@
 """Bindings that the API server refuses for good, as an admission policy does: the start fails at once."""
 
-import pytest
-
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain.builders import node, pod
 from tests.domain.test_phases import running
 from tests.domain.world import World, gang, single
+from tests.rows import each_of
 
 WORDS = "its binding is refused: site policy"
 
@@ -25,7 +24,7 @@ def refuse(world: World, group: str, *members: str) -> World:
     return world.settle()
 
 
-@pytest.mark.parametrize("members", [("g-0",), ("g-0", "g-1")], ids=["one", "all"])
+@each_of(("g-0",), ("g-0", "g-1"))
 def test_the_start_of_a_gang_ends_and_others_have_their_turn(members: tuple[str, ...]) -> None:
     world = World(node("n", cpu="2"), gang("g", 2)).settle()
     world.add(gang("next", 2, created="2027-01-01")).settle()
@@ -39,7 +38,7 @@ def test_the_start_of_a_gang_ends_and_others_have_their_turn(members: tuple[str,
         assert (world.reason("g"), world.detail("g")) == (Reason.NOT_ENOUGH_MEMBERS, detail)
 
 
-@pytest.mark.parametrize("of", [gang("g", 2), pod("g")], ids=["gang", "pod"])
+@each_of(gang("g", 2), pod("g"))
 def test_each_refusal_doubles_the_time_until_the_next_try(of: object) -> None:
     world = World(node("n", cpu="2"), of).settle()
     group = "g" if "g-0" in world.pods else single("g")

@@ -9,6 +9,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import ZONE, group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes
 from tests.property_examples import examples
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 SMALL = replace(LIMITS, window=4)
@@ -294,7 +295,7 @@ def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
 # ---- only what a pod asks for
 
 
-@pytest.mark.parametrize("planned_before", [False, True])
+@each_of(False, True)
 def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) -> None:
     """A device vanished under a pod that runs on the node."""
     gpu = pod("old", "", more={"x.io/gpu": "1"}, on="n", scheduler="default-scheduler", gated=False)

@@ -8,6 +8,7 @@ from extender.domain.ledger.claims import ClaimEvent, ClaimStage, after, allows
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import pod
 from tests.domain.world import LIMITS, World, gang, nodes
+from tests.rows import each_of
 
 PLANNED, ANSWERED, HELD, POSTED, BOUND = ClaimStage
 LATE = LIMITS.start_deadline + 1
@@ -30,13 +31,13 @@ def at(stage: ClaimStage) -> World:
     return world
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_every_stage_is_reached_and_every_claim_ends(stage: ClaimStage) -> None:
     assert allows(ClaimEvent.LEAVE, stage)
     assert at(stage).delete("g-new").ledger.claims.get(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
     world = at(stage)
     world.bind("g-new", "b")
@@ -45,7 +46,7 @@ def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
     assert (claim.stage, claim.node) == (after(ClaimEvent.BIND, stage), "b")
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
     """A node other than the claim's is offered. A claim whose binding may have taken effect stays where it
     is."""
@@ -57,7 +58,7 @@ def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
         assert (answer, world.stage("g-new")) == (Reason.NO_ROOM, stage)
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_a_bind_call_makes_of_it(stage: ClaimStage) -> None:
     world, may = at(stage), allows(ClaimEvent.HOLD, stage)
     before = world.claim("g-new")
@@ -69,14 +70,14 @@ def test_what_a_bind_call_makes_of_it(stage: ClaimStage) -> None:
     assert (claim.token != before.token) == may
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_the_end_of_its_call_makes_of_it(stage: ClaimStage) -> None:
     world = at(stage)
     world.release("g-new")
     assert world.stage("g-new") is (None if allows(ClaimEvent.RELEASE, stage) else stage)
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
     world = at(stage)
     claim = world.claim("g-new")
@@ -85,7 +86,7 @@ def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
     assert world.claim("g-new") is claim
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
     world = at(stage)
     world.refuse("g-new")
@@ -93,7 +94,7 @@ def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
     assert world.stage("g-new") is expected
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
     """The next snapshot sees it, before the next decision."""
     world = at(stage).advance(LATE)
@@ -101,7 +102,7 @@ def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
     assert world.stage("g-new") is (None if allows(ClaimEvent.EXPIRE, stage) else stage)
 
 
-@pytest.mark.parametrize("stage", ClaimStage)
+@each_of(*ClaimStage)
 def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
     """The PodGroup is gone and no member is left on a node: members without a held call have no claim."""
     world = at(stage)

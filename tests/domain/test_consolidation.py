@@ -31,6 +31,7 @@ from tests.domain.job_world import JobWorld, job
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.property_examples import examples
+from tests.rows import each_of
 
 GPU = "nvidia.com/gpu"
 MOVES = preemption(consolidation=True, unmanaged="Never")
@@ -239,22 +240,12 @@ def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
     assert world.plan(gone[:2]) == {f"{gone}-again": other}
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"notes": {PREEMPTABLE: "false"}},
-        {"owner": ""},
-        {"priority": 5},
-        {"selector": {"kubernetes.io/hostname": "n0"}},
-        {"annotations": {PREEMPTABLE: "false"}},
-    ],
-    ids=[
-        "not preemptable",
-        "nothing makes it again",
-        "of higher priority",
-        "tied to its node",
-        "pods say so",
-    ],
+@each_of(
+    {"notes": {PREEMPTABLE: "false"}},
+    {"owner": ""},
+    {"priority": 5},
+    {"selector": {"kubernetes.io/hostname": "n0"}},
+    {"annotations": {PREEMPTABLE: "false"}},
 )
 def test_what_may_not_move_stays(kept: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
@@ -271,11 +262,7 @@ def test_what_may_not_move_stays(kept: dict[str, Any]) -> None:
     assert not evicted(world)
 
 
-@pytest.mark.parametrize(
-    ("notes", "spec"),
-    [({HOLD: "true"}, {}), ({}, {"stop_policy": "Hold"}), ({}, {"weight": 2})],
-    ids=["held", "its queue is stopped", "neither"],
-)
+@each_of(({HOLD: "true"}, {}), ({}, {"stop_policy": "Hold"}), ({}, {"weight": 2}))
 def test_what_could_not_start_again_stays(notes: dict[str, str], spec: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES), queue("other", preemption=MOVES))
     for number in range(2):
@@ -404,9 +391,7 @@ def test_a_node_that_is_cordoned_is_no_place_any_more() -> None:
     assert again is None or set(again.homes.values()) - {home}
 
 
-@pytest.mark.parametrize(
-    "most", [{"capability": {GPU: "10"}}, {"limits": QueueLimits(groups=3)}, {"limits": QueueLimits(pods=3)}]
-)
+@each_of({"capability": {GPU: "10"}}, {"limits": QueueLimits(groups=3)}, {"limits": QueueLimits(pods=3)})
 def test_headroom_is_kept_for_what_moves(most: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES, **most))
     placed(world, "r", "n0", 1)

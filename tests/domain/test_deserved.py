@@ -35,7 +35,7 @@ def amounts(expected: Mapping[str, Any]) -> dict[str, Any]:
     return {NAMES.get(name, name): amount for name, amount in expected.items()}
 
 
-@each_of(DATA["cases"])
+@each_of(*DATA["cases"])
 def test_cases_of_the_field(case: dict[str, Any]) -> None:
     shares = divide(offered(case["total"]), [claimant(each) for each in case["queues"]])
     assert shares.keys() == case["expect"]["deserved"].keys()
@@ -50,17 +50,14 @@ def test_cases_of_the_field(case: dict[str, Any]) -> None:
             assert share(held, shares[each["name"]].deserved) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("request_", "held", "limit", "over"),
-    [
-        ({"cpu": 1}, {}, {"cpu": 1.0}, []),
-        ({"cpu": 1}, {"cpu": 1}, {"cpu": 1.0}, ["cpu"]),
-        ({"cpu": 1}, {"cpu": 1}, {"cpu": 1.95}, []),
-        ({"cpu": 1}, {"memory": 9}, {"cpu": 1.0, "memory": 1.0}, []),
-        ({"cpu": 0}, {"cpu": 9}, {"cpu": 1.0}, []),
-        ({"gpu": 1}, {}, {"cpu": 1.0}, ["gpu"]),
-        ({"gpu": 1}, {}, {"gpu": float("inf")}, []),
-    ],
+@each_of(
+    ({"cpu": 1}, {}, {"cpu": 1.0}, []),
+    ({"cpu": 1}, {"cpu": 1}, {"cpu": 1.0}, ["cpu"]),
+    ({"cpu": 1}, {"cpu": 1}, {"cpu": 1.95}, []),
+    ({"cpu": 1}, {"memory": 9}, {"cpu": 1.0, "memory": 1.0}, []),
+    ({"cpu": 0}, {"cpu": 9}, {"cpu": 1.0}, []),
+    ({"gpu": 1}, {}, {"cpu": 1.0}, ["gpu"]),
+    ({"gpu": 1}, {}, {"gpu": float("inf")}, []),
 )
 def test_only_what_is_asked_for_is_compared(
     request_: dict[str, int], held: dict[str, int], limit: dict[str, float], over: list[str]

@@ -184,7 +184,7 @@ def test_other_names_are_of_one_dump_alone() -> None:
     assert Pseudonyms(keyed_hash(b"one"), ())("acme-g") != Pseudonyms(keyed_hash(b"two"), ())("acme-g")
 
 
-@pytest.mark.parametrize("world", [*WORLDS.values(), named_world])
+@each_of(*WORLDS.values(), named_world)
 def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> None:
     """Here, groups differ in age: no name decides who comes first."""
     found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
@@ -214,30 +214,28 @@ def edited(**parts: Any) -> bytes:
 
 
 @each_of(
-    [
-        (b"", "it is no JSON, or was cut off"),
-        (WHOLE[:-1], "it is no JSON, or was cut off"),
-        (WHOLE[: len(WHOLE) // 2], "it is no JSON, or was cut off"),
-        (gzip.compress(WHOLE), "it is no JSON, or was cut off"),
-        (b"[" * 10**6, "it is no JSON, or was cut off"),
-        (b'{"kind": "\xff"}', "it is no JSON, or was cut off"),
-        (b"[]", "its kind is not MusterDump"),
-        (b'{"kind": "List"}', "its kind is not MusterDump"),
-        (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
-        (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
-        (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),
-        (edited(shapes=[]), "Snapshot.groups: GroupView.placed: PodRecord.shape: IndexError"),
-        (
-            edited(snapshot={}),
-            "it is not as muster wrote it: Snapshot: TypeError: Missing required argument 'version'",
-        ),
-        (edited(snapshot={"nows": 1}), "it is not as muster wrote it: Snapshot.nows"),
-        (
-            edited(decisions={"queues": {"q": {"weight": "4"}}}),
-            "QueueDecision.weight: got '4', which is no int",
-        ),
-        (edited(decisions={"groups": [1]}), "Decisions.groups: got '[1]', which is no dict"),
-    ]
+    (b"", "it is no JSON, or was cut off"),
+    (WHOLE[:-1], "it is no JSON, or was cut off"),
+    (WHOLE[: len(WHOLE) // 2], "it is no JSON, or was cut off"),
+    (gzip.compress(WHOLE), "it is no JSON, or was cut off"),
+    (b"[" * 10**6, "it is no JSON, or was cut off"),
+    (b'{"kind": "\xff"}', "it is no JSON, or was cut off"),
+    (b"[]", "its kind is not MusterDump"),
+    (b'{"kind": "List"}', "its kind is not MusterDump"),
+    (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
+    (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
+    (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),
+    (edited(shapes=[]), "Snapshot.groups: GroupView.placed: PodRecord.shape: IndexError"),
+    (
+        edited(snapshot={}),
+        "it is not as muster wrote it: Snapshot: TypeError: Missing required argument 'version'",
+    ),
+    (edited(snapshot={"nows": 1}), "it is not as muster wrote it: Snapshot.nows"),
+    (
+        edited(decisions={"queues": {"q": {"weight": "4"}}}),
+        "QueueDecision.weight: got '4', which is no int",
+    ),
+    (edited(decisions={"groups": [1]}), "Decisions.groups: got '[1]', which is no dict"),
 )
 def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
     with pytest.raises(InvalidDump) as refused:
@@ -245,7 +243,7 @@ def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
     assert why in str(refused.value)
 
 
-@pytest.mark.parametrize("place", range(0, len(WHOLE), max(len(WHOLE) // 40, 1)))
+@each_of(*range(0, len(WHOLE), max(len(WHOLE) // 40, 1)))
 def test_a_dump_with_a_fault_anywhere_is_read_or_refused(place: int) -> None:
     damaged = WHOLE[:place] + b"9" + WHOLE[place + 1 :]
     with suppress(InvalidDump):

@@ -31,6 +31,7 @@ from tests.domain.test_local_queues import AI, SELECTS_AI, labelled, local
 from tests.domain.test_local_queues import namespace as of_labels
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 from tests.property_examples import examples
+from tests.rows import each_of
 
 STARTS = Verdict.STARTING
 NEVER = preemption(within_queue="Never", unmanaged="Never")
@@ -71,10 +72,7 @@ def end(world: World, *names: str) -> World:
 # ---- room
 
 
-@pytest.mark.parametrize(
-    ("after", "going"),
-    [(60.0, "1 being deleted"), (-60.0, "1 being deleted and should have gone at {at}")],
-)
+@each_of((60.0, "1 being deleted"), (-60.0, "1 being deleted and should have gone at {at}"))
 def test_pods_that_are_going_are_named_before_others(after: float, going: str) -> None:
     """Those of others, too; and when they should have gone, if their kubelets have not let go of them yet."""
     world = small(pod("s", cpu="1", on="n", scheduler=keys.DEFAULT_SCHEDULER, gated=False))

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.cluster import Node
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavors import MOST_POOLS
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 GPU = "nvidia.com/gpu"
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -52,7 +51,7 @@ def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> Non
     assert [world.reason("g"), len(world.decisions.evictions)] == [Reason.RECLAIMING, 1]
 
 
-@pytest.mark.parametrize("y_names_it", [True, False])
+@each_of(True, False)
 def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> None:
     """y holds all 16 H100, of which 8 are x's; there is more than enough of another kind, which x may not
     use."""

@@ -1,7 +1,5 @@
 """Queues whose amounts are divided by the labels of nodes."""
 
-import pytest
-
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import QueueFlavor
@@ -13,6 +11,7 @@ from extender.domain.queues.flavors import MOST_FLAVORS
 from extender.domain.queues.records import queue_record
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 SPOT, ONDEMAND = flavor("spot", {"cpu": "4"}), flavor("ondemand", {"cpu": "2"})
@@ -102,13 +101,13 @@ def test_roles_take_what_earlier_roles_left() -> None:
     }
 
 
-@pytest.mark.parametrize(("wish", "where"), [("spot", "spot"), ("ondemand", "ondemand")])
+@each_of(("spot", "spot"), ("ondemand", "ondemand"))
 def test_a_pod_that_asks_for_another_value_does_not_get_the_flavor(wish: str, where: str) -> None:
     world = cluster().add(gang("g", 2, queue="q", selector=on_flavor(wish))).settle()
     assert nodes_of(world, "g") == {where}
 
 
-@pytest.mark.parametrize(("tolerates", "where"), [(False, "ondemand"), (True, "spot")])
+@each_of((False, "ondemand"), (True, "spot"))
 def test_pods_tolerate_the_taints_of_a_flavors_nodes_themselves(tolerates: bool, where: str) -> None:
     world = cluster()
     world.add(
@@ -337,17 +336,14 @@ def test_room_that_comes_is_seen() -> None:
 # ---- what an owner may write
 
 
-@pytest.mark.parametrize(
-    ("flavors", "fault"),
-    [
-        ([SPOT, SPOT], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
-        ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
-        ([flavor("f", {"cpu": "a lot"})], "flavor f: 'a lot' is not a quantity such as 500m, 2 or 1.5Gi"),
-        (
-            [flavor(f"f{n}") for n in range(MOST_FLAVORS + 1)],
-            f"spec.flavors has {MOST_FLAVORS + 1} entries; at most {MOST_FLAVORS} are allowed",
-        ),
-    ],
+@each_of(
+    ([SPOT, SPOT], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
+    ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
+    ([flavor("f", {"cpu": "a lot"})], "flavor f: 'a lot' is not a quantity such as 500m, 2 or 1.5Gi"),
+    (
+        [flavor(f"f{n}") for n in range(MOST_FLAVORS + 1)],
+        f"spec.flavors has {MOST_FLAVORS + 1} entries; at most {MOST_FLAVORS} are allowed",
+    ),
 )
 def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
     record = queue_record(queue("q", flavors=flavors))

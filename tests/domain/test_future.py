@@ -18,6 +18,7 @@ from tests.domain.builders import apart, node, preemption, queue, stranger
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import World, comparable, gang, key, nodes
 from tests.property_examples import examples
+from tests.rows import each_of
 
 _MOST = 500  # rounds
 NEVER = preemption(within_queue="Never", unmanaged="Never")
@@ -89,7 +90,7 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
 
 
-@pytest.mark.parametrize("more", [{"labels": {"app": "x"}, "affinity": apart(app="x")}, {"host_port": 80}])
+@each_of({"labels": {"app": "x"}, "affinity": apart(app="x")}, {"host_port": 80})
 def test_what_kept_others_off_a_node_goes_with_it(more: dict[str, Any]) -> None:
     world = World(node("n"), queue("q"))
     world.add(gang("runs", 1, queue="q", run_time="10m", created="2026-01-01", **more)).start("runs")

@@ -4,13 +4,13 @@ ahead of other groups, and no standing member is undone.
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.wire_records import whole_condition
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import World, gang, names
+from tests.rows import each_of
 
 SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
 
@@ -52,7 +52,7 @@ def test_growth_comes_after_gangs_that_wait() -> None:
     assert len(world.plan("g")) == 1
 
 
-@pytest.mark.parametrize("minMember", [8, 2**31 - 1])
+@each_of(8, 2**31 - 1)
 def test_growth_waits_while_the_queue_takes_nobody_in(minMember: int) -> None:
     world = standing(1, 7)
     world.ledger.intake.drop_queue("q")
@@ -104,7 +104,7 @@ def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> 
     assert world.plan("g") == {"d-1": "n"}
 
 
-@pytest.mark.parametrize(("noted", "replaced"), [(1, 0), (3, 2)])
+@each_of((1, 0), (3, 2))
 def test_what_it_stood_whole_with_outlives_a_restart(noted: int, replaced: int) -> None:
     plain = group("g", 6, "q", phase="Running")
     conditions = [whole_condition("uid-g", noted)]

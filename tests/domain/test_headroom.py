@@ -10,6 +10,7 @@ from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.test_reservations import PATIENCE, end
 from tests.domain.world import LIMITS, World, comparable, gang, timestamp
+from tests.rows import each_of
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 FOUR: dict[str, Any] = {"cpu": "4"}
@@ -44,7 +45,7 @@ def reserved(way: str = "capability", run_time: str = "1h") -> World:
     return world
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_of(*WAYS)
 def test_what_falls_free_below_a_ceiling_is_kept_for_who_waited_too_long(way: str) -> None:
     world = full(way)
     world.pass_time(PATIENCE - 2.0)

@@ -28,6 +28,7 @@ from extender.domain.snapshot.group_view import GroupView
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import EPOCH, World, gang, key, names, timestamp
 from tests.property_examples import examples
+from tests.rows import each_of
 
 HOUR = 3600.0
 GPU = "nvidia.com/gpu"
@@ -273,7 +274,7 @@ def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
     assert scribe.look().all_of(Wait) == [wait]
 
 
-@pytest.mark.parametrize("change", ["gone", "smaller", "another", "back"])
+@each_of("gone", "smaller", "another", "back")
 def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: str) -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
     scribe.start("g").after(HOUR)

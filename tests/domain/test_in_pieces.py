@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from extender.api import keys
 from extender.api.objects.base import Quantities
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key, nodes
+from tests.rows import each_of
 
 OBSTACLES: dict[Reason, Callable[[World], object]] = {
     Reason.GROUP_NOT_FOUND: lambda world: world.ledger.intake.drop_group(key("g")),
@@ -37,7 +36,7 @@ def arrives(world: World, *bound: str) -> World:
     return world.settle()
 
 
-@pytest.mark.parametrize("reason", OBSTACLES, ids=lambda reason: reason.value)
+@each_of(*OBSTACLES)
 def test_what_was_bound_late_is_undone_whatever_keeps_the_rest_waiting(reason: Reason) -> None:
     world = on_the_way()
     OBSTACLES[reason](world)
@@ -63,7 +62,7 @@ def test_one_that_has_done_its_work_does_not_hide_those_that_were_bound_late() -
     assert "uid-g-0" in world.decision("g").undo
 
 
-@pytest.mark.parametrize("reason", OBSTACLES, ids=lambda reason: reason.value)
+@each_of(*OBSTACLES)
 def test_what_ran_together_is_left_alone(reason: Reason) -> None:
     world = World(nodes("a", cpu="3"), queue("q"), gang("g", 3, queue="q")).start("g")
     world.delete("g-2")
@@ -92,7 +91,7 @@ def test_a_podgroup_that_comes_back_in_time_lets_the_rest_start() -> None:
 # ---- pods that name their node from the beginning
 
 
-@pytest.mark.parametrize("reason", [Reason.NO_ROOM, Reason.NEVER_FITS])
+@each_of(Reason.NO_ROOM, Reason.NEVER_FITS)
 def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long(reason: Reason) -> None:
     """As after a crash before the phase was written."""
     asked: Quantities = {"cpu": "10" if reason is Reason.NEVER_FITS else "3"}

@@ -4,7 +4,6 @@ comes."""
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -57,7 +56,7 @@ def test_the_next_job_starts_when_the_first_has_ended() -> None:
     assert not world.suspended("second")
 
 
-@pytest.mark.parametrize(("one", "two", "first"), [(2, 1, "c"), (1, 1, "b")], ids=["by age", "by name"])
+@each_of((2, 1, "c"), (1, 1, "b"))
 def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int, first: str) -> None:
     """Their groups are made at one moment later, and the UIDs in the names of these have another order."""
     created = {"b": f"2026-01-01T00:00:0{one}Z", "c": f"2026-01-01T00:00:0{two}Z"}
@@ -66,13 +65,13 @@ def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int,
     assert [name for name in created if not world.suspended(name)] == [first]
 
 
-@each_of((kind,) for kind in WORKLOADS)
+@each_of(*WORKLOADS)
 def test_jobs_of_all_kinds_may_say_how_long_they_run(kind: tuple[str, str]) -> None:
     told = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))
     assert job_record(JobKind(*kind), told, WORKLOADS, Shapes(), (SCHEDULER,), True).run_time == 5400.0
 
 
-@pytest.mark.parametrize(("condition", "outcome"), [("Complete", "Completed"), ("Failed", "Failed")])
+@each_of(("Complete", "Completed"), ("Failed", "Failed"))
 def test_a_job_that_has_ended_stays_so_when_its_pods_are_gone(condition: str, outcome: str) -> None:
     """It does not wait for members again."""
     world = JobWorld(node("n0", cpu="2")).submit(job("short", queue="default")).work()
@@ -250,7 +249,7 @@ def test_a_job_deleted_between_decision_and_start_leaves_no_claim() -> None:
     assert world.claim_count() == 0
 
 
-@pytest.mark.parametrize("parallelism", [0, 10**9, -1, "many"])
+@each_of(0, 10**9, -1, "many")
 def test_absurd_counts_cost_only_their_own_job(parallelism: object) -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.submit(job("odd", parallelism), job("fine")).work()  # type: ignore[arg-type]
@@ -358,7 +357,7 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
     assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6
 
 
-@pytest.mark.parametrize("note", ["kept", None, "2100-01-01T00:00:00Z"])
+@each_of("kept", None, "2100-01-01T00:00:00Z")
 def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(note: str | None) -> None:
     """Whatever its author makes of the note that Muster has let it go."""
     world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
@@ -489,7 +488,7 @@ def labelled(name: str, label: str = keys.KUEUE_QUEUE, **options: Any) -> AnyJob
 LOCAL = LocalQueue(Meta(name="lq", namespace=NAMESPACE, uid="uid-lq"), LocalQueueSpec("default"))
 
 
-@pytest.mark.parametrize("named", ["default", ""])
+@each_of("default", "")
 def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     """Its namespace names one, too."""
     annotated = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "default"}))
@@ -501,7 +500,7 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     assert "ours" in world.units, "our own label is meant for nobody else"
 
 
-@pytest.mark.parametrize("turn", ["LocalQueue", "Kueue"])
+@each_of("LocalQueue", "Kueue")
 def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: str) -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.ledger.intake.note_kueue(True)
@@ -524,7 +523,7 @@ def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
     assert world.work().suspended("train")
 
 
-@pytest.mark.parametrize("change", [{"parallelism": 3}, {"template": {}}], ids=str)
+@each_of({"parallelism": 3}, {"template": {}})
 def test_a_job_that_has_changed_since_it_was_decided_on_is_not_let_go(change: dict[str, Any]) -> None:
     """Neither before the ledger has looked at it again, nor before that has been decided."""
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2))

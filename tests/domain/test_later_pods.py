@@ -1,11 +1,10 @@
 """A job of many completions keeps its room from one pod to the next."""
 
-import pytest
-
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node
 from tests.domain.job_world import JobWorld, job, unit_name
+from tests.rows import each_of
 
 
 def running(completions: int = 6, parallelism: int = 2) -> JobWorld:
@@ -45,7 +44,7 @@ def test_one_that_failed_is_made_again_on_its_room() -> None:
     assert world.suspended("next")
 
 
-@pytest.mark.parametrize(("completions", "finished"), [(2, 1), (3, 2), (6, 6)])
+@each_of((2, 1), (3, 2), (6, 6))
 def test_the_last_ones_give_their_room_to_others(completions: int, finished: int) -> None:
     world = running(completions)
     world.stopped = False

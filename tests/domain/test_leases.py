@@ -1,25 +1,21 @@
 """Whether a Lease is held and renewed, by a clock."""
 
-import pytest
-
 from extender.api.objects.cluster import LeaseSpec, age_of, lively
+from tests.rows import each_of
 
 AT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 RENEWED = "2026-01-01T00:00:00.000000Z"
 
 
-@pytest.mark.parametrize(
-    ("lease", "now", "age", "alive"),
-    [
-        (LeaseSpec("a", 10, RENEWED), AT + 9, 9.0, True),
-        (LeaseSpec("a", 10, RENEWED), AT + 10, 10.0, False),
-        (LeaseSpec("a", None, RENEWED), AT + 14, 14.0, True),
-        (LeaseSpec("a", None, RENEWED), AT + 15, 15.0, False),
-        (LeaseSpec("a", 10, RENEWED), AT - 3, -3.0, True),
-        (LeaseSpec("", 10, RENEWED), AT, 0.0, False),
-        (LeaseSpec("a", 10, None), AT, None, False),
-        (LeaseSpec("a", 10, "yesterday"), AT, None, False),
-    ],
+@each_of(
+    (LeaseSpec("a", 10, RENEWED), AT + 9, 9.0, True),
+    (LeaseSpec("a", 10, RENEWED), AT + 10, 10.0, False),
+    (LeaseSpec("a", None, RENEWED), AT + 14, 14.0, True),
+    (LeaseSpec("a", None, RENEWED), AT + 15, 15.0, False),
+    (LeaseSpec("a", 10, RENEWED), AT - 3, -3.0, True),
+    (LeaseSpec("", 10, RENEWED), AT, 0.0, False),
+    (LeaseSpec("a", 10, None), AT, None, False),
+    (LeaseSpec("a", 10, "yesterday"), AT, None, False),
 )
 def test_a_lease_is_alive_while_its_holder_renews_it(
     lease: LeaseSpec, now: float, age: float | None, alive: bool

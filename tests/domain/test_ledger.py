@@ -10,6 +10,7 @@ from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
+from tests.rows import each_of
 
 
 def ready() -> World:
@@ -43,7 +44,7 @@ def test_another_node_is_answered_where_the_plan_is_not_offered_and_the_claim_mo
     assert world.settle().plan("g") == {"g-1": "a"}
 
 
-@pytest.mark.parametrize("offered", [[], ["unheard"]])
+@each_of([], ["unheard"])
 def test_nothing_is_answered_that_was_not_offered(offered: list[str]) -> None:
     world = ready()
     assert world.answer("g-0", offered) is Reason.NO_ROOM
@@ -68,7 +69,7 @@ def test_a_member_without_a_plan_is_refused() -> None:
     assert world.answer(spare) is Reason.BEHIND_OTHERS
 
 
-@pytest.mark.parametrize("stage", [ClaimStage.POSTED, ClaimStage.BOUND])
+@each_of(ClaimStage.POSTED, ClaimStage.BOUND)
 def test_a_pod_that_is_posted_or_bound_never_moves(stage: ClaimStage) -> None:
     world = ready()
     for name in ("g-0", "g-1"):
@@ -171,7 +172,7 @@ def test_a_device_that_vanished_is_in_the_way_of_who_asks_for_it() -> None:
     assert [claim.pod.name for claim in world.confirm(single("p")).lost] == ["p"]
 
 
-@pytest.mark.parametrize("change", ["gone", "cordoned"])
+@each_of("gone", "cordoned")
 def test_a_held_node_that_went_is_lost(change: str) -> None:
     world = held()
     lost = world.plan("g")["g-2"]
@@ -213,7 +214,7 @@ def test_a_whole_group_whose_podgroup_has_just_gone_lets_nobody_ahead() -> None:
     assert without_its_group(held()).confirm("g").posting == ()
 
 
-@pytest.mark.parametrize("needed", [2, 5])
+@each_of(2, 5)
 def test_nobody_goes_ahead_by_a_decision_on_another_podgroup(needed: int) -> None:
     world = without_its_group(held()).add(group("g", needed, uid="second"))
     assert world.confirm("g").posting == ()
@@ -502,7 +503,7 @@ def test_a_claim_does_not_move_while_a_binding_is_on_its_way(called_twice: World
 # ---- what was whole between two decisions
 
 
-@pytest.mark.parametrize(("reduced_to", "enough"), [(None, 3), (2, 2)])
+@each_of((None, 3), (2, 2))
 def test_a_group_stands_whole_once_as_many_have_started_as_it_needs(
     reduced_to: int | None, enough: int
 ) -> None:

@@ -16,6 +16,7 @@ from extender.domain.queues.records import queue_record
 from tests.domain.builders import budget, group, node, pod, preemption, queue
 from tests.domain.world import World, gang, names, timestamp
 from tests.property_examples import examples
+from tests.rows import each_of
 
 BUDGETS, WORD = "PodDisruptionBudgets", "Preemptable"
 NO = {PREEMPTABLE: "false"}
@@ -37,18 +38,15 @@ def lent(honour: list[str] | None, *others: Any, above: list[str] | None = None,
     return world.add(gang("x", 2, queue="a")).settle()
 
 
-@pytest.mark.parametrize(
-    ("honour", "above", "by_budget", "by_word"),
-    [
-        (None, None, True, False),  # where nobody says anything
-        ([], None, False, False),
-        ([BUDGETS], None, True, False),
-        ([WORD], None, False, True),
-        ([BUDGETS, WORD], None, True, True),
-        (None, [WORD], False, True),  # as the queue above says
-        (None, [], False, False),
-        ([BUDGETS], [WORD], True, False),  # its own word counts alone
-    ],
+@each_of(
+    (None, None, True, False),  # where nobody says anything
+    ([], None, False, False),
+    ([BUDGETS], None, True, False),
+    ([WORD], None, False, True),
+    ([BUDGETS, WORD], None, True, True),
+    (None, [WORD], False, True),  # as the queue above says
+    (None, [], False, False),
+    ([BUDGETS], [WORD], True, False),  # its own word counts alone
 )
 def test_lent_room_is_kept_by_what_the_queue_honours(
     honour: list[str] | None, above: list[str] | None, by_budget: bool, by_word: bool
@@ -92,7 +90,7 @@ def test_inside_a_queue_and_for_borrowers_pods_are_asked() -> None:
     assert evicted(world.add(gang("high", 2, queue="q", priority=10)).settle()) == []
 
 
-@pytest.mark.parametrize(("left", "is_cut"), [(200.0, False), (3600.0, True), (2e9, True)])
+@each_of((200.0, False), (3600.0, True), (2e9, True))
 def test_who_deletes_a_pod_does_not_say_for_how_long_lent_room_is_kept(left: float, is_cut: bool) -> None:
     world = World(node("n"), queue("a"), queue("b"), gang("g", 2, queue="b", cpu="2")).start("g")
     for name in names("g", 2):
@@ -108,14 +106,11 @@ def test_who_deletes_a_pod_does_not_say_for_how_long_lent_room_is_kept(left: flo
     )
 
 
-@pytest.mark.parametrize(
-    ("own", "above", "expected"),
-    [
-        ({}, {}, Protection()),
-        ({"max_grace_period": "10m"}, {"honour": []}, Protection(frozenset(), 600.0)),
-        ({"honour": [WORD], "max_grace_period": "0s"}, {"honour": []}, Protection(frozenset({WORD}), 0.0)),
-        ({}, {"max_grace_period": "1h"}, Protection(max_grace=3600.0)),
-    ],
+@each_of(
+    ({}, {}, Protection()),
+    ({"max_grace_period": "10m"}, {"honour": []}, Protection(frozenset(), 600.0)),
+    ({"honour": [WORD], "max_grace_period": "0s"}, {"honour": []}, Protection(frozenset({WORD}), 0.0)),
+    ({}, {"max_grace_period": "1h"}, Protection(max_grace=3600.0)),
 )
 def test_each_part_comes_from_the_nearest_queue_that_says_it(
     own: dict[str, Any], above: dict[str, Any], expected: Protection

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from extender.domain.snapshot.auto_podgroups import build
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, comparable, gang, key
 from tests.property_examples import examples
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 AI = {"team": "ai"}
@@ -64,16 +64,13 @@ def into(world: World, name: str = "g") -> tuple[str, Verdict, Reason | None]:
 # ---- which queue
 
 
-@pytest.mark.parametrize("label", [keys.LOCAL_QUEUE, keys.KUEUE_QUEUE])
+@each_of(keys.LOCAL_QUEUE, keys.KUEUE_QUEUE)
 def test_a_label_leads_into_the_queue_of_the_local_queue(label: str) -> None:
     world = world_with(local(), labelled(label=label))
     assert into(world) == ("q", STARTS, None)
 
 
-@pytest.mark.parametrize(
-    ("named", "annotated", "expected"),
-    [("", "", "q"), ("default", "", "q"), ("r", "", "r"), ("", "r", "q"), ("default", "r", "q")],
-)
+@each_of(("", "", "q"), ("default", "", "q"), ("r", "", "r"), ("", "r", "q"), ("default", "r", "q"))
 def test_a_named_queue_counts_first_and_that_of_the_namespace_last(
     named: str, annotated: str, expected: str
 ) -> None:
@@ -126,16 +123,12 @@ def test_a_local_queue_may_lead_to_a_queue_that_is_missing() -> None:
     assert world.add(queue("later")).settle().verdict("g") is STARTS
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "message"),
-    [
-        (local(to=""), f"LocalQueue {NAMESPACE}/lq: spec.queue names no queue"),
-        (
-            local(policy="Maybe"),
-            f"LocalQueue {NAMESPACE}/lq: spec.stopPolicy is 'Maybe'; it must be one of "
-            "None, Hold, HoldAndDrain",
-        ),
-    ],
+@each_of(
+    (local(to=""), f"LocalQueue {NAMESPACE}/lq: spec.queue names no queue"),
+    (
+        local(policy="Maybe"),
+        f"LocalQueue {NAMESPACE}/lq: spec.stopPolicy is 'Maybe'; it must be one of None, Hold, HoldAndDrain",
+    ),
 )
 def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message: str) -> None:
     world = world_with(spoilt, labelled(), gang("h", 1, queue="q"))
@@ -143,7 +136,7 @@ def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message
     assert world.verdict("h") is STARTS
 
 
-@pytest.mark.parametrize("served", [True, False])
+@each_of(True, False)
 def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool) -> None:
     world = world_with()
     world.ledger.intake.note_kueue(served)
@@ -218,7 +211,7 @@ def test_nothing_is_remembered_of_groups_and_local_queues_that_are_gone() -> Non
 # ---- stopPolicy
 
 
-@pytest.mark.parametrize(("policy", "evicted"), [("Hold", False), ("HoldAndDrain", True)])
+@each_of(("Hold", False), ("HoldAndDrain", True))
 def test_a_stop_policy_concerns_the_groups_of_the_local_queue_only(policy: str, evicted: bool) -> None:
     world = world_with(local(), labelled("runs", 2), gang("other", 1, queue="q")).start("runs", "other")
     world.run("runs-0", "runs-1", "other-0").pass_time(60)
@@ -265,35 +258,29 @@ def test_what_runs_goes_on_in_a_namespace_that_is_not_selected_any_more() -> Non
     assert not world.decisions.evictions
 
 
-@pytest.mark.parametrize(
-    ("selector", "allowed"),
-    [
-        (None, True),
-        (LabelSelector(), True),
-        (LabelSelector(match_labels={"team": "x"}), False),
-        (LabelSelector(match_expressions=[Requirement("team", "In", ["ai", "x"])]), True),
-        (LabelSelector(match_expressions=[Requirement("team", "NotIn", ["ai"])]), False),
-        (LabelSelector(match_expressions=[Requirement("stage", "NotIn", ["ai"])]), True),
-        (LabelSelector(match_expressions=[Requirement("team", "Exists")]), True),
-        (LabelSelector(match_labels=AI, match_expressions=[Requirement("team", "DoesNotExist")]), False),
-    ],
+@each_of(
+    (None, True),
+    (LabelSelector(), True),
+    (LabelSelector(match_labels={"team": "x"}), False),
+    (LabelSelector(match_expressions=[Requirement("team", "In", ["ai", "x"])]), True),
+    (LabelSelector(match_expressions=[Requirement("team", "NotIn", ["ai"])]), False),
+    (LabelSelector(match_expressions=[Requirement("stage", "NotIn", ["ai"])]), True),
+    (LabelSelector(match_expressions=[Requirement("team", "Exists")]), True),
+    (LabelSelector(match_labels=AI, match_expressions=[Requirement("team", "DoesNotExist")]), False),
 )
 def test_selectors_mean_what_they_mean_elsewhere(selector: LabelSelector | None, allowed: bool) -> None:
     world = world_with(namespace(AI), queue("q", namespace_selector=selector), gang("g", 1, queue="q"))
     assert (world.verdict("g") is STARTS) is allowed
 
 
-@pytest.mark.parametrize(
-    ("requirement", "message"),
-    [
-        (
-            Requirement("team", "Gt", ["1"]),
-            "operator 'Gt' of 'team' is not one of In, NotIn, Exists, DoesNotExist",
-        ),
-        (Requirement("team", "In"), "operator In of 'team' takes values"),
-        (Requirement("team", "Exists", ["x"]), "operator Exists of 'team' takes no values"),
-        (Requirement("", "Exists"), "an expression without a key"),
-    ],
+@each_of(
+    (
+        Requirement("team", "Gt", ["1"]),
+        "operator 'Gt' of 'team' is not one of In, NotIn, Exists, DoesNotExist",
+    ),
+    (Requirement("team", "In"), "operator In of 'team' takes values"),
+    (Requirement("team", "Exists", ["x"]), "operator Exists of 'team' takes no values"),
+    (Requirement("", "Exists"), "an expression without a key"),
 )
 def test_a_selector_that_makes_no_sense_is_a_fault_of_the_queue(
     requirement: Requirement, message: str

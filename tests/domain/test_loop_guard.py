@@ -18,6 +18,7 @@ from extender.domain.snapshot.decisions import message_of
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, pod, preemption, queue
 from tests.domain.world import LIMITS, World, gang, key, timestamp
+from tests.rows import each_of
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
 HOUR = LIMITS.reclaim_memory
@@ -107,9 +108,7 @@ def test_others_alike_take_what_a_group_is_not_given_again() -> None:
     assert len(refusing.evicted) == len(VICTIMS) + 2
 
 
-@pytest.mark.parametrize(
-    ("namespace", "verdict"), [(NAMESPACE, Reason.NO_ROOM), ("other", Reason.RECLAIMING)]
-)
+@each_of((NAMESPACE, Reason.NO_ROOM), ("other", Reason.RECLAIMING))
 def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict: Reason) -> None:
     world = World(node("n"), queue("b"), *(gang(name, 1, queue="b") for name in VICTIMS)).start(*VICTIMS)
     written = QueueReclaimed("b", f"{namespace}/x", timestamp(world.now), 3)
@@ -117,7 +116,7 @@ def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict
     assert world.reason("x") is verdict
 
 
-@pytest.mark.parametrize("borrows", [False, True])
+@each_of(False, True)
 def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain(borrows: bool) -> None:
     refusing = Refusing(borrows)
     for _ in range(13):
@@ -178,7 +177,7 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
         world.scheduler_takes(*planned).run(*planned).settle()
 
 
-@pytest.mark.parametrize("starts", [False, True])
+@each_of(False, True)
 def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
     """Eight groups come every two minutes for an hour, and are deleted once room is taken back for them, or
     as soon as they run. Muster begins anew every ten minutes. Evicted pods come again."""

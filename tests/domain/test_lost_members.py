@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -12,6 +11,7 @@ from tests.domain.builders import group, node, pod, queue
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.test_phases import running
 from tests.domain.world import World, gang, key
+from tests.rows import each_of
 
 
 def beside_another(world: World) -> World:
@@ -23,7 +23,7 @@ def is_kept(world: World) -> bool:
     return world.settle().verdict("h") is Verdict.WAITING
 
 
-@pytest.mark.parametrize("lose", [World.delete, lambda it, name: it.finish(name, phase="Failed")])
+@each_of(World.delete, lambda it, name: it.finish(name, phase="Failed"))
 def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]) -> None:
     world = beside_another(running(3))
     assert is_kept(lose(world, "g-1"))
@@ -33,7 +33,7 @@ def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]
     assert world.decision("g").life.phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 30), (2, 60), (3, 120), (6, 900)])
+@each_of((1, 30), (2, 60), (3, 120), (6, 900))
 def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
     failures: int, seconds: float
 ) -> None:
@@ -64,15 +64,11 @@ def hold(world: World) -> World:
     return world.add(replace(held, metadata=replace(held.metadata, annotations={keys.HOLD: "true"})))
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda it: it.finish("g-0"),
-        lambda it: it.delete("g-0", "g-1"),
-        lambda it: hold(it).delete("g-0"),
-        lambda it: hold(it.delete("g-0")),
-    ],
-    ids=["succeeded", "all are gone", "held", "held later"],
+@each_of(
+    lambda it: it.finish("g-0"),
+    lambda it: it.delete("g-0", "g-1"),
+    lambda it: hold(it).delete("g-0"),
+    lambda it: hold(it.delete("g-0")),
 )
 def test_no_place_is_kept_for_what_is_not_replaced(end: Callable[[World], object]) -> None:
     world = beside_another(running(2))

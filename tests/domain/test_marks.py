@@ -2,7 +2,6 @@
 on.
 """
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -13,6 +12,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.wire_records import noted_members, whole_condition, whole_members, whole_note
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, key, nodes
+from tests.rows import each_of
 
 
 def seeded(noted: PodGroup, marks_kept: bool) -> World:
@@ -21,23 +21,18 @@ def seeded(noted: PodGroup, marks_kept: bool) -> World:
     return World(nodes("a"), noted, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
 
 
-@pytest.mark.parametrize(("marks_kept", "believed"), [(True, True), (False, False)])
+@each_of((True, True), (False, False))
 def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
     marks_kept: bool, believed: bool
 ) -> None:
     assert seeded(group("g", 32, stood_whole=True), marks_kept).stood_whole("g") is believed
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        Condition(keys.STOOD_WHOLE, "True", "AllMembersStarted"),
-        whole_condition("uid-of-another", 1),
-        replace(whole_condition("uid-g", 1), status="False"),
-        Condition(
-            keys.STOOD_WHOLE, "True", message="all members that it needs ran at the same time: x/uid-g"
-        ),
-    ],
+@each_of(
+    Condition(keys.STOOD_WHOLE, "True", "AllMembersStarted"),
+    whole_condition("uid-of-another", 1),
+    replace(whole_condition("uid-g", 1), status="False"),
+    Condition(keys.STOOD_WHOLE, "True", message="all members that it needs ran at the same time: x/uid-g"),
 )
 def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
     plain = group("g", 32)
@@ -86,16 +81,13 @@ NOTED_OF_OTHERS = replace(
 )
 
 
-@pytest.mark.parametrize(
-    ("given", "marks_kept", "resumed"),
-    [
-        (FORGED_PHASE, True, False),
-        (FORGED_COPY, True, False),
-        (OF_OTHERS, True, False),
-        (NOTED, False, False),
-        (NOTED, True, True),
-        (NOTED_OF_OTHERS, True, True),
-    ],
+@each_of(
+    (FORGED_PHASE, True, False),
+    (FORGED_COPY, True, False),
+    (OF_OTHERS, True, False),
+    (NOTED, False, False),
+    (NOTED, True, True),
+    (NOTED_OF_OTHERS, True, True),
 )
 def test_only_a_start_that_muster_noted_goes_on_ahead_of_others(
     given: PodGroup | PluginsPodGroup, marks_kept: bool, resumed: bool

@@ -7,12 +7,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
-import pytest
 
 from extender.api import keys
 from extender.domain.model.shapes import Term
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
 from tests.domain.world import World
+from tests.rows import each_of
 
 # Pods, how many of them are there at the same time, and how many may be remembered, by what counts shapes
 # from round to round.
@@ -38,21 +38,17 @@ def left(*roots: object) -> set[str]:
     return texts
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        lambda text: {"queue": text},
-        lambda text: {"group": text},
-        lambda text: {"group": "g", "role": text},
-        lambda text: {"owner": text},
-        lambda text: {"labels": {text: "a", "b": text}},
-        lambda text: {"more": {f"example.com/{text}": "1"}},
-        lambda text: {"selector": {"a": text}},
-        lambda text: {"affinity": apart(a=text)},
-        lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},
-        lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},
-    ],
-    ids=["queue", "group", "role", "owner", "labels", "resources", "selector", "terms", "run", "notes"],
+@each_of(
+    lambda text: {"queue": text},
+    lambda text: {"group": text},
+    lambda text: {"group": "g", "role": text},
+    lambda text: {"owner": text},
+    lambda text: {"labels": {text: "a", "b": text}},
+    lambda text: {"more": {f"example.com/{text}": "1"}},
+    lambda text: {"selector": {"a": text}},
+    lambda text: {"affinity": apart(a=text)},
+    lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},
+    lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},
 )
 def test_what_pods_named_is_forgotten_with_them(named: Callable[[str], dict[str, Any]]) -> None:
     there = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()

@@ -11,6 +11,7 @@ from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key
+from tests.rows import each_of
 
 
 def application(name: str, driver: str = "1", together: str = "2") -> list[object]:
@@ -113,15 +114,11 @@ def driver(*objects: object, together: str = "4") -> World:
     )
 
 
-@pytest.mark.parametrize(
-    ("around", "executor"),
-    [
-        ([], pod("e", "app", foreign_gate="example.com/theirs")),
-        ([node("b", labels={"b": "b"}), pod("full", on="b", cpu="4")], pod("e", "app", selector={"b": "b"})),
-        ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),
-        ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),
-    ],
-    ids=["gate", "label", "port", "affinity"],
+@each_of(
+    ([], pod("e", "app", foreign_gate="example.com/theirs")),
+    ([node("b", labels={"b": "b"}), pod("full", on="b", cpu="4")], pod("e", "app", selector={"b": "b"})),
+    ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),
+    ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),
 )
 def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object], executor: object) -> None:
     world = driver(*around)
@@ -133,7 +130,7 @@ def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object],
 GPU = "example.com/gpu"
 
 
-@pytest.mark.parametrize("asked", [{"cpu": "6"}, {"cpu": "1", "more": {GPU: "2"}}], ids=["more", "other"])
+@each_of({"cpu": "6"}, {"cpu": "1", "more": {GPU: "2"}})
 def test_a_later_pod_passes_no_ceiling_by_what_is_kept(asked: dict[str, Any]) -> None:
     """Be it of what minResources names or of what it does not."""
     world = driver(queue("default", capability={"cpu": "4", GPU: "1"}))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
+from tests.rows import each_of
 
 QUEUES = [queue("a", capability={"cpu": "2"}), queue("b", capability={"cpu": "1"})]
 BASE = [node("n", cpu="20"), *QUEUES]
@@ -68,7 +68,7 @@ def disowned(world: World) -> None:
 MOVES = [sent, made_again, through_the_door, renamed, disowned]
 
 
-@pytest.mark.parametrize("move", MOVES)
+@each_of(*MOVES)
 def test_what_runs_counts_where_it_started(move: Callable[[World], None]) -> None:
     world = World(BASE, gang("g", 2, queue="a")).start("g")
     move(world)
@@ -77,7 +77,7 @@ def test_what_runs_counts_where_it_started(move: Callable[[World], None]) -> Non
     assert (world.reason("next"), world.verdict("small")) == (Reason.QUEUE_CEILING, Verdict.STARTING)
 
 
-@pytest.mark.parametrize("move", MOVES[:3])  # the API server refuses that a pod with a note changes its group
+@each_of(*MOVES[:3])  # the API server refuses that a pod with a note changes its group
 def test_another_muster_counts_it_there_too(move: Callable[[World], None]) -> None:
     world = World(BASE, gang("g", 2, queue="a")).start("g")
     pods = list(world.pods.values())
@@ -86,14 +86,14 @@ def test_another_muster_counts_it_there_too(move: Callable[[World], None]) -> No
     assert held(later.add(*BASE).settle()) == {"a": 2000, "b": 0}
 
 
-@pytest.mark.parametrize(("marks_kept", "counts_in"), [(True, "a"), (False, "b")])
+@each_of((True, "a"), (False, "b"))
 def test_a_note_counts_only_where_nobody_else_can_write_it(marks_kept: bool, counts_in: str) -> None:
     noted = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: "uid-a/uid-g-0"})
     world = World(BASE, group("g", 1, "b"), noted, marks_kept=marks_kept).settle()
     assert world.decision("g").queue == counts_in
 
 
-@pytest.mark.parametrize("noted", ["uid-a/uid-of-another", "uid-a", "uid-gone/uid-g-0", ""])
+@each_of("uid-a/uid-of-another", "uid-a", "uid-gone/uid-g-0", "")
 def test_a_note_of_another_pod_or_of_a_queue_that_is_gone_says_nothing(noted: str) -> None:
     marked = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: noted})
     assert World(BASE, group("g", 1, "b"), marked).settle().decision("g").queue == "b"

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import ConditionPolicy
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.sleeping import crowd
 from tests.domain.world import World, comparable, gang, timestamp
+from tests.rows import each_of
 
 VIEW = ConditionPolicy(ungated=True)
 
@@ -33,16 +32,12 @@ def singles(count: int, of: str = "q", **options: Any) -> list[Any]:
     return [gang(f"{of}{i}", 1, queue=of, cpu="2", gated=False, **options) for i in range(count)]
 
 
-@pytest.mark.parametrize(
-    "ceilings",
-    [
-        [queue("q", capability={"cpu": "4"})],
-        [queue("q", limits=QueueLimits(pods=2))],
-        [queue("q", limits=QueueLimits(groups=2))],
-        [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=2)))],
-        [queue("dept", capability={"cpu": "5"}), queue("q", parent="dept")],
-    ],
-    ids=["capability", "pods", "groups", "of a namespace", "of a parent"],
+@each_of(
+    [queue("q", capability={"cpu": "4"})],
+    [queue("q", limits=QueueLimits(pods=2))],
+    [queue("q", limits=QueueLimits(groups=2))],
+    [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=2)))],
+    [queue("dept", capability={"cpu": "5"}), queue("q", parent="dept")],
 )
 def test_the_first_pods_of_a_queue_ask_up_to_its_headroom(ceilings: list[Any]) -> None:
     assert asking(full(*ceilings, singles(5))) == ["q0-0", "q1-0"]
@@ -85,7 +80,7 @@ def test_the_next_one_asks_once_headroom_is_free() -> None:
     assert asking(world) == ["q1-0", "q2-0", "q3-0"]
 
 
-@pytest.mark.parametrize(("cpu", "asks"), [("2", 3), ("3", 0)])
+@each_of(("2", 3), ("3", 0))
 def test_a_gang_larger_than_the_cluster_asks_where_each_of_its_pods_fits_a_node(cpu: str, asks: int) -> None:
     assert len(asking(World(node("a", cpu="2"), gang("g", 3, cpu=cpu, gated=False)))) == asks
 
@@ -102,7 +97,7 @@ def test_a_group_that_is_evaluated_again_keeps_its_request() -> None:
     assert_decided_as_from_nothing(crowd(590.0, q={"capability": {"cpu": "5"}}))
 
 
-@pytest.mark.parametrize("moves", ["w0", "w4", "w22"])
+@each_of("w0", "w4", "w22")
 def test_a_group_that_moves_to_a_queue_with_headroom_asks(moves: str) -> None:
     world = crowd(0.0, pa={"capability": {"cpu": "3"}}, pb={"capability": {"cpu": "5"}})
     assert_decided_as_from_nothing(world.add(group(moves, 1, "q", created=timestamp(1000))))

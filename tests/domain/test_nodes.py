@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from extender.domain.snapshot.nodes import NodeIndex, NodeRecord, NodeTable
 from tests.domain.builders import node, on_nodes, pod, stranger
 from tests.domain.world import World, gang, key, single
 from tests.property_examples import examples
+from tests.rows import each_of
 
 KEYS, VALUES, NAMES = ("disk", "cores", "metadata.name"), ("ssd", "8", "16", "", "9" * 30), ("n0", "n1")
 
@@ -172,7 +172,7 @@ def names_in(root: object, prefix: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("viewed", [False, True])
+@each_of(False, True)
 def test_nothing_keeps_the_names_of_nodes_that_are_gone(viewed: bool) -> None:
     """Nor do pods that have waited since, and were planned there once."""
     world = World(node("stays"), gang("waits", 3, cpu="4"), viewed=viewed)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from extender.api.keys import GROUP_ANNOTATION, HOLD, SUBMITTER
 from extender.api.objects.cluster import Node
@@ -18,6 +17,7 @@ from extender.domain.explain.observed import (
 )
 from extender.domain.model.reasons import Verdict
 from extender.domain.queues.tree import Queues
+from tests.rows import each_of
 
 
 def group(phase: str, reason: str) -> ObservedGroup:
@@ -38,19 +38,16 @@ def queue(name: str, spec: Any = None, **status: Any) -> ObservedQueue:
     return msgspec.convert({"metadata": {"name": name}, "spec": spec or {}, "status": status}, ObservedQueue)
 
 
-@pytest.mark.parametrize(
-    ("phase", "reason", "verdict"),
-    [
-        ("", "", Verdict.UNKNOWN),
-        ("Running", "", Verdict.UNKNOWN),  # of another scheduler
-        ("Pending", "NoRoom", Verdict.WAITING),
-        ("Inqueue", "Starting", Verdict.STARTING),
-        ("Inqueue", "NotEnoughMembers", Verdict.WAITING),  # which tells its operator to create them
-        ("Running", "Running", Verdict.RUNNING),
-        ("Unknown", "NoRoom", Verdict.RUNNING),
-        ("Completed", "Completed", Verdict.ENDED),
-        ("Suspended", "Running", Verdict.UNKNOWN),  # a phase that another controller made up
-    ],
+@each_of(
+    ("", "", Verdict.UNKNOWN),
+    ("Running", "", Verdict.UNKNOWN),  # of another scheduler
+    ("Pending", "NoRoom", Verdict.WAITING),
+    ("Inqueue", "Starting", Verdict.STARTING),
+    ("Inqueue", "NotEnoughMembers", Verdict.WAITING),  # which tells its operator to create them
+    ("Running", "Running", Verdict.RUNNING),
+    ("Unknown", "NoRoom", Verdict.RUNNING),
+    ("Completed", "Completed", Verdict.ENDED),
+    ("Suspended", "Running", Verdict.UNKNOWN),  # a phase that another controller made up
 )
 def test_the_verdict_behind_a_status(phase: str, reason: str, verdict: Verdict) -> None:
     assert group(phase, reason).verdict is verdict

@@ -15,6 +15,7 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue, stranger
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import timestamp
+from tests.rows import each_of
 
 NODES = (node("n0", cpu="3"), node("n1", cpu="2"))
 
@@ -30,19 +31,15 @@ def started_with(world: JobWorld, name: str) -> tuple[int | None, str]:
     return None if found.spec["suspend"] else found.spec["parallelism"], note
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "least", "cpu", "expected"),
-    [
-        (5, 2, "1", (5, "")),
-        (8, 2, "1", (5, "5/8")),
-        (8, 5, "1", (5, "5/8")),
-        (8, 6, "1", (None, "")),
-        (8, 1, "2", (2, "2/8")),
-        (8, 9, "1", (None, "")),
-        (3, 9, "1", (3, "")),
-        (10_000, 1, "1", (5, "5/10000")),
-    ],
-    ids=str,
+@each_of(
+    (5, 2, "1", (5, "")),
+    (8, 2, "1", (5, "5/8")),
+    (8, 5, "1", (5, "5/8")),
+    (8, 6, "1", (None, "")),
+    (8, 1, "2", (2, "2/8")),
+    (8, 9, "1", (None, "")),
+    (3, 9, "1", (3, "")),
+    (10_000, 1, "1", (5, "5/10000")),
 )
 def test_the_most_that_fit_start(
     parallelism: int, least: int, cpu: str, expected: tuple[int | None, str]
@@ -87,7 +84,7 @@ def test_the_bounds_of_its_queue_count_as_well_as_room(
     assert expected[0] or world.reason(unit_name("train")) is Reason.NEVER_FITS
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS.keys())
+@each_of(*BOUNDS.values())
 def test_where_others_hold_all_that_its_queue_may_it_waits_for_its_part(bound: Any) -> None:
     world = bounded(bound).submit(job("first", 7, queue="q")).work()
     world.submit(shrinking("train", 12, 2, queue="q", created="2026-01-02T00:00:00Z")).work()
@@ -159,7 +156,7 @@ def test_one_that_its_user_suspended_asks_for_all_when_it_queues_again() -> None
     assert started_with(world.work(), "train") == (4, "")
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "two", "1.5", "9" * 30, "²"])
+@each_of("", "0", "-1", "two", "1.5", "9" * 30, "²")
 def test_what_is_no_number_of_pods_is_the_jobs_reason(text: str) -> None:
     world = JobWorld(*NODES).submit(shrinking("train", 2, text), job("fine", 1)).work()
     assert world.suspended("train")

@@ -19,6 +19,7 @@ from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue
 from tests.domain.world import LIMITS, World, comparable, gang
 from tests.property_examples import examples
+from tests.rows import each_of
 
 HOUR = 3600.0
 KEPT = replace(LIMITS, usage_half_life=HOUR)
@@ -144,7 +145,7 @@ def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: li
         world.settle()
 
 
-@pytest.mark.parametrize(("fair_share", "first"), [("Historical", "b"), ("Instant", "a"), ("", "b")])
+@each_of(("Historical", "b"), ("Instant", "a"), ("", "b"))
 def test_queues_take_turns_by_what_they_have_held_lately(fair_share: str, first: str) -> None:
     root = queue("root", fair_share=fair_share)
     world = used(root, queue("a", created="2025-01-01"), queue("b", created="2025-01-02"))

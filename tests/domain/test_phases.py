@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.queues import PodGroup
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.snapshot.phases import Life, Phase
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang, names
+from tests.rows import each_of
 
 
 def running(count: int, min_member: int | None = None, **more: Any) -> World:
@@ -45,17 +44,14 @@ def test_a_whole_life() -> None:
 # ---- ends
 
 
-@pytest.mark.parametrize(
-    ("needed", "succeed", "fail", "outcome"),
-    [
-        (2, 2, 0, Outcome.COMPLETED),
-        (2, 1, 1, Outcome.FAILED),
-        (2, 0, 2, Outcome.FAILED),
-        (1, 1, 1, Outcome.COMPLETED),
-        (1, 0, 2, Outcome.FAILED),
-        (0, 1, 1, Outcome.COMPLETED),
-        (0, 0, 2, Outcome.FAILED),
-    ],
+@each_of(
+    (2, 2, 0, Outcome.COMPLETED),
+    (2, 1, 1, Outcome.FAILED),
+    (2, 0, 2, Outcome.FAILED),
+    (1, 1, 1, Outcome.COMPLETED),
+    (1, 0, 2, Outcome.FAILED),
+    (0, 1, 1, Outcome.COMPLETED),
+    (0, 0, 2, Outcome.FAILED),
 )
 def test_a_group_ends_well_when_enough_members_succeeded(
     needed: int, succeed: int, fail: int, outcome: Outcome
@@ -133,7 +129,7 @@ def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
 # ---- groups that need no members
 
 
-@pytest.mark.parametrize(("min_member", "there"), [(3, 0), (3, 2)])
+@each_of((3, 0), (3, 2))
 def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, there: int) -> None:
     """Some operators create no pods for a Pending group."""
     world = World(node("n"), group("g", min_member), *(pod(name, "g") for name in names("g", there)))
@@ -183,7 +179,7 @@ def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:
     assert accepted_by(world) == "uid-q"
 
 
-@pytest.mark.parametrize("uid", ["", "uid-of-another"])
+@each_of("", "uid-of-another")
 def test_a_queue_takes_in_what_no_other_took(uid: str) -> None:
     others = queue("other", uid="uid-of-another")
     world = World(node("n"), queue("q"), others, noted(uid)).settle()

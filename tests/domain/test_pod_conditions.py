@@ -42,7 +42,7 @@ def unschedulable(reason: Reason) -> Unscheduled:
 # ---- which pods say what
 
 
-@each_of(Reason)
+@each_of(*Reason)
 def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
     condition = VIEW.wanted(waiting(reason), record(gated=False))
     if reason in SOON:
@@ -51,19 +51,19 @@ def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
         assert condition == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
 
 
-@each_of(Reason)
+@each_of(*Reason)
 def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
     condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
     assert condition == (unschedulable(reason) if reason in ROOM else None)
 
 
-@each_of([each for each in Reason if each not in ROOM and each not in SOON])
+@each_of(*(each for each in Reason if each not in ROOM and each not in SOON))
 def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
     shown = unschedulable(Reason.NO_ROOM)
     assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
 
 
-@each_of([*product(Reason, (True, False))])
+@each_of(*product(Reason, (True, False)))
 def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
     hidden = ConditionPolicy(ungated=view, shows_waiting_for_room=False)
     for gated in (True, False):
@@ -79,15 +79,12 @@ def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
     assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
 
 
-@each_of(Reason)
+@each_of(*Reason)
 def test_without_the_view_the_condition_of_a_pod_without_gates_is_the_schedulers(reason: Reason) -> None:
     assert ConditionPolicy().wanted(waiting(reason), record(gated=False)) is None
 
 
-@pytest.mark.parametrize(
-    ("shows", "exceeds_queue", "asks"),
-    [(False, False, False), (True, False, True), (True, True, False), (False, True, False)],
-)
+@each_of((False, False, False), (True, False, True), (True, True, False), (False, True, False))
 def test_nodes_are_asked_for_where_larger_ones_may_come_and_the_queue_is_not_in_the_way(
     shows: bool, exceeds_queue: bool, asks: bool
 ) -> None:
@@ -156,16 +153,13 @@ def with_condition(reason: str, message: str, status: str = "False", **options: 
     return replace(made, status=replace(made.status, conditions=conditions))
 
 
-@pytest.mark.parametrize(
-    ("reason", "message", "kept", "refused"),
-    [
-        ("Unschedulable", "0/3 nodes are available", "0/3 nodes are available", "0/3 nodes are available"),
-        ("Unschedulable", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no"),
-        ("Unschedulable", "muster: NoRoom: no", "muster: NoRoom: no", ""),
-        ("QueueShare", "muster: QueueShare: no", "muster: QueueShare: no", ""),
-        ("SchedulerError", "binding rejected: 17:03", "", ""),
-        ("SchedulingGated", "blocked", "", ""),
-    ],
+@each_of(
+    ("Unschedulable", "0/3 nodes are available", "0/3 nodes are available", "0/3 nodes are available"),
+    ("Unschedulable", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no"),
+    ("Unschedulable", "muster: NoRoom: no", "muster: NoRoom: no", ""),
+    ("QueueShare", "muster: QueueShare: no", "muster: QueueShare: no", ""),
+    ("SchedulerError", "binding rejected: 17:03", "", ""),
+    ("SchedulingGated", "blocked", "", ""),
 )
 def test_what_muster_says_is_no_refusal_of_the_scheduler(
     reason: str, message: str, kept: str, refused: str

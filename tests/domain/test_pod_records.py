@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import PodRecords, pod_record
 from tests.domain.builders import pod
+from tests.rows import each_of
 
 UIDS = ("uid-a", "uid-b", "uid-c")
 TEXTS = ("", "g", "2", *map(group_name_of, UIDS))
@@ -97,9 +97,8 @@ def test_only_the_pod_itself_can_name_the_group_that_would_be_its_own() -> None:
     assert (other.auto, own.auto) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("auto_groups", "groups"),
-    [(True, ["team/podgroup-uid-p-0", "team/podgroup-uid-p-1"]), (False, ["team/pod:p-0", "team/pod:p-1"])],
+@each_of(
+    (True, ["team/podgroup-uid-p-0", "team/podgroup-uid-p-1"]), (False, ["team/pod:p-0", "team/pod:p-1"])
 )
 def test_each_plain_pod_is_a_group(auto_groups: bool, groups: list[str]) -> None:
     read = PodRecords(Shapes(), auto_groups)

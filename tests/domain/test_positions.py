@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang
 from tests.property_examples import examples
+from tests.rows import each_of
 
 CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
 
@@ -56,13 +56,10 @@ def test_who_starts_or_runs_is_not_in_line() -> None:
     assert message_of(world.decision("a")) == ""
 
 
-@pytest.mark.parametrize(
-    ("reason", "group"),
-    [
-        (Reason.HELD, one("x", notes={keys.HOLD: "true"})),
-        (Reason.NEVER_FITS, one("x", size="9")),
-        (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
-    ],
+@each_of(
+    (Reason.HELD, one("x", notes={keys.HOLD: "true"})),
+    (Reason.NEVER_FITS, one("x", size="9")),
+    (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
 )
 def test_who_cannot_start_anyway_is_not_in_line(reason: Reason, group: list[object]) -> None:
     world = world_of().add(stranger("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
@@ -71,7 +68,7 @@ def test_who_cannot_start_anyway_is_not_in_line(reason: Reason, group: list[obje
     assert world.queue("q").waiting == 1
 
 
-@pytest.mark.parametrize("strategy", ["traverse", "fifo"])
+@each_of("traverse", "fifo")
 def test_who_backs_off_keeps_its_place(strategy: str) -> None:
     world = world_of(strategy).add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
     world.ungate("a-0").refuse("a-0")

@@ -17,6 +17,7 @@ from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import group, node, pod, preemption, queue
 from tests.domain.world import World, comparable, gang, key, names, nodes, timestamp
 from tests.property_examples import examples
+from tests.rows import each_of
 
 PAID = preemption(at_most="1h")
 KEEPS = preemption(honour=["Preemptable"])  # as far as its pods say so
@@ -67,7 +68,7 @@ def test_it_waits_until_it_has_gone_without_as_much_as_is_lost() -> None:
     assert len(evicted(world)) == 1
 
 
-@pytest.mark.parametrize(("at_most", "after"), [("5m", 300.0), ("", 900.0), ("5s", 5.0), ("0s", 0.0)])
+@each_of(("5m", 300.0), ("", 900.0), ("5s", 5.0), ("0s", 0.0))
 def test_it_never_waits_for_longer_than_its_queue_says(at_most: str, after: float) -> None:
     """A gang that has run for three days is worth more than any wait."""
     world = lent(ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most=""))
@@ -105,7 +106,7 @@ def test_the_longest_wait_counts_whoever_sleeps() -> None:
     assert f"they come by {timestamp(begun + 20.0 + 3600.0)}" in message_of(world.decision("x"))
 
 
-@pytest.mark.parametrize("kept_back", ["held", "queue", "gate", "members"])
+@each_of("held", "queue", "gate", "members")
 def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(kept_back: str) -> None:
     """It is held, its queue is stopped, or a member is held back or missing for as long as it would wait."""
     rules = preemption(at_most="10m")
@@ -150,9 +151,7 @@ def test_the_longest_duration_that_there_is_ends_in_a_moment() -> None:
     assert f"more work than it has waited for; they come by {timestamp(world.now + 2562047 * 3600)}" in text
 
 
-@pytest.mark.parametrize(
-    ("patience", "is_enough"), [("0", False), ("0.5", False), ("10", True), ("1000", True)]
-)
+@each_of(("0", False), ("0.5", False), ("10", True), ("1000", True))
 def test_how_much_is_lost_at_most_is_for_the_queue_to_say(patience: str, is_enough: bool) -> None:
     world = lent(ran=100.0, rules=preemption(at_most="1h", patience=patience))
     waited = taken_after(world, most=300.0)
@@ -160,16 +159,12 @@ def test_how_much_is_lost_at_most_is_for_the_queue_to_say(patience: str, is_enou
     assert (waited or 0.0) <= 3 * LOOKS
 
 
-@pytest.mark.parametrize("patience", ["-1", "1001", "much"])
+@each_of("-1", "1001", "much")
 def test_a_patience_that_makes_no_sense_is_a_fault_of_the_queue(patience: str) -> None:
     assert queue_record(queue("q", preemption=preemption(patience=patience))).fault
 
 
-@pytest.mark.parametrize(
-    "checkpoint",
-    ["30s", timestamp(1000.0 + 3 * 86400.0 - 20.0), timestamp(10_000_000.0)],
-    ids=["every 30 s", "20 s ago", "in the future: now"],
-)
+@each_of("30s", timestamp(1000.0 + 3 * 86400.0 - 20.0), timestamp(10_000_000.0))
 def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
     world = lent(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=SOON)
     waited = taken_after(world, most=300.0)
@@ -177,7 +172,7 @@ def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
     assert waited <= 60.0
 
 
-@pytest.mark.parametrize("is_member", [False, True], ids=["of the group", "of a member"])
+@each_of(False, True)
 def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there(is_member: bool) -> None:
     """It gains nothing: not a moment that stays where it was first read, and hides what is saved later."""
     far = {CHECKPOINT: timestamp(10_000_000.0)}
@@ -196,28 +191,25 @@ def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there
     assert waited <= 60.0
 
 
-@pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s"])
+@each_of("soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s")
 def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
     assert taken_after(lent(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
     (told,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
     assert "counts as absent" in told
 
 
-@pytest.mark.parametrize("text", ["", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"])
+@each_of("", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00")
 def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
     assert not [*unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))]
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "fault"),
-    [
-        (RUN_TIME, "soon", "allowed is how long the group runs, such as 1h30m"),
-        (RUN_TIME, "1h30m", ""),
-        (MIN_MEMBER, "most", "got 'most'; allowed is all, or a whole number from 1"),
-        (MIN_MEMBER, "0", "got '0'; allowed is all, or a whole number from 1"),
-        (MIN_MEMBER, "all", ""),
-        (MIN_MEMBER, "4", ""),
-    ],
+@each_of(
+    (RUN_TIME, "soon", "allowed is how long the group runs, such as 1h30m"),
+    (RUN_TIME, "1h30m", ""),
+    (MIN_MEMBER, "most", "got 'most'; allowed is all, or a whole number from 1"),
+    (MIN_MEMBER, "0", "got '0'; allowed is all, or a whole number from 1"),
+    (MIN_MEMBER, "all", ""),
+    (MIN_MEMBER, "4", ""),
 )
 def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, text: str, fault: str) -> None:
     told = [*unread_annotations(Meta(name="a", annotations={key: text}))]
@@ -234,7 +226,7 @@ def test_a_member_may_say_it_for_its_gang() -> None:
     assert waited <= 60.0
 
 
-@pytest.mark.parametrize(("devices", "after"), [({}, 200 / 3), ({"example.com/fpga": "1"}, 200.0)])
+@each_of(({}, 200 / 3), ({"example.com/fpga": "1"}, 200.0))
 def test_of_several_resources_that_counts_of_which_it_is_the_most(
     devices: dict[str, str], after: float
 ) -> None:
@@ -256,32 +248,17 @@ WAITS = {"at_most": "450s", "after": "150s"}
 LATE = 450  # seconds after which cost does not count
 
 
-@pytest.mark.parametrize(
-    ("ran", "ends", "rules", "waited"),
-    [
-        (1800, LATE + 75, {}, LATE + 75),
-        (1800, LATE + 150, {}, LATE + 150),
-        (1800, LATE + 170, {}, LATE),
-        (1800, LATE + 75, {"after": "30s"}, LATE),
-        (1800, None, {}, LATE),
-        (1800, -60, {}, LATE),
-        (1800, LATE + 125, {"at_most": "30s"}, 150),
-        (25, 175, {"patience": "2"}, 175),
-        (25, 300, {"patience": "2"}, 150),
-        (1800, LATE + 75, {"patience": "1000"}, 150),
-    ],
-    ids=[
-        "soon",
-        "just in time",
-        "not soon",
-        "not soon enough for its queue",
-        "unknown",
-        "past its time",
-        "after what is twice the longest wait",
-        "worth the wait, but more than is gained",
-        "less than is gained",
-        "worth any price",
-    ],
+@each_of(
+    (1800, LATE + 75, {}, LATE + 75),
+    (1800, LATE + 150, {}, LATE + 150),
+    (1800, LATE + 170, {}, LATE),
+    (1800, LATE + 75, {"after": "30s"}, LATE),
+    (1800, None, {}, LATE),
+    (1800, -60, {}, LATE),
+    (1800, LATE + 125, {"at_most": "30s"}, 150),
+    (25, 175, {"patience": "2"}, 175),
+    (25, 300, {"patience": "2"}, 150),
+    (1800, LATE + 75, {"patience": "1000"}, 150),
 )
 def test_what_is_known_to_end_soon_is_spared_once(
     ran: int, ends: int | None, rules: dict[str, str], waited: int
@@ -293,11 +270,7 @@ def test_what_is_known_to_end_soon_is_spared_once(
     assert waited <= found <= waited + 2 * LOOKS
 
 
-@pytest.mark.parametrize(
-    ("times", "waited"),
-    [((75, 125), LATE + 75), ((75, 175), LATE), ((75, None), LATE), ((75, -1000), LATE)],
-    ids=["all soon: until one outruns its time", "one later", "one unknown", "one past its time"],
-)
+@each_of(((75, 125), LATE + 75), ((75, 175), LATE), ((75, None), LATE), ((75, -1000), LATE))
 def test_of_several_the_last_to_end_counts(times: tuple[int | None, ...], waited: int) -> None:
     """By how many seconds each ends after the longest wait."""
     world = World(node("n"), queue("a", preemption=preemption(**WAITS)), queue("b", preemption=KEEPS))
@@ -370,10 +343,8 @@ def test_it_counts_for_the_next_eviction() -> None:
     assert (later or 0.0) >= 200.0 > 60.0 >= (first or 0.0)
 
 
-@pytest.mark.parametrize(
-    ("written", "kept", "seconds"),
-    [("2000/uid-long", True, 2000), ("2000/uid-long", False, 0), ("2000/another", True, 0), ("x", True, 0)],
-    ids=["of this object", "marks are not protected", "of another object", "unreadable"],
+@each_of(
+    ("2000/uid-long", True, 2000), ("2000/uid-long", False, 0), ("2000/another", True, 0), ("x", True, 0)
 )
 def test_it_survives_a_restart_as_a_mark(written: str, kept: bool, seconds: int) -> None:
     world = (

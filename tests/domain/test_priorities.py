@@ -1,7 +1,5 @@
 """The priority of a group: its class counts only as far as its pods were admitted with it."""
 
-import pytest
-
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
@@ -25,32 +23,27 @@ def priority(world: World, name: str = "g") -> int:
 
 
 @each_of(
-    [
-        ("", [], 0),
-        ("", [0, 7], 7),
-        ("high", [], 0),
-        ("high", [0], 0),
-        ("high", [0, 100], 100),
-        ("high", [2_000_001_000], 100),
-        ("low", [0], -5),
-        ("low", [-10], -10),
-        ("absent", [], 0),
-        ("absent", [7], 0),
-        ("system-node-critical", [], 0),
-        ("system-node-critical", [0], 0),
-        ("system-node-critical", [100], 100),
-        ("system-node-critical", [2_000_001_000], 2_000_001_000),
-    ]
+    ("", [], 0),
+    ("", [0, 7], 7),
+    ("high", [], 0),
+    ("high", [0], 0),
+    ("high", [0, 100], 100),
+    ("high", [2_000_001_000], 100),
+    ("low", [0], -5),
+    ("low", [-10], -10),
+    ("absent", [], 0),
+    ("absent", [7], 0),
+    ("system-node-critical", [], 0),
+    ("system-node-critical", [0], 0),
+    ("system-node-critical", [100], 100),
+    ("system-node-critical", [2_000_001_000], 2_000_001_000),
 )
 def test_a_class_counts_as_far_as_the_pods_have_it(named: str, pods: list[int], counts: int) -> None:
     members = [pod(f"g-{n}", "g", priority=each) for n, each in enumerate(pods)]
     assert priority(World(SYSTEM, HIGH, LOW, group("g", 1, priority_class=named), members)) == counts
 
 
-@pytest.mark.parametrize(
-    ("named", "pods", "counts"),
-    [("high", [], 100), ("high", [0], 100), ("system-node-critical", [0], 0)],
-)
+@each_of(("high", [], 100), ("high", [0], 100), ("system-node-critical", [0], 0))
 def test_an_administrator_may_open_a_class_to_groups(named: str, pods: list[int], counts: int) -> None:
     members = [pod(f"g-{n}", "g", priority=each) for n, each in enumerate(pods)]
     classes = [for_groups(SYSTEM), for_groups(HIGH)]

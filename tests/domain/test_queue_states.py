@@ -1,6 +1,5 @@
 """The states of a queue: a single one, and a tree of them."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,38 +18,34 @@ OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
 
 
 @each_of(
-    [
-        ("", "", OPEN, OPEN),
-        ("", OPEN, OPEN, OPEN),
-        ("", CLOSED, CLOSING, CLOSED),
-        ("", CLOSING, CLOSING, CLOSED),
-        ("", UNKNOWN, UNKNOWN, UNKNOWN),
-        ("", "Ajar", UNKNOWN, UNKNOWN),
-        (OPEN, "", OPEN, OPEN),
-        (OPEN, CLOSED, OPEN, OPEN),
-        (OPEN, CLOSING, OPEN, OPEN),
-        (OPEN, UNKNOWN, OPEN, OPEN),
-        (CLOSED, "", CLOSING, CLOSED),
-        (CLOSED, OPEN, CLOSING, CLOSED),
-        (CLOSED, CLOSED, CLOSING, CLOSED),
-        (CLOSED, UNKNOWN, CLOSING, CLOSED),
-        (CLOSING, OPEN, UNKNOWN, UNKNOWN),
-        ("Ajar", OPEN, UNKNOWN, UNKNOWN),
-    ]
+    ("", "", OPEN, OPEN),
+    ("", OPEN, OPEN, OPEN),
+    ("", CLOSED, CLOSING, CLOSED),
+    ("", CLOSING, CLOSING, CLOSED),
+    ("", UNKNOWN, UNKNOWN, UNKNOWN),
+    ("", "Ajar", UNKNOWN, UNKNOWN),
+    (OPEN, "", OPEN, OPEN),
+    (OPEN, CLOSED, OPEN, OPEN),
+    (OPEN, CLOSING, OPEN, OPEN),
+    (OPEN, UNKNOWN, OPEN, OPEN),
+    (CLOSED, "", CLOSING, CLOSED),
+    (CLOSED, OPEN, CLOSING, CLOSED),
+    (CLOSED, CLOSED, CLOSING, CLOSED),
+    (CLOSED, UNKNOWN, CLOSING, CLOSED),
+    (CLOSING, OPEN, UNKNOWN, UNKNOWN),
+    ("Ajar", OPEN, UNKNOWN, UNKNOWN),
 )
 def test_the_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
     wished = wish(queue_record(queue("q", spec_state=spec, status_state=status)))
     assert (state_of(wished, True), state_of(wished, False)) == (with_groups, without)
 
 
-@pytest.mark.parametrize(
-    ("word", "state"), [("", OPEN), (OPEN, OPEN), (CLOSED, CLOSED), (UNKNOWN, UNKNOWN), ("open", None)]
-)
+@each_of(("", OPEN), (OPEN, OPEN), (CLOSED, CLOSED), (UNKNOWN, UNKNOWN), ("open", None))
 def test_which_words_are_states(word: str, state: str | None) -> None:
     assert read_state(word) == state
 
 
-@pytest.mark.parametrize(("action", "state"), [("OpenQueue", OPEN), ("CloseQueue", CLOSED)])
+@each_of(("OpenQueue", OPEN), ("CloseQueue", CLOSED))
 def test_what_an_action_asks_for(action: str, state: str) -> None:
     assert QueueAction(action).spec_state == state
 
@@ -129,7 +124,7 @@ class Tree:
         return queue_record(self.records[name]).marked
 
 
-@pytest.mark.parametrize("child", ["", OPEN])
+@each_of("", OPEN)
 def test_a_child_closes_and_opens_with_its_parent(child: str) -> None:
     tree = Tree(child).asks("team", CLOSED)
     assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)

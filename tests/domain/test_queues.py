@@ -10,6 +10,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.tree import in_tree_order
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World, gang, key, nodes, single
+from tests.rows import each_of
 
 RUNS, WAITS = Verdict.STARTING, Verdict.WAITING
 
@@ -27,7 +28,7 @@ def test_who_comes_after_the_queue_closed_waits() -> None:
     assert world.add(queue("q", spec_state="Open")).settle().verdict("g") is RUNS
 
 
-@pytest.mark.parametrize("settled", [True, False])
+@each_of(True, False)
 def test_who_came_before_the_queue_closed_is_scheduled(settled: bool) -> None:
     world = World(nodes("a"), queue("q"), gang("g", 6, queue="q"))
     if settled:
@@ -188,14 +189,11 @@ def test_an_unparsable_queue_says_so() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("parents", "order"),
-    [
-        ({}, []),
-        ({"b": "", "a": "", "c": "a"}, [("a", 0), ("c", 1), ("b", 0)]),
-        ({"a": "nowhere"}, [("a", 0)]),
-        ({"a": "b", "b": "a", "c": ""}, [("c", 0)]),
-    ],
+@each_of(
+    ({}, []),
+    ({"b": "", "a": "", "c": "a"}, [("a", 0), ("c", 1), ("b", 0)]),
+    ({"a": "nowhere"}, [("a", 0)]),
+    ({"a": "b", "b": "a", "c": ""}, [("c", 0)]),
 )
 def test_queues_come_below_their_parents(parents: dict[str, str], order: list[tuple[str, int]]) -> None:
     assert list(in_tree_order(parents)) == order

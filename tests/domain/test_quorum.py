@@ -10,20 +10,18 @@ from tests.rows import each_of
 
 
 @each_of(
-    [
-        (3, {}, {"": 3}, True),
-        (3, {}, {"": 2}, False),
-        (3, {}, {"a": 1, "b": 2}, True),
-        (0, {}, {}, True),
-        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}, True),
-        (3, {"master": 1, "worker": 2}, {"worker": 3}, False),
-        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 1}, False),
-        (3, {"master": 1, "worker": 2}, {"master": 2, "worker": 2}, True),
-        (4, {"master": 1}, {"master": 1, "other": 2}, False),
-        (4, {"master": 1}, {"master": 1, "other": 3}, True),
-        (2, {"master": 1, "worker": 2}, {"worker": 2}, True),
-        (2, {"master": 1, "worker": 2}, {"worker": 1}, False),
-    ]
+    (3, {}, {"": 3}, True),
+    (3, {}, {"": 2}, False),
+    (3, {}, {"a": 1, "b": 2}, True),
+    (0, {}, {}, True),
+    (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}, True),
+    (3, {"master": 1, "worker": 2}, {"worker": 3}, False),
+    (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 1}, False),
+    (3, {"master": 1, "worker": 2}, {"master": 2, "worker": 2}, True),
+    (4, {"master": 1}, {"master": 1, "other": 2}, False),
+    (4, {"master": 1}, {"master": 1, "other": 3}, True),
+    (2, {"master": 1, "worker": 2}, {"worker": 2}, True),
+    (2, {"master": 1, "worker": 2}, {"worker": 1}, False),
 )
 def test_whole(min_member: int, roles: dict[str, int], there: dict[str, int], is_whole: bool) -> None:
     assert whole(min_member, roles, Counter(there), sum(there.values())) is is_whole

@@ -32,6 +32,7 @@ from extender.domain.queues.quota_records import (
 from extender.domain.queues.quotas import Quotas, TreeReader, plan_of
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World
+from tests.rows import each_of
 
 Json = dict[str, Any]
 DEPTH = 5
@@ -108,7 +109,7 @@ def test_nothing_at_all_is_not_no_limit() -> None:
     assert offered(plan.queues["root-quota"].capability) == {"cpu": 1}
 
 
-@pytest.mark.parametrize("amount", [0.5, "500m", "0.5"])
+@each_of(0.5, "500m", "0.5")
 def test_amounts_as_people_write_them(amount: object) -> None:
     assert offered(planned(root(node("a", amount))).queues["a"].capability) == {"cpu": 500}
 
@@ -124,7 +125,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "message"), BAD)
+@each_of(*BAD)
 def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
@@ -136,7 +137,7 @@ def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str
     assert offered(plan.queues["root-quota"].guarantee) == {"cpu": 5000}
 
 
-@pytest.mark.parametrize("bad", [7, None, "x", {"name": 7}, {"name": "x", "namespaces": "n"}, {"name": ""}])
+@each_of(7, None, "x", {"name": 7}, {"name": "x", "namespaces": "n"}, {"name": ""})
 def test_of_a_node_that_nobody_can_read_nothing_is_closed(bad: object) -> None:
     plan = planned(root(node("a", 1), bad))
     assert [*plan.queues] == ["root-quota", "a"]

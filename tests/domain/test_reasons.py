@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -353,7 +352,7 @@ def _kept_for_another() -> World:
     return world.add(gang("g", 1, created=timestamp(world.now)))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_of(*CASES.values())
 def test_why_a_group_waits(case: Case) -> None:
     world = case.make().settle()
     assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, case.reason)
@@ -371,7 +370,7 @@ def test_a_groups_name_that_no_object_can_have_is_said_in_short() -> None:
     assert World(node("n"), gang("g" * 253, 1)).settle().verdict("g" * 253) is Verdict.STARTING
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_of(*CASES.values())
 def test_nobody_else_starves_for_it(case: Case) -> None:
     world = case.make().add(node("spare"), queue("other"), gang("good", 1, queue="other")).settle()
     assert world.verdict("good") is Verdict.STARTING or case.reason is Reason.WINDOW_FULL
@@ -386,7 +385,7 @@ def test_filter_tells_the_reason_of_the_group() -> None:
     assert world.answer("g-0") is Reason.NEVER_FITS
 
 
-@each_of(Reason)
+@each_of(*Reason)
 def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
     assert refusal(reason).startswith(f"{REFUSAL_PREFIX}{reason}: ")
     assert not any(letter.isdigit() for letter in refusal(reason))

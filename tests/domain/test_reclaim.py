@@ -22,6 +22,7 @@ from extender.domain.model.records import Uid
 from tests.domain import builders
 from tests.domain.builders import budget, group, node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang, key, names, nodes, timestamp
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
@@ -72,9 +73,7 @@ def test_a_guarantee_is_kept() -> None:
     assert not evicted(world)
 
 
-@pytest.mark.parametrize(
-    "others", [{}, {"cpu": "8"}], ids=["holds nothing else", "is below its other shares"]
-)
+@each_of({}, {"cpu": "8"})
 def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> None:
     gpu = {"x.io/gpu": "2"}
     world = World(
@@ -187,11 +186,7 @@ def test_surplus_goes_before_whole_groups() -> None:
     assert world.verdicts("gang", "elastic") == [RUNS, RUNS]
 
 
-@pytest.mark.parametrize(
-    ("mode", "going"),
-    [(None, "g"), ({"single": {}}, "g"), ("Pod", "g"), ({"all": {}}, "h"), ("PodGroup", "h")],
-    ids=str,
-)
+@each_of((None, "g"), ({"single": {}}, "g"), ("Pod", "g"), ({"all": {}}, "h"), ("PodGroup", "h"))
 def test_the_disruption_mode_of_a_native_group_says_whether_it_gives_its_surplus(
     mode: Any, going: str
 ) -> None:
@@ -322,20 +317,17 @@ def starve(world: World) -> list[str]:
     return sorted({name.partition("-")[0] for name in evicted(world)})
 
 
-@pytest.mark.parametrize(
-    ("budgets", "gone"),
-    [
-        ([], ["late"]),
-        ([budget("p", 0, job="late")], ["early"]),
-        ([budget("p", 1, job="late")], ["early"]),  # half of it: it stays whole
-        ([budget("p", 2, job="late")], ["late"]),
-        ([budget("p", 2, stale=True, job="late")], ["early"]),  # nobody has counted by its spec yet
-        ([budget("p", 9, job="late"), budget("q", 9, team="b", job="late")], ["early"]),  # never evicted
-        ([budget("p", 0, job="other")], ["late"]),
-        ([budget("p", 0)], []),  # an empty selector selects all pods
-        ([budget("p", 1, team="b")], []),
-        ([budget("p", 2, team="b")], ["late"]),
-    ],
+@each_of(
+    ([], ["late"]),
+    ([budget("p", 0, job="late")], ["early"]),
+    ([budget("p", 1, job="late")], ["early"]),  # half of it: it stays whole
+    ([budget("p", 2, job="late")], ["late"]),
+    ([budget("p", 2, stale=True, job="late")], ["early"]),  # nobody has counted by its spec yet
+    ([budget("p", 9, job="late"), budget("q", 9, team="b", job="late")], ["early"]),  # never evicted
+    ([budget("p", 0, job="other")], ["late"]),
+    ([budget("p", 0)], []),  # an empty selector selects all pods
+    ([budget("p", 1, team="b")], []),
+    ([budget("p", 2, team="b")], ["late"]),
 )
 def test_a_budget_protects_the_gangs_that_it_does_not_let_go_whole(
     budgets: list[Any], gone: list[str]
@@ -429,9 +421,7 @@ def test_minimum_runtime() -> None:
     assert len(evicted(world.settle())) == 1
 
 
-@pytest.mark.parametrize(
-    ("rules", "seconds"), [(preemption(after="10m"), 600.0), (None, 120.0)], ids=["written", "default"]
-)
+@each_of((preemption(after="10m"), 600.0), (None, 120.0))
 def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seconds: float) -> None:
     world = borrowed()
     world.add(queue("a", preemption=rules))
@@ -443,17 +433,14 @@ def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seco
     assert len(evicted(world.settle())) == 1
 
 
-@pytest.mark.parametrize(
-    ("rules", "priority", "gone"),
-    [
-        (None, 10, []),
-        (BorrowWithinCohort("Never"), 10, []),
-        (BorrowWithinCohort("LowerPriority"), 10, ["low-0"]),
-        (BorrowWithinCohort("LowerPriority"), 5, ["low-0"]),
-        (BorrowWithinCohort("LowerPriority"), 1, []),  # no lower one
-        (BorrowWithinCohort("LowerPriority", 1), 10, ["low-0"]),
-        (BorrowWithinCohort("LowerPriority", 0), 10, []),  # low is too important
-    ],
+@each_of(
+    (None, 10, []),
+    (BorrowWithinCohort("Never"), 10, []),
+    (BorrowWithinCohort("LowerPriority"), 10, ["low-0"]),
+    (BorrowWithinCohort("LowerPriority"), 5, ["low-0"]),
+    (BorrowWithinCohort("LowerPriority"), 1, []),  # no lower one
+    (BorrowWithinCohort("LowerPriority", 1), 10, ["low-0"]),
+    (BorrowWithinCohort("LowerPriority", 0), 10, []),  # low is too important
 )
 def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gone: list[str]) -> None:
     """Queue a holds its 2 of 6 cpus, and b more than its 2, with a group of priority 5 and one of 1; c wants
@@ -531,7 +518,7 @@ def test_a_full_capability_makes_room_inside_the_queue() -> None:
     assert evict(world).verdict("high") is STARTS
 
 
-@pytest.mark.parametrize("policy", ["Never", "PreemptLowerPriority"])
+@each_of("Never", "PreemptLowerPriority")
 def test_the_class_of_a_group_says_whether_it_evicts(policy: str) -> None:
     some = PriorityClass(Meta(name="some"), 0, preemption_policy=policy)
     world = World(node("n"), some, queue("a"), queue("b"), gang("rich", 4, queue="b")).start("rich")
@@ -557,7 +544,7 @@ def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
     assert not evicted(world)
 
 
-@pytest.mark.parametrize("where", ["annotations", "labels"])
+@each_of("annotations", "labels")
 def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     world = World(node("n"), queue("q"))
     refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
@@ -565,7 +552,7 @@ def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
-@pytest.mark.parametrize("what", ["", "of a DaemonSet", "kube-system", "priority"])
+@each_of("", "of a DaemonSet", "kube-system", "priority")
 def test_what_the_cluster_rests_on_is_no_victim(what: str) -> None:
     owners = (
         [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)] if what == "of a DaemonSet" else None
@@ -772,7 +759,7 @@ def test_what_is_decided_beside_pods_that_leave_stays_decided() -> None:
     assert world.settle().decisions.groups == before
 
 
-@pytest.mark.parametrize("there", [(), ("m",), ("m", "n")], ids=len)
+@each_of((), ("m",), ("m", "n"))
 def test_nobody_makes_room_for_members_that_a_group_starts_without(there: tuple[str, ...]) -> None:
     world = World(*nodes(*there, cpu="1"), queue("a"), queue("b"), gang("x", 1, min_member=0, queue="a"))
     holders = [pod(f"low-{n}", "low", on=each) for n, each in enumerate(there or ("gone",))]

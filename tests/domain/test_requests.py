@@ -95,7 +95,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, int]]] = [
 ]
 
 
-@each_of([case[1:] for case in CASES])
+@each_of(*(case[1:] for case in CASES))
 def test_pod_requests(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert pod_requests(msgspec.convert(spec, PodSpec)) == {"pods": 1, **expected}
 
@@ -106,20 +106,18 @@ def test_a_quantity_that_does_not_parse_is_refused() -> None:
 
 
 @each_of(
-    [
-        ("cpu", True),
-        ("memory", True),
-        ("pods", True),
-        ("ephemeral-storage", True),
-        ("hugepages-1Gi", True),
-        ("attachable-volumes-x", True),
-        ("nvidia.com/gpu", True),
-        ("count/jobs.batch", False),
-        ("storage", False),
-        ("requests.cpu", False),
-        (keys.PLACE_MARK, False),
-        (keys.BIND_MARK, False),
-    ]
+    ("cpu", True),
+    ("memory", True),
+    ("pods", True),
+    ("ephemeral-storage", True),
+    ("hugepages-1Gi", True),
+    ("attachable-volumes-x", True),
+    ("nvidia.com/gpu", True),
+    ("count/jobs.batch", False),
+    ("storage", False),
+    ("requests.cpu", False),
+    (keys.PLACE_MARK, False),
+    (keys.BIND_MARK, False),
 )
 def test_which_resources_count(name: str, counted: bool) -> None:
     assert counts(name) is counted
@@ -134,16 +132,13 @@ def test_capacities_round_down_and_keep_zeros() -> None:
     assert asked(None) == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "amount", "text"),
-    [
-        ("cpu", 1500, "1.5"),
-        ("memory", 512, "512"),
-        ("memory", 3 * 2**29, "1.5Gi"),
-        ("memory", 3 * 2**40, "3Ti"),
-        ("x.io/gpu", 8, "8"),
-        ("pods", 110, "110"),
-    ],
+@each_of(
+    ("cpu", 1500, "1.5"),
+    ("memory", 512, "512"),
+    ("memory", 3 * 2**29, "1.5Gi"),
+    ("memory", 3 * 2**40, "3Ti"),
+    ("x.io/gpu", 8, "8"),
+    ("pods", 110, "110"),
 )
 def test_amounts_in_words(name: str, amount: int, text: str) -> None:
     assert show(name, amount) == text

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from tests.domain import job_world
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.job_world import JobWorld, unit_name
 from tests.domain.world import LIMITS, World, comparable, gang, key, names, nodes, timestamp
+from tests.rows import each_of
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 PATIENCE = 600.0
@@ -68,7 +68,7 @@ def end(world: World, *ended: str) -> World:
 # ---- when there is one
 
 
-@pytest.mark.parametrize("step", [3600.0, -3600.0, 400.0, -400.0])
+@each_of(3600.0, -3600.0, 400.0, -400.0)
 def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: float) -> None:
     world = busy()
     world.pass_time(PATIENCE / 2)
@@ -79,7 +79,7 @@ def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: floa
     assert reservation(world).nodes
 
 
-@pytest.mark.parametrize("step", [3600.0, -3600.0])
+@each_of(3600.0, -3600.0)
 def test_who_comes_after_a_step_waits_as_long_as_all_others(step: float) -> None:
     """Its timestamp is of the clock as it is then."""
     world = busy().delete("big-0", "big-1")
@@ -125,14 +125,10 @@ def test_what_it_says_names_the_nodes_and_the_moment() -> None:
     assert world.detail("big").endswith(text)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda world: world.delete("big-0"),
-        lambda world: world.add(queue("default", capability={"cpu": "4"})),
-        lambda world: world.ledger.intake.drop_group("team/big"),
-    ],
-    ids=["a member is gone", "above the ceiling", "deleted"],
+@each_of(
+    lambda world: world.delete("big-0"),
+    lambda world: world.add(queue("default", capability={"cpu": "4"})),
+    lambda world: world.ledger.intake.drop_group("team/big"),
 )
 def test_it_ends_when_the_group_cannot_start(spoil: Any) -> None:
     world = reserved()
@@ -158,7 +154,7 @@ def test_none_is_made_where_pods_of_others_stay() -> None:
     assert world.verdict("big") is STARTS
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.05, 1), (0.1, 1), (0.25, 2), (0.8, 8), (1.0, 10)])
+@each_of((0.0, 0), (0.05, 1), (0.1, 1), (0.25, 2), (0.8, 8), (1.0, 10))
 def test_they_keep_a_part_of_the_cluster_and_there_is_one_for_each_queue(share: float, count: int) -> None:
     """Each asks for a tenth of the cpus. Nodes for four of them are looked for in one cycle."""
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
@@ -238,22 +234,19 @@ def test_room_that_falls_free_is_kept() -> None:
     assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
 
 
-@pytest.mark.parametrize(("run_time", "verdict"), [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
+@each_of(("40m", STARTS), ("55m", WAITS), ("", WAITS))
 def test_only_groups_that_end_before_it_may_pass(run_time: str, verdict: Verdict) -> None:
     world = end(job(reserved(), "late", run_time=run_time), "small0")
     assert world.verdict("late") is verdict
 
 
-@pytest.mark.parametrize(
-    ("of_job", "of_group", "verdict"),
-    [
-        ("40m", "", STARTS),
-        ("55m", "", WAITS),
-        ("soon", "", WAITS),
-        ("40m", "soon", STARTS),
-        ("40m", "55m", WAITS),
-        ("55m", "40m", STARTS),
-    ],
+@each_of(
+    ("40m", "", STARTS),
+    ("55m", "", WAITS),
+    ("soon", "", WAITS),
+    ("40m", "soon", STARTS),
+    ("40m", "55m", WAITS),
+    ("55m", "40m", STARTS),
 )
 def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
     of_job: str, of_group: str, verdict: Verdict
@@ -273,10 +266,7 @@ def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
     assert world.suspended("late") is (verdict is WAITS)
 
 
-@pytest.mark.parametrize(
-    ("of_pods", "verdict"),
-    [(["10m", "10m"], STARTS), (["10m", "2h"], WAITS), (["10m", ""], WAITS), (["", ""], WAITS)],
-)
+@each_of((["10m", "10m"], STARTS), (["10m", "2h"], WAITS), (["10m", ""], WAITS), (["", ""], WAITS))
 def test_pods_say_it_for_their_group_if_all_do(of_pods: list[str], verdict: Verdict) -> None:
     world = reserved()
     world.add(group("late", 2, created=timestamp(world.now)))
@@ -286,7 +276,7 @@ def test_pods_say_it_for_their_group_if_all_do(of_pods: list[str], verdict: Verd
     assert end(world, "small0").verdict("late") is verdict
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(2400, STARTS), (3600, WAITS)])
+@each_of((2400, STARTS), (3600, WAITS))
 def test_a_deadline_of_its_pods_counts_as_a_run_time(seconds: int, verdict: Verdict) -> None:
     world = end(job(reserved(), "late", run_limit=seconds), "small0")
     assert world.verdict("late") is verdict
@@ -376,18 +366,15 @@ def test_a_run_time_beyond_all_durations_counts_as_none() -> None:
     assert (reservation(world).starts_at, reservation(world).passable_until) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "series"),
-    [
-        ("nightly-28392840", "nightly"),
-        ("nightly-28392840-xk2bd", "nightly"),
-        ("train-7d4b9c6f5-xk2bd", "train"),
-        ("train-v2", "train-v2"),
-        ("train-2-big", "train-2-big"),
-        ("-24567", ""),
-        ("", ""),
-        ("x" + "-24567" * 40 + "-big", "x" + "-24567" * 40 + "-big"),  # each part is generated in two ways
-    ],
+@each_of(
+    ("nightly-28392840", "nightly"),
+    ("nightly-28392840-xk2bd", "nightly"),
+    ("train-7d4b9c6f5-xk2bd", "train"),
+    ("train-v2", "train-v2"),
+    ("train-2-big", "train-2-big"),
+    ("-24567", ""),
+    ("", ""),
+    ("x" + "-24567" * 40 + "-big", "x" + "-24567" * 40 + "-big"),  # each part is generated in two ways
 )
 def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) -> None:
     assert series_of("ns", "Job", name) == f"ns/Job/{series}"
@@ -396,19 +383,16 @@ def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) ->
 # ---- room is not kept idle without limit
 
 
-@pytest.mark.parametrize(
-    ("now", "turn"),
-    [
-        (50.0, RoomTurn(True, 100.0)),
-        (100.0, RoomTurn(True, 110.0)),
-        (109.0, RoomTurn(True, 110.0)),
-        (110.0, RoomTurn(False, 120.0)),
-        (120.0, RoomTurn(True, 140.0)),
-        (140.0, RoomTurn(False, 160.0)),
-        (159.0, RoomTurn(False, 160.0)),
-        (160.0, RoomTurn(True, 200.0)),
-        (239.0, RoomTurn(False, 240.0)),
-    ],
+@each_of(
+    (50.0, RoomTurn(True, 100.0)),
+    (100.0, RoomTurn(True, 110.0)),
+    (109.0, RoomTurn(True, 110.0)),
+    (110.0, RoomTurn(False, 120.0)),
+    (120.0, RoomTurn(True, 140.0)),
+    (140.0, RoomTurn(False, 160.0)),
+    (159.0, RoomTurn(False, 160.0)),
+    (160.0, RoomTurn(True, 200.0)),
+    (239.0, RoomTurn(False, 240.0)),
 )
 def test_turns_grow(now: float, turn: RoomTurn) -> None:
     assert turn_at(now, since=100.0, first=10.0) == turn
@@ -444,7 +428,7 @@ def test_the_same_once_a_promise_was_not_kept() -> None:
     assert world.verdict("late") is STARTS
 
 
-@pytest.mark.parametrize(("run_time", "verdict"), [("3h", STARTS), ("1h", WAITS)])
+@each_of(("3h", STARTS), ("1h", WAITS))
 def test_groups_of_unknown_run_time_pass_where_the_start_is_far(run_time: str, verdict: Verdict) -> None:
     assert end(job(reserved(run_time), "late"), "small0").verdict("late") is verdict
 
@@ -485,7 +469,7 @@ def test_what_was_promised_binds_those_whose_share_grew_since() -> None:
     assert world.verdict("big") is STARTS
 
 
-@pytest.mark.parametrize(("run_time", "is_told"), [("1h", True), ("2h", False)])
+@each_of(("1h", True), ("2h", False))
 def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is_told: bool) -> None:
     """Farther away, groups of unknown run time may pass."""
     world = reserved(run_time)
@@ -494,7 +478,7 @@ def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is
     assert "it is to start about" in world.detail("big")
 
 
-@pytest.mark.parametrize("flavors", [1, 2])
+@each_of(1, 2)
 def test_a_start_on_a_flavor_is_promised_where_there_is_no_other(flavors: int) -> None:
     """Two jobs of 2 cpus fill the node of each flavor; both kinds suit `big`, where there are two."""
     kinds = [flavor(f"f{n}", {"cpu": "4"}) for n in range(flavors)]
@@ -516,7 +500,7 @@ def test_a_start_that_is_put_off_is_told_no_more() -> None:
     assert "it is to start once they are free" in world.detail("big")
 
 
-@pytest.mark.parametrize(("priority", "verdict"), [(5, STARTS), (0, WAITS), (-5, WAITS)])
+@each_of((5, STARTS), (0, WAITS), (-5, WAITS))
 def test_who_comes_first_in_its_queue_passes_what_is_not_promised(priority: int, verdict: Verdict) -> None:
     world = reserved(run_time="")
     job(world, "late", priority=priority)

@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from extender.api.objects.pods import Pod
 from extender.domain.model.resources import counted_spec, pod_requests
+from tests.rows import each_of
 
 Requests = dict[str, str]
 
@@ -36,43 +36,26 @@ def pod(
     )
 
 
-@pytest.mark.parametrize(
-    ("resized", "cpu"),
-    [
-        (pod({"cpu": "1"}, None), 1000),
-        (pod({"cpu": "1"}, {"cpu": "1000m"}), 1000),
-        (pod({"cpu": "2"}, {"cpu": "1"}), 2000),
-        (pod({"cpu": "1"}, {"cpu": "3"}), 3000),
-        (pod({"cpu": "1"}, {"cpu": "1"}, {"cpu": "4"}), 4000),
-        (pod({"cpu": "9"}, {"cpu": "1"}, reason="Deferred"), 9000),
-        (pod({"cpu": "9"}, {"cpu": "1"}, reason="Infeasible"), 1000),
-        (pod({"cpu": "1"}, {"cpu": "3"}, sidecar=True), 3000),
-    ],
-    ids=[
-        "no status",
-        "settled",
-        "grows",
-        "shrinks",
-        "set aside",
-        "deferred",
-        "infeasible",
-        "a sidecar shrinks",
-    ],
+@each_of(
+    (pod({"cpu": "1"}, None), 1000),
+    (pod({"cpu": "1"}, {"cpu": "1000m"}), 1000),
+    (pod({"cpu": "2"}, {"cpu": "1"}), 2000),
+    (pod({"cpu": "1"}, {"cpu": "3"}), 3000),
+    (pod({"cpu": "1"}, {"cpu": "1"}, {"cpu": "4"}), 4000),
+    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Deferred"), 9000),
+    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Infeasible"), 1000),
+    (pod({"cpu": "1"}, {"cpu": "3"}, sidecar=True), 3000),
 )
 def test_the_larger_size_counts(resized: Pod, cpu: int) -> None:
     assert pod_requests(counted_spec(resized))["cpu"] == cpu
 
 
-@pytest.mark.parametrize(
-    ("asked", "in_force", "set_aside", "reason", "cpu"),
-    [
-        ("2", None, None, "", 2000),
-        ("2", "1", "1", "", 2000),
-        ("1", "3", "1", "", 3000),
-        ("1", "1", "4", "Deferred", 4000),
-        ("9", "1", "2", "Infeasible", 2000),
-    ],
-    ids=["no status", "grows", "shrinks", "set aside", "infeasible"],
+@each_of(
+    ("2", None, None, "", 2000),
+    ("2", "1", "1", "", 2000),
+    ("1", "3", "1", "", 3000),
+    ("1", "1", "4", "Deferred", 4000),
+    ("9", "1", "2", "Infeasible", 2000),
 )
 def test_the_larger_size_of_the_pod_as_a_whole_counts(
     asked: str, in_force: str | None, set_aside: str | None, reason: str, cpu: int

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import QueueFlavor
@@ -13,6 +11,7 @@ from extender.domain.snapshot.decisions import FLAVOR_NOT_FOUND, conditions_of
 from tests.domain.builders import node, on_flavor, queue, shared
 from tests.domain.test_flavors import held, nodes_of
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 TAINT = Taint("gpu", "NoSchedule", value="h100")
 TOLERATES = [Toleration(key="gpu", operator="Exists")]
@@ -28,7 +27,7 @@ def cluster(*objects: Any) -> World:
     return World(*nodes, queue("q", flavors=[naming("h100"), naming("a100")]), *objects)
 
 
-@pytest.mark.parametrize("is_flavor_first", [True, False])
+@each_of(True, False)
 def test_a_flavor_has_the_nodes_of_the_resource_flavor_that_it_names(is_flavor_first: bool) -> None:
     flavors = [shared("h100"), shared("a100")]
     world = cluster(*flavors) if is_flavor_first else cluster().settle().add(*flavors)
@@ -47,7 +46,7 @@ def test_it_is_the_same_flavor_as_one_with_these_labels() -> None:
     assert world.queue("q").flavors["h100"].borrowed == {"cpu": 1000}
 
 
-@pytest.mark.parametrize(("tolerations", "where"), [([], "a100"), (TOLERATES, "h100")])
+@each_of(([], "a100"), (TOLERATES, "h100"))
 def test_only_pods_that_tolerate_its_taints_get_it(tolerations: list[Toleration], where: str) -> None:
     """Whatever its nodes have: here they have none."""
     world = cluster(shared("h100", TAINT), shared("a100"))
@@ -55,7 +54,7 @@ def test_only_pods_that_tolerate_its_taints_get_it(tolerations: list[Toleration]
     assert nodes_of(world, "g") == {where}
 
 
-@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule"])
+@each_of("NoSchedule", "PreferNoSchedule")
 def test_who_tolerates_no_flavor_is_told(effect: str) -> None:
     taint = Taint("gpu", effect)
     world = cluster(shared("h100", taint), shared("a100", taint)).add(gang("g", 2, queue="q")).settle()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -14,6 +13,7 @@ from tests.domain.builders import group, node, owner, pod, queue
 from tests.domain.job_world import BATCH, JobWorld, job, unit_name
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.domain.world import World, comparable, gang, key
+from tests.rows import each_of
 
 NOTE = {keys.MAY_USE: "vip/PodGroup"}
 OF_POD, OF_JOB = {keys.MAY_USE: "vip/Pod"}, {keys.MAY_USE: "vip/Job"}
@@ -31,9 +31,7 @@ def with_note(noted: str) -> list[Any]:
     return [group("g", 1, queue="vip", annotations=notes), pod("g-0", "g")]
 
 
-@pytest.mark.parametrize(
-    "noted", ["", "vip", "q/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup"]
-)
+@each_of("", "vip", "q/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup")
 def test_without_its_own_note_a_group_waits_and_takes_nothing_from_others(noted: str) -> None:
     there = world(with_note(noted), gang("other", 9, queue="q"))
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 
@@ -114,13 +114,10 @@ def test_elastic_members_and_replacements_stay_within_it() -> None:
     assert not world.plan("a")
 
 
-@pytest.mark.parametrize(
-    ("limits", "fault"),
-    [
-        ({"groups": -1}, "spec.limits.groups is -1; it must be 0 or more"),
-        ({"per_user": RunningLimit(pods=-2)}, "spec.limits.perUser.pods is -2; it must be 0 or more"),
-        ({"per_namespace": RunningLimit(groups=-3)}, "spec.limits.perNamespace.groups is -3"),
-    ],
+@each_of(
+    ({"groups": -1}, "spec.limits.groups is -1; it must be 0 or more"),
+    ({"per_user": RunningLimit(pods=-2)}, "spec.limits.perUser.pods is -2; it must be 0 or more"),
+    ({"per_namespace": RunningLimit(groups=-3)}, "spec.limits.perNamespace.groups is -3"),
 )
 def test_negative_limits_are_told(limits: dict[str, Any], fault: str) -> None:
     world = limited(**limits).add(of("", "a")).settle()
@@ -132,7 +129,7 @@ def test_zero_lets_nothing_run() -> None:
     assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
 
 
-@pytest.mark.parametrize(("cpu", "reason"), [("1", Reason.NOT_ENOUGH_MEMBERS), ("3", Reason.NEVER_FITS)])
+@each_of(("1", Reason.NOT_ENOUGH_MEMBERS), ("3", Reason.NEVER_FITS))
 def test_without_pods_and_min_resources_the_default_request_counts(cpu: str, reason: Reason) -> None:
     """Operators make no members of a group that could never start."""
     capped = queue("q", capability={"cpu": "4"}, default_request={"cpu": cpu})

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from extender.domain.model.selectors import allows, selects, tolerated
@@ -16,29 +14,27 @@ LABELS = {"disk": "ssd", "cores": "16", "empty": ""}
 
 
 @each_of(
-    [
-        ("In", "disk", ["ssd", "hdd"], True),
-        ("In", "disk", ["hdd"], False),
-        ("In", "absent", ["ssd"], False),
-        ("In", "disk", None, False),
-        ("NotIn", "disk", ["hdd"], True),
-        ("NotIn", "disk", ["ssd"], False),
-        ("NotIn", "absent", ["ssd"], True),
-        ("Exists", "disk", None, True),
-        ("Exists", "empty", None, True),
-        ("Exists", "absent", None, False),
-        ("DoesNotExist", "absent", None, True),
-        ("DoesNotExist", "disk", None, False),
-        ("Gt", "cores", ["8"], True),
-        ("Gt", "cores", ["16"], False),
-        ("Lt", "cores", ["32"], True),
-        ("Lt", "cores", ["16"], False),
-        ("Gt", "disk", ["8"], False),
-        ("Gt", "absent", ["8"], False),
-        ("Lt", "cores", ["many"], False),
-        ("Lt", "cores", None, False),
-        ("Unheard", "disk", ["ssd"], False),
-    ]
+    ("In", "disk", ["ssd", "hdd"], True),
+    ("In", "disk", ["hdd"], False),
+    ("In", "absent", ["ssd"], False),
+    ("In", "disk", None, False),
+    ("NotIn", "disk", ["hdd"], True),
+    ("NotIn", "disk", ["ssd"], False),
+    ("NotIn", "absent", ["ssd"], True),
+    ("Exists", "disk", None, True),
+    ("Exists", "empty", None, True),
+    ("Exists", "absent", None, False),
+    ("DoesNotExist", "absent", None, True),
+    ("DoesNotExist", "disk", None, False),
+    ("Gt", "cores", ["8"], True),
+    ("Gt", "cores", ["16"], False),
+    ("Lt", "cores", ["32"], True),
+    ("Lt", "cores", ["16"], False),
+    ("Gt", "disk", ["8"], False),
+    ("Gt", "absent", ["8"], False),
+    ("Lt", "cores", ["many"], False),
+    ("Lt", "cores", None, False),
+    ("Unheard", "disk", ["ssd"], False),
 )
 def test_operators(operator: str, key: str, values: list[str] | None, met: bool) -> None:
     requirement = Requirement(key, operator, values)
@@ -70,21 +66,19 @@ DEDICATED = Taint("dedicated", "NoSchedule", "ml")
 
 
 @each_of(
-    [
-        (DEDICATED, None, False),
-        (Taint("dedicated", "NoExecute", "ml"), None, False),
-        (Taint("dedicated", "PreferNoSchedule", "ml"), None, True),
-        (DEDICATED, Toleration("dedicated", "Equal", "ml"), True),
-        (DEDICATED, Toleration("dedicated", "", "ml"), True),
-        (DEDICATED, Toleration("dedicated", "Equal", "web"), False),
-        (DEDICATED, Toleration("dedicated", "Exists"), True),
-        (DEDICATED, Toleration("dedicated", "Exists", effect="NoSchedule"), True),
-        (DEDICATED, Toleration("dedicated", "Exists", effect="NoExecute"), False),
-        (DEDICATED, Toleration("", "Exists"), True),
-        (DEDICATED, Toleration("", "Equal", "ml"), False),
-        (DEDICATED, Toleration("other", "Exists"), False),
-        (DEDICATED, Toleration("dedicated", "Unheard", "ml"), False),
-    ]
+    (DEDICATED, None, False),
+    (Taint("dedicated", "NoExecute", "ml"), None, False),
+    (Taint("dedicated", "PreferNoSchedule", "ml"), None, True),
+    (DEDICATED, Toleration("dedicated", "Equal", "ml"), True),
+    (DEDICATED, Toleration("dedicated", "", "ml"), True),
+    (DEDICATED, Toleration("dedicated", "Equal", "web"), False),
+    (DEDICATED, Toleration("dedicated", "Exists"), True),
+    (DEDICATED, Toleration("dedicated", "Exists", effect="NoSchedule"), True),
+    (DEDICATED, Toleration("dedicated", "Exists", effect="NoExecute"), False),
+    (DEDICATED, Toleration("", "Exists"), True),
+    (DEDICATED, Toleration("", "Equal", "ml"), False),
+    (DEDICATED, Toleration("other", "Exists"), False),
+    (DEDICATED, Toleration("dedicated", "Unheard", "ml"), False),
 )
 def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
     assert tolerated(taint, (toleration,) if toleration else ()) is in_
@@ -98,16 +92,13 @@ def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
     assert node_taints([DEDICATED], unschedulable=False) == (DEDICATED,)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "clash"),
-    [
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 80), True),
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "10.0.0.1", 80), True),
-        (HostPort("TCP", "10.0.0.2", 80), HostPort("TCP", "10.0.0.1", 80), False),
-        (HostPort("TCP", "10.0.0.1", 80), HostPort("TCP", "10.0.0.1", 80), True),
-        (HostPort("UDP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 80), False),
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
-    ],
+@each_of(
+    (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 80), True),
+    (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "10.0.0.1", 80), True),
+    (HostPort("TCP", "10.0.0.2", 80), HostPort("TCP", "10.0.0.1", 80), False),
+    (HostPort("TCP", "10.0.0.1", 80), HostPort("TCP", "10.0.0.1", 80), True),
+    (HostPort("UDP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 80), False),
+    (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
 )
 def test_host_ports(ours: HostPort, theirs: HostPort, clash: bool) -> None:
     assert clashing((ours,), [theirs]) is clash
@@ -122,17 +113,14 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wish", "goes_to"),
-    [
-        ({"selector": {"disk": "ssd"}}, {"fast"}),
-        ({"selector": {"disk": "tape"}}, set()),
-        ({"affinity": on_nodes("disk", "DoesNotExist")}, {"plain"}),
-        ({"affinity": on_nodes("disk", "In", "ssd", "nvme")}, {"fast"}),
-        ({"tolerations": [Toleration("dedicated", "Exists")]}, {"plain", "fast", "tainted"}),
-        ({"tolerations": [Toleration("", "Exists")]}, {"plain", "fast", "tainted", "closed"}),
-        ({}, {"plain", "fast"}),
-    ],
+@each_of(
+    ({"selector": {"disk": "ssd"}}, {"fast"}),
+    ({"selector": {"disk": "tape"}}, set()),
+    ({"affinity": on_nodes("disk", "DoesNotExist")}, {"plain"}),
+    ({"affinity": on_nodes("disk", "In", "ssd", "nvme")}, {"fast"}),
+    ({"tolerations": [Toleration("dedicated", "Exists")]}, {"plain", "fast", "tainted"}),
+    ({"tolerations": [Toleration("", "Exists")]}, {"plain", "fast", "tainted", "closed"}),
+    ({}, {"plain", "fast"}),
 )
 def test_the_plan_uses_nodes_that_suit(wish: dict[str, Any], goes_to: set[str]) -> None:
     alone = {each.metadata.name: World(each, pod("p", **wish)).settle() for each in NODES}

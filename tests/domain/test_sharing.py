@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import World, gang, nodes
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
@@ -68,7 +67,7 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
     assert world.detail("elastic") == "groups in r have a claim on the room"
 
 
-@pytest.mark.parametrize("others", [0, 1])
+@each_of(0, 1)
 def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
     """Whether room is lent to others or not: what is kept from those who borrow is not kept from them."""
     world = World(node("n", cpu="9"), queue("q"), queue("r", weight=2), queue("p"))
@@ -113,7 +112,7 @@ def test_queues_take_turns_by_share() -> None:
     assert world.verdicts("r0", "r1", "r2", "r3").count(STARTS) == 2
 
 
-@pytest.mark.parametrize(("weight", "started"), [(1, 2), (3, 3)])
+@each_of((1, 2), (3, 3))
 def test_weights_count(weight: int, started: int) -> None:
     world = World(node("n"), queue("q", weight=weight), queue("r"))
     for n in range(4):
@@ -130,7 +129,7 @@ def test_traverse_skips_what_does_not_fit() -> None:
     assert world.verdicts("big", "small") == [WAITS, STARTS]
 
 
-@pytest.mark.parametrize("head", [{"selector": {"no": "such"}}, {"cpu": "9"}, {"members": 7}])
+@each_of({"selector": {"no": "such"}}, {"cpu": "9"}, {"members": 7})
 def test_who_can_never_start_does_not_hold_up_a_fifo_queue(head: dict[str, Any]) -> None:
     world = World(node("n", cpu="8"), queue("q", strategy="fifo"), limits=Limits(window=6))
     world.add(gang("head", **{"members": 2, **head}, queue="q", created="2026-01-01"))
@@ -185,9 +184,7 @@ def test_elastic_members_stays_within_the_ceiling() -> None:
     assert world.reason("g") is Reason.QUEUE_CEILING
 
 
-@pytest.mark.parametrize(
-    ("capability", "verdict"), [("2", WAITS), ("2500m", WAITS), ("3", STARTS), ("", STARTS)]
-)
+@each_of(("2", WAITS), ("2500m", WAITS), ("3", STARTS), ("", STARTS))
 def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: str, verdict: Verdict) -> None:
     """Those of a node that is gone are there until somebody deletes them."""
     given = {"cpu": capability} if capability else None
@@ -212,13 +209,10 @@ def lent(surplus: int = 12, **weights: int) -> World:
     return world.run(*(f"of-{name}-0" for name in weights)).settle()
 
 
-@pytest.mark.parametrize(
-    ("weights", "more"),
-    [
-        ({"q": 1, "r": 1}, {"q": 7, "r": 7}),
-        ({"q": 3, "r": 1}, {"q": 11, "r": 3}),
-        ({"q": 1, "r": 1, "s": 2}, {"q": 3, "r": 3, "s": 7}),
-    ],
+@each_of(
+    ({"q": 1, "r": 1}, {"q": 7, "r": 7}),
+    ({"q": 3, "r": 1}, {"q": 11, "r": 3}),
+    ({"q": 1, "r": 1, "s": 2}, {"q": 3, "r": 3, "s": 7}),
 )
 def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str, int]) -> None:
     world = lent(**weights)

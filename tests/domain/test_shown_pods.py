@@ -16,6 +16,7 @@ from extender.domain.model.records import Uid
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
+from tests.rows import each_of
 
 MESSAGE = "0/2 nodes are available: 2 Insufficient magic."
 
@@ -283,7 +284,7 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     assert world.hold("p", "b") is None
 
 
-@pytest.mark.parametrize(("placement", "where"), [("Pack", "a"), ("Spread", "b")])
+@each_of(("Pack", "a"), ("Spread", "b"))
 def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
     """Also beside gangs whose claims the scheduler does not know."""
     there = nodes("a", "b"), queue("q", placement=placement)

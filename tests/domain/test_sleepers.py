@@ -22,6 +22,7 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import LIMITS, World, comparable, gang, key, timestamp
+from tests.rows import each_of
 
 Event = Callable[[World], object]
 
@@ -65,22 +66,12 @@ def test_one_of_many_changes_and_most_sleep_on(event: Event, ages: float) -> Non
         assert renumbered == replace(before.groups[each], detail="", position=0)
 
 
-@pytest.mark.parametrize(
-    ("event", "most"),
-    [
-        (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),
-        (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),
-        (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),
-        (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),
-        (lambda world: world.mark_deleted("done-0"), 1),
-    ],
-    ids=[
-        "a little less room",
-        "less room for some",
-        "no room at all",
-        "more room",
-        "a member at rest is going",
-    ],
+@each_of(
+    (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),
+    (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),
+    (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),
+    (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),
+    (lambda world: world.mark_deleted("done-0"), 1),
 )
 def test_an_event_wakes_only_whom_it_touches(event: Event, most: int) -> None:
     world = full_cluster()
@@ -362,7 +353,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_of(*CASES.values())
 def test_what_wakes_is_told_from_nothing(case: Case) -> None:
     world = case.world()
     case.event(world)

@@ -16,6 +16,7 @@ from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, queue, stranger, together
 from tests.domain.world import World, gang, nodes
+from tests.rows import each_of
 
 
 def space(world: World) -> Planner:
@@ -57,14 +58,11 @@ def test_who_has_little_choice_comes_before_who_is_large() -> None:
     assert placed(world, "large", "picky") == {"large": "b", "picky": "a"}
 
 
-@pytest.mark.parametrize(
-    ("cpus", "cpu", "expected"),
-    [
-        ({"a": "4", "b": "4", "c": "4"}, "1", {"a": 2, "b": 1, "c": 1}),
-        ({"a": "8", "b": "4", "c": "1"}, "1", {"a": 4}),
-        ({"a": "2", "b": "2", "c": "2"}, "2", {"a": 1, "b": 1, "c": 1}),
-        ({"a": "1", "b": "9"}, "1", {"b": 4}),
-    ],
+@each_of(
+    ({"a": "4", "b": "4", "c": "4"}, "1", {"a": 2, "b": 1, "c": 1}),
+    ({"a": "8", "b": "4", "c": "1"}, "1", {"a": 4}),
+    ({"a": "2", "b": "2", "c": "2"}, "2", {"a": 1, "b": 1, "c": 1}),
+    ({"a": "1", "b": "9"}, "1", {"b": 4}),
 )
 def test_pods_are_spread_each_to_the_emptiest_node(
     cpus: dict[str, str], cpu: str, expected: dict[str, int]
@@ -83,10 +81,7 @@ def test_a_gang_that_fits_only_packed_is_packed() -> None:
     assert space(world).place([*small, large], apart=True) == space(world).place([*small, large])
 
 
-@pytest.mark.parametrize(
-    ("placement", "nodes_", "answer"),
-    [("", 1, ["a", "b"]), ("Pack", 1, ["a"]), ("Spread", 2, ["b"])],
-)
+@each_of(("", 1, ["a", "b"]), ("Pack", 1, ["a"]), ("Spread", 2, ["b"]))
 def test_a_queue_says_whether_its_pods_are_packed_or_spread(
     placement: str, nodes_: int, answer: list[str]
 ) -> None:
@@ -119,7 +114,7 @@ def test_anti_affinity_by_zone() -> None:
     assert {name[0] for name in world.plan("g").values()} == {"a", "b"}
 
 
-@pytest.mark.parametrize("ours_is_guarded", [True, False])
+@each_of(True, False)
 def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
     """A bound pod that our pod must avoid, and a bound pod of ours that must avoid such pods."""
     guard: dict[str, Any] = {"labels": {"app": "x"}}

@@ -16,6 +16,7 @@ from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
@@ -514,7 +515,7 @@ def test_a_start_without_room_left_waits_again_without_backoff() -> None:
     assert world.delete("s").settle().verdict("g") is STARTS
 
 
-@pytest.mark.parametrize("bound", [False, True])
+@each_of(False, True)
 def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
     if bound:
@@ -531,7 +532,7 @@ def seeded(**world: Any) -> World:
     return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
 
 
-@pytest.mark.parametrize("waits_first", [False, True])
+@each_of(False, True)
 def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
     world = seeded(capability={"cpu": "4"})
     if waits_first:
@@ -541,7 +542,7 @@ def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
     assert world.reason("g") in (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
 
 
-@pytest.mark.parametrize("waits_first", [False, True])
+@each_of(False, True)
 def test_a_seed_brings_nobody_into_a_closed_queue(waits_first: bool) -> None:
     world = seeded(spec_state="Closed")
     if waits_first:
@@ -584,9 +585,7 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
     assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
 
 
-@pytest.mark.parametrize(
-    "order", [("goes", "lost", "comes"), ("lost", "goes", "comes"), ("goes", "comes", "lost")]
-)
+@each_of(("goes", "lost", "comes"), ("lost", "goes", "comes"), ("goes", "comes", "lost"))
 def test_a_gang_that_ran_is_not_undone_when_its_podgroup_is_made_anew_and_a_member_is_lost(
     order: tuple[str, ...],
 ) -> None:
@@ -621,7 +620,7 @@ def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
     assert moved_at < wake_at <= moved_at + world.ledger.limits.arrival_grace
 
 
-@pytest.mark.parametrize("stood_whole", [False, True])
+@each_of(False, True)
 def test_a_lost_member_comes_back_only_below_the_ceiling_that_its_queue_has_by_now(stood_whole: bool) -> None:
     """Whether the gang is whole already, or still starts. A member on its way only gets another node."""
     world = World(nodes("n", "m"), queue("p"), queue("q"), gang("g", 3, queue="q")).settle()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from extender.domain.snapshot.group_view import GroupView
 from tests.domain.builders import HOSTNAME, group, node, pod, preemption, queue, stranger
 from tests.domain.world import EPOCH, World, gang
 from tests.property_examples import examples
+from tests.rows import each_of
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(10)]
@@ -68,16 +68,13 @@ def begin(world: World, name: str) -> World:
 # ---- one decision: who starts in front of whom
 
 
-@pytest.mark.parametrize(
-    ("strategy", "starts", "reasons"),
-    [
-        ("traverse", ["low", "small"], {"big": Reason.NO_ROOM}),
-        ("priority", ["low", "small"], {"big": Reason.NO_ROOM}),
-        ("rotation", ["low", "small"], {"big": Reason.NO_ROOM}),
-        ("unheard-of", ["low", "small"], {"big": Reason.NO_ROOM}),
-        ("fifo", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
-        ("mixed", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
-    ],
+@each_of(
+    ("traverse", ["low", "small"], {"big": Reason.NO_ROOM}),
+    ("priority", ["low", "small"], {"big": Reason.NO_ROOM}),
+    ("rotation", ["low", "small"], {"big": Reason.NO_ROOM}),
+    ("unheard-of", ["low", "small"], {"big": Reason.NO_ROOM}),
+    ("fifo", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
+    ("mixed", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
 )
 def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reasons: dict[str, Reason]) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4")
@@ -86,7 +83,7 @@ def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reason
     assert {name: world.reason(name) for name in reasons} == reasons
 
 
-@pytest.mark.parametrize("strategy", ["fifo", "mixed"])
+@each_of("fifo", "mixed")
 def test_nobody_passes_a_group_for_which_room_is_taken_back(strategy: str) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=preemption())
     world.add(one("big", "3", 5), one("low", "1", 0)).settle()
@@ -95,7 +92,7 @@ def test_nobody_passes_a_group_for_which_room_is_taken_back(strategy: str) -> No
     assert world.reason("first") is Reason.NO_ROOM, "it comes before that group, whose room is held"
 
 
-@pytest.mark.parametrize(("threshold", "starts"), [(None, ["low"]), (3, []), (0, []), (9, ["low"])])
+@each_of((None, ["low"]), (3, []), (0, []), (9, ["low"]))
 def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, starts: list[str]) -> None:
     world = world_of("mixed", priority_threshold=threshold, cpu="2")
     world.add(one("big", "3", 3), one("low", "1", 0), stranger("s", on="n", cpu="1"))
@@ -109,7 +106,7 @@ def test_a_group_that_can_never_start_holds_up_no_other() -> None:
     assert world.reason("never") is Reason.NEVER_FITS
 
 
-@pytest.mark.parametrize("strategy", ["traverse", "fifo", "priority", "rotation", "mixed"])
+@each_of("traverse", "fifo", "priority", "rotation", "mixed")
 def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
     world = world_of(strategy, cpu="1")
     world.add(one("old", created=at(0)), one("young", created=at(1)), one("high", priority=1, created=at(2)))
@@ -131,10 +128,7 @@ def refused(world: World, name: str) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("strategy", "starts"),
-    [("traverse", ["low"]), ("rotation", ["low"]), ("priority", ["low"]), ("fifo", []), ("mixed", [])],
-)
+@each_of(("traverse", ["low"]), ("rotation", ["low"]), ("priority", ["low"]), ("fifo", []), ("mixed", []))
 def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> None:
     """Nothing was freed but by its own failure."""
     world = world_of(strategy, one("best", priority=5, selector={HOSTNAME: "n"}), cpu="1")
@@ -142,7 +136,7 @@ def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> Non
     assert starting(refused(world, "best").add(one("low"))) == starts
 
 
-@pytest.mark.parametrize("strategy", ["traverse", "rotation", "priority"])
+@each_of("traverse", "rotation", "priority")
 def test_what_becomes_free_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
     refused(world, "best").add(stranger("t", on="n", cpu="1"), one("low")).settle()
@@ -218,9 +212,7 @@ def test_laps_are_forgotten_with_a_start_that_stands() -> None:
 # ---- ageing
 
 
-@pytest.mark.parametrize(
-    ("ageing", "first"), [(0, "high"), (1, "high"), (3, "old")], ids=["off", "too slow", "fast enough"]
-)
+@each_of((0, "high"), (1, "high"), (3, "old"))
 def test_ageing_lets_old_groups_go_first(ageing: int, first: str) -> None:
     world = world_of("traverse", ageing=ageing, cpu="1").advance(3600 * 10)
     world.add(one("old", created=at(0)), one("high", priority=5, created=at(2)))
@@ -277,7 +269,7 @@ def test_no_member_joins_a_held_group_that_runs() -> None:
     assert list(world.plan("g")) == ["g-2"]
 
 
-@pytest.mark.parametrize(("policy", "replaced"), [("None", True), ("Hold", True), ("HoldAndDrain", False)])
+@each_of(("None", True), ("Hold", True), ("HoldAndDrain", False))
 def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None:
     world = world_of("", gang("runs", 2, queue="q"), cpu="9").start("runs")
     world.pass_time(60)
@@ -304,13 +296,10 @@ def test_what_a_queue_does_not_admit_is_no_demand() -> None:
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    ("spec", "fault"),
-    [
-        ({"stop_policy": "Sometimes"}, "'Sometimes'; it must be one of None, Hold, HoldAndDrain"),
-        ({"ageing": -1}, "spec.ageing is -1; it must be 0 or more"),
-        ({"default_request": {"cpu": "much"}}, "'much' is not a quantity"),
-    ],
+@each_of(
+    ({"stop_policy": "Sometimes"}, "'Sometimes'; it must be one of None, Hold, HoldAndDrain"),
+    ({"ageing": -1}, "spec.ageing is -1; it must be 0 or more"),
+    ({"default_request": {"cpu": "much"}}, "'much' is not a quantity"),
 )
 def test_a_field_that_makes_no_sense_is_told(spec: dict[str, Any], fault: str) -> None:
     world = world_of("", one("g"), **spec).settle()

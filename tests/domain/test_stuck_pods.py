@@ -1,11 +1,10 @@
 """Pods that cannot end on a node that is away count for no queue."""
 
-import pytest
-
 from extender.api.objects.cluster import Taint
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import World, gang
+from tests.rows import each_of
 
 AWAY = Taint("node.kubernetes.io/unreachable", "NoExecute")
 GRACE = 30.0
@@ -38,7 +37,7 @@ def test_their_replacements_start_below_the_ceiling_of_their_queue() -> None:
     assert world.plan("g") == {"r0": "spare", "r1": "spare"}
 
 
-@pytest.mark.parametrize(("back", "cpu"), [(True, 4000), (False, 2000)], ids=["back", "deleted"])
+@each_of((True, 4000), (False, 2000))
 def test_they_count_again_once_the_node_is_back(back: bool, cpu: int) -> None:
     world = stuck()
     world.pass_time(GRACE)
@@ -72,7 +71,7 @@ def test_nothing_is_left_of_them_once_they_are_gone() -> None:
     assert others_come(world).verdict("g") is Verdict.RUNNING
 
 
-@pytest.mark.parametrize("step", [-3600.0, 86400.0], ids=["an-hour-back", "a-day-forward"])
+@each_of(-3600.0, 86400.0)
 def test_steps_of_the_clock_do_not_change_when_they_count_no_more(step: float) -> None:
     world = others_come(stuck())
     world.wall_steps += step

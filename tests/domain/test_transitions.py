@@ -1,7 +1,5 @@
 """Which changes of a group's decision are worth an Event."""
 
-import pytest
-
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot import decisions
@@ -18,30 +16,24 @@ UNDONE = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "late", un
 RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", undo=(Uid("a"),))
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "reason"),
-    [
-        (NO_ROOM, STARTING, None),
-        (STARTING, RUNNING, Verdict.RUNNING),
-        (STARTING, SHORT, Verdict.RUNNING),
-        (SHORT, RUNNING, None),
-        (STARTING, FAILED, Reason.BACKING_OFF),
-        (FAILED, FAILED, None),
-        (STARTING, UNDONE, EventReason.UNDONE),
-        (UNDONE, RESTS, None),
-        (None, RUNNING, None),
-        (None, NO_ROOM, None),
-    ],
+@each_of(
+    (NO_ROOM, STARTING, None),
+    (STARTING, RUNNING, Verdict.RUNNING),
+    (STARTING, SHORT, Verdict.RUNNING),
+    (SHORT, RUNNING, None),
+    (STARTING, FAILED, Reason.BACKING_OFF),
+    (FAILED, FAILED, None),
+    (STARTING, UNDONE, EventReason.UNDONE),
+    (UNDONE, RESTS, None),
+    (None, RUNNING, None),
+    (None, NO_ROOM, None),
 )
 def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
     transition = decisions.of_turn(before, now)
     assert (transition.reason if transition else None) == reason
 
 
-@pytest.mark.parametrize(
-    ("decision", "reason"),
-    [(NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None)],
-)
+@each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None))
 def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
     transition = decisions.of_state(decision)
     assert (transition.reason if transition else None) == reason
@@ -54,16 +46,14 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
     assert transition.for_members
 
 
-@each_of(Reason)
+@each_of(*Reason)
 def test_every_reason_can_be_told(reason: Reason) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert (transition.reason, transition.message) == (reason, reason.meaning)
 
 
-@pytest.mark.parametrize(
-    ("reason", "warning"), [(Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False)]
-)
+@each_of((Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False))
 def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None

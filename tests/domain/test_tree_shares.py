@@ -15,6 +15,7 @@ from extender.domain.queues.share_tree import EPSILON, QueueDemand
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
+from tests.rows import each_of
 from tests.sharing import divide
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -288,9 +289,7 @@ def test_what_is_borrowed_is_told() -> None:
 # ---- oversell
 
 
-@pytest.mark.parametrize(
-    ("own", "of_cluster", "started"), [(None, 1.0, 4), ("1.5", 1.0, 6), (None, 2.0, 8), ("1", 2.0, 4)]
-)
+@each_of((None, 1.0, 4), ("1.5", 1.0, 6), (None, 2.0, 8), ("1", 2.0, 4))
 def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: float, started: int) -> None:
     limited = queue("a", capability={"cpu": "4"}, oversell=own)
     world = tree(limited, limits=Limits(oversell=of_cluster))
@@ -302,26 +301,23 @@ def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: flo
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    ("queues", "fault"),
-    [
-        ([queue("a", parent="none")], "queue a: its parent none does not exist"),
-        ([queue("p", parent="none"), queue("a", parent="p")], "queue p: its parent none does not exist"),
-        ([queue("a", parent="a")], "queue a: spec.parent leads back to the queue itself: a > a"),
-        (
-            [queue("a", parent="p"), queue("p", parent="a")],
-            "queue a: spec.parent leads back to the queue itself: a > p > a",
-        ),
-        (
-            [queue("p", capability={"cpu": "much"}), queue("a", parent="p")],
-            "queue p: 'much' is not a quantity such as 500m, 2 or 1.5Gi",
-        ),
-        ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5; allowed is 1 to 100"),
-        (
-            [queue("a", lending_limit={"cpu": "-1"})],
-            "queue a: spec.lendingLimit[cpu] is -1; allowed is 0 or more",
-        ),
-    ],
+@each_of(
+    ([queue("a", parent="none")], "queue a: its parent none does not exist"),
+    ([queue("p", parent="none"), queue("a", parent="p")], "queue p: its parent none does not exist"),
+    ([queue("a", parent="a")], "queue a: spec.parent leads back to the queue itself: a > a"),
+    (
+        [queue("a", parent="p"), queue("p", parent="a")],
+        "queue a: spec.parent leads back to the queue itself: a > p > a",
+    ),
+    (
+        [queue("p", capability={"cpu": "much"}), queue("a", parent="p")],
+        "queue p: 'much' is not a quantity such as 500m, 2 or 1.5Gi",
+    ),
+    ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5; allowed is 1 to 100"),
+    (
+        [queue("a", lending_limit={"cpu": "-1"})],
+        "queue a: spec.lendingLimit[cpu] is -1; allowed is 0 or more",
+    ),
 )
 def test_a_queue_that_cannot_be_judged_says_so_and_stops_nobody_else(queues: list[Any], fault: str) -> None:
     world = tree(*queues, queue("b"), gang("g", 1, queue="a"), gang("h", 1, queue="b")).settle()

@@ -17,6 +17,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobRules
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.property_examples import examples
+from tests.rows import each_of
 
 
 def world_of(*jobs: AnyJob, cpu: str = "4", **options: Any) -> VolcanoWorld:
@@ -93,17 +94,14 @@ def test_it_starts_by_whole_parts_and_grows_part_by_part(
     assert grown == placed | {f"j-w-{index}" for index in range(min(least * size + more, total * size))}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "spec", "members"),
-    [
-        ((in_parts(4, 2, 3),), {}, 6),
-        ((in_parts(4, 2, 0), task("b", 1)), {}, 9),
-        ((task("a", 1), task("b", 2)), {}, 3),
-        ((task("a", 1), task("b", 4, minAvailable=2)), {}, 3),
-        ((task("a", 1), task("b", 4)), {"minAvailable": 2}, 2),
-        ((task("a", 1), task("b", 4)), {"minAvailable": 0}, 5),
-        ((task("a", 0),), {}, 0),
-    ],
+@each_of(
+    ((in_parts(4, 2, 3),), {}, 6),
+    ((in_parts(4, 2, 0), task("b", 1)), {}, 9),
+    ((task("a", 1), task("b", 2)), {}, 3),
+    ((task("a", 1), task("b", 4, minAvailable=2)), {}, 3),
+    ((task("a", 1), task("b", 4)), {"minAvailable": 2}, 2),
+    ((task("a", 1), task("b", 4)), {"minAvailable": 0}, 5),
+    ((task("a", 0),), {}, 0),
 )
 def test_so_many_of_its_pods_start_together(
     tasks: tuple[dict[str, Any], ...], spec: dict[str, Any], members: int
@@ -111,14 +109,10 @@ def test_so_many_of_its_pods_start_together(
     assert unit_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
 
 
-@pytest.mark.parametrize(
-    ("odd", "starts"),
-    [
-        (task("a", 2, minAvailable=-1), True),
-        (task("a" * 300, 2, minAvailable=1), True),
-        (task("a", 2, minAvailable="some"), False),
-    ],
-    ids=["negative", "long name", "no number"],
+@each_of(
+    (task("a", 2, minAvailable=-1), True),
+    (task("a" * 300, 2, minAvailable=1), True),
+    (task("a", 2, minAvailable="some"), False),
 )
 def test_its_unit_is_not_written_again_and_again_whatever_its_tasks_say(
     odd: dict[str, Any], starts: bool
@@ -138,10 +132,7 @@ def test_it_starts_with_those_that_it_needs_and_room_for_each_role() -> None:
     assert len(planned) == 3
 
 
-@pytest.mark.parametrize(
-    ("named", "of_namespace", "entered"),
-    [("", "", "default"), ("q", "", "q"), ("default", "q", "q"), ("", "q", "q"), ("q", "other", "q")],
-)
+@each_of(("", "", "default"), ("q", "", "q"), ("default", "q", "q"), ("", "q", "q"), ("q", "other", "q"))
 def test_the_queue_that_it_enters(named: str, of_namespace: str, entered: str) -> None:
     world = world_of(volcano_job("j", task("a", 1), queue=named))
     world.add(queue("other"))
@@ -185,7 +176,7 @@ def test_one_whose_start_fails_is_taken_back_by_an_empty_note() -> None:
     assert world.work().note_of("j") == "now", "it tries again"
 
 
-@pytest.mark.parametrize("needed", [1, 3])
+@each_of(1, 3)
 def test_a_minimum_that_changes_while_it_runs_is_that_of_its_unit(needed: int) -> None:
     world = world_of(volcano_job("j", task("a", 3), minAvailable=2)).work()
     for _ in range(2):  # those that it needs, and then the third

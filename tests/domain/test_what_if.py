@@ -16,6 +16,7 @@ from extender.domain.scheduling.decide import decide
 from tests.domain.builders import group, node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
+from tests.rows import each_of
 
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
@@ -51,15 +52,12 @@ def heavier(made: World) -> None:
     made.add(queue("q", weight=9, preemption=NEVER))
 
 
-@pytest.mark.parametrize(
-    ("term", "really"),
-    [
-        ("nodes=+1", more),
-        ("nodes=+1:n", more),
-        ("delete=podgroup/runs", gone),
-        ("delete=podgroup/team/runs", gone),
-        ("queue.weight=q:9", heavier),
-    ],
+@each_of(
+    ("nodes=+1", more),
+    ("nodes=+1:n", more),
+    ("delete=podgroup/runs", gone),
+    ("delete=podgroup/team/runs", gone),
+    ("queue.weight=q:9", heavier),
 )
 def test_it_comes_true(term: str, really: Callable[[World], None]) -> None:
     made = world()
@@ -110,9 +108,7 @@ def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str,
     }
 
 
-@pytest.mark.parametrize(
-    ("term", "reason"), [("priority=1000", "NoRoom"), ("minMember=2", "NotEnoughMembers")]
-)
+@each_of(("priority=1000", "NoRoom"), ("minMember=2", "NotEnoughMembers"))
 def test_what_does_not_help(term: str, reason: str) -> None:
     found = suppose(world(), term).group
     assert found is not None
@@ -150,9 +146,7 @@ def test_a_pod_of_others_that_is_gone() -> None:
     assert starts(made, "delete=pod/s")
 
 
-@pytest.mark.parametrize(
-    "term", ["delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train"]
-)
+@each_of("delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train")
 def test_a_workload_that_is_gone(term: str) -> None:
     """Whose pods Muster made a group for."""
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
@@ -209,40 +203,37 @@ def test_the_snapshot_stays_as_it_is() -> None:
     assert (after.groups, after.queues) == (before.groups, before.queues)
 
 
-@pytest.mark.parametrize(
-    ("term", "says"),
-    [
-        ("", "'': allowed is nodes=+N"),
-        ("nodes", "'nodes': allowed is nodes=+N or nodes=+N:LIKE-NODE"),
-        (
-            "nodes=2",
-            "'nodes=2': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a whole number from 1 to 1000",
-        ),
-        ("nodes=+0", "from 1 to 1000"),
-        ("nodes=+1001", "from 1 to 1000"),
-        ("nodes=+٣", "from 1 to 1000"),
-        ("nodes=+1:x", "'nodes=+1:x': there is no node x; there are n"),
-        ("node=+1", "'node=+1': allowed is nodes=+N"),
-        ("queue.weight=q", "allowed is queue.weight=QUEUE:N"),
-        ("queue.weight=q:0", "from 1 to 2147483647"),
-        ("queue.weight=q:two", "from 1 to 2147483647"),
-        ("queue.weight=x:2", "'queue.weight=x:2': there is no queue x; there are default, q, r"),
-        ("queue.weight.cpu=q:2", "allowed is queue.weight=QUEUE:N"),
-        ("queue.capability=q:2", "allowed is queue.capability.RESOURCE=QUEUE:AMOUNT"),
-        ("queue.capability.cpu=q:-1", "the amount has to be 0 or more"),
-        ("queue.capability.cpu=q:lots", "'lots' is not a quantity"),
-        ("queue.capability.gpus=q:1", "gpus is no resource that is counted"),
-        ("queue.colour=q:1", "allowed is nodes=+N"),
-        ("flavor=q:a", "queue q has no flavors: it may use all nodes"),
-        ("minMember=0", "from 1 to 2147483647"),
-        ("minMember=x:1", "'minMember=x:1': there is no podgroup team/x; there are team/runs, team/waits"),
-        ("priority=high", "with N a whole number from -2147483647 to 2147483647"),
-        ("delete=runs", "allowed is delete=KIND/[NAMESPACE/]NAME"),
-        ("delete=podgroup/other/runs", "there is no podgroup other/runs"),
-        ("delete=job/runs", "there is no job team/runs"),
-        ("delete=node/n", "Muster knows a group of; allowed is delete=KIND/[NAMESPACE/]NAME of a podgroup"),
-        ("delete=podgroup/waits", "this is what is asked about"),
-    ],
+@each_of(
+    ("", "'': allowed is nodes=+N"),
+    ("nodes", "'nodes': allowed is nodes=+N or nodes=+N:LIKE-NODE"),
+    (
+        "nodes=2",
+        "'nodes=2': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a whole number from 1 to 1000",
+    ),
+    ("nodes=+0", "from 1 to 1000"),
+    ("nodes=+1001", "from 1 to 1000"),
+    ("nodes=+٣", "from 1 to 1000"),
+    ("nodes=+1:x", "'nodes=+1:x': there is no node x; there are n"),
+    ("node=+1", "'node=+1': allowed is nodes=+N"),
+    ("queue.weight=q", "allowed is queue.weight=QUEUE:N"),
+    ("queue.weight=q:0", "from 1 to 2147483647"),
+    ("queue.weight=q:two", "from 1 to 2147483647"),
+    ("queue.weight=x:2", "'queue.weight=x:2': there is no queue x; there are default, q, r"),
+    ("queue.weight.cpu=q:2", "allowed is queue.weight=QUEUE:N"),
+    ("queue.capability=q:2", "allowed is queue.capability.RESOURCE=QUEUE:AMOUNT"),
+    ("queue.capability.cpu=q:-1", "the amount has to be 0 or more"),
+    ("queue.capability.cpu=q:lots", "'lots' is not a quantity"),
+    ("queue.capability.gpus=q:1", "gpus is no resource that is counted"),
+    ("queue.colour=q:1", "allowed is nodes=+N"),
+    ("flavor=q:a", "queue q has no flavors: it may use all nodes"),
+    ("minMember=0", "from 1 to 2147483647"),
+    ("minMember=x:1", "'minMember=x:1': there is no podgroup team/x; there are team/runs, team/waits"),
+    ("priority=high", "with N a whole number from -2147483647 to 2147483647"),
+    ("delete=runs", "allowed is delete=KIND/[NAMESPACE/]NAME"),
+    ("delete=podgroup/other/runs", "there is no podgroup other/runs"),
+    ("delete=job/runs", "there is no job team/runs"),
+    ("delete=node/n", "Muster knows a group of; allowed is delete=KIND/[NAMESPACE/]NAME of a podgroup"),
+    ("delete=podgroup/waits", "this is what is asked about"),
 )
 def test_a_term_that_makes_no_sense_is_named(term: str, says: str) -> None:
     with pytest.raises(BadTerm) as fault:
@@ -251,7 +242,7 @@ def test_a_term_that_makes_no_sense_is_named(term: str, says: str) -> None:
     assert repr(term) in str(fault.value)
 
 
-@pytest.mark.parametrize("term", ["nodes=+1", "minMember=2", "delete=podgroup/runs"])
+@each_of("nodes=+1", "minMember=2", "delete=podgroup/runs")
 def test_without_a_group_all_is_named_in_full(term: str) -> None:
     with pytest.raises(BadTerm, match=r"LIKE-NODE|namespace"):
         supposing(world().ledger.snapshot(), suppositions([term]))
@@ -262,7 +253,7 @@ def test_so_many_terms_are_a_mistake() -> None:
         suppositions(["nodes=+1"] * 21)
 
 
-@pytest.mark.parametrize("start", ["nodes=+1:", "delete=podgroup/", "queue.weight=", "priority="])
+@each_of("nodes=+1:", "delete=podgroup/", "queue.weight=", "priority=")
 def test_a_term_that_is_endless_is_not_said_again_as_a_whole(start: str) -> None:
     with pytest.raises(BadTerm) as fault:
         suppose(world(), start + "x" * 100_000 + ":1")

@@ -19,6 +19,7 @@ from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.builders import group as pod_group
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import World, key
+from tests.rows import each_of
 
 PYTORCH = JobKind("kubeflow.org/v1", "PyTorchJob")
 TEMPLATE: Json = {"spec": {"schedulerName": "muster", "containers": [{"name": "c", "image": "i"}]}}
@@ -231,7 +232,7 @@ def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone
     assert not decision.undo
 
 
-@pytest.mark.parametrize("kind", [PYTORCH, JobKind("kubeflow.org/v2beta1", "MPIJob")])
+@each_of(PYTORCH, JobKind("kubeflow.org/v2beta1", "MPIJob"))
 def test_what_a_job_says_of_its_run_counts_for_pods_that_are_not_managed(kind: JobKind) -> None:
     """Those of an MPIJob are one group by its name, of others by its UID."""
     there = world(node("n", cpu="9"))

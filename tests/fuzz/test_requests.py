@@ -8,6 +8,7 @@ import pytest
 from extender.ports import newcomer
 from tests.fuzz import through_view
 from tests.fuzz.answers import Unreadable, statuses
+from tests.rows import each_of
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -37,18 +38,15 @@ def test_of_the_events_some_are_as_a_scheduler_writes_them() -> None:
     assert 40 < sum(newcomer._PLAIN.match(each) is not None for each in made) < 160
 
 
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (CHUNKED + b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", [200]),
-        (CHUNKED + b"0\r\n\r\n" + b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx", [200, 404]),
-    ],
+@each_of(
+    (CHUNKED + b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", [200]),
+    (CHUNKED + b"0\r\n\r\n" + b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx", [200, 404]),
 )
 def test_answers_in_chunks_are_read(data: bytes, found: list[int]) -> None:
     assert statuses(data, without_body=False) == found
 
 
-@pytest.mark.parametrize("body", [b"", b"3\r\nab", b"3\r\nabcd\r\n0\r\n\r\n", b"3\r\nabc\r\n", b"zz\r\n"])
+@each_of(b"", b"3\r\nab", b"3\r\nabcd\r\n0\r\n\r\n", b"3\r\nabc\r\n", b"zz\r\n")
 def test_chunks_that_do_not_end_are_noticed(body: bytes) -> None:
     with pytest.raises(Unreadable):
         statuses(CHUNKED + body, without_body=False)

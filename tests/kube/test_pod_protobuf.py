@@ -16,6 +16,7 @@ from extender.kube.reflector import Removed
 from tests.kube.server import Lines, Reply, Server
 from tests.kube.test_reflector import Rounds, event, pod
 from tests.kube.test_reflector import page as json_page
+from tests.rows import each_of
 
 META = {"name": "p", "namespace": "ns", "uid": "u", "resource_version": "7"}
 NAMED = {**META, "resourceVersion": "7"}
@@ -92,7 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("fields", "written"), CASES.values(), ids=CASES)
+@each_of(*CASES.values())
 def test_a_pod_is_what_it_is_in_json(fields: dict[str, Any], written: dict[str, Any]) -> None:
     expected = msgspec.convert({"metadata": NAMED, **written}, Pod)
     assert PodDecoders().object(msgspec.Raw(message(**fields))) == expected
@@ -130,7 +131,7 @@ def watched(*pieces: bytes) -> Iterator[WatchEvent]:
     return PodDecoders().events(cast(Stream, Answer()))
 
 
-@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+@each_of(*BROKEN.values())
 def test_bytes_that_are_no_events_end_the_watch(data: bytes) -> None:
     with pytest.raises(Ambiguous):
         list(watched(data))

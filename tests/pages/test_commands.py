@@ -25,14 +25,14 @@ ALL = [command for page in PAGES for command in commands(page)]
 IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.TOWN for each in commands(page))]
 
 
-@each_of(ALL)
+@each_of(*ALL)
 def test_each_command_is_run_in_some_way(command: Command) -> None:
     entry = entry_of(command)
     assert entry, f"{command.text!r} is run by no test: tests/pages/register.py says how to change that"
     assert entry.way is not Way.ELSEWHERE or entry.why
 
 
-@each_of(REGISTER)
+@each_of(*REGISTER)
 def test_no_entry_is_left_over(entry: Entry) -> None:
     assert entry in [entry_of(each) for each in ALL]
 
@@ -98,8 +98,6 @@ def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
             assert command.printed in (None, result.stdout), str(command)
 
 
-@pytest.mark.parametrize(
-    "text", ["helm install another chart", "muster destroy everything", "kubectlx get pods"]
-)
+@each_of("helm install another chart", "muster destroy everything", "kubectlx get pods")
 def test_an_unknown_command_is_found(text: str) -> None:
     assert entry_of(Command("docs/new.md", text)) is None

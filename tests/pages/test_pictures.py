@@ -1,13 +1,11 @@
 """Pictures of the pages show what the commands show. `python -m tests.pages.pictures` draws them anew."""
 
-import pytest
-
 from tests.pages.fences import PAGES
 from tests.pages.pictures import FOLDER, PICTURES
 from tests.rows import each_of
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@each_of(*PICTURES)
 def test_it_is_drawn_as_kept(name: str) -> None:
     assert PICTURES[name]() == (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
 
@@ -21,6 +19,6 @@ def test_no_other_pictures_are_kept() -> None:
     )
 
 
-@each_of(PICTURES)
+@each_of(*PICTURES)
 def test_a_page_shows_it(name: str) -> None:
     assert any(f"pictures/{name}.svg)" in page.read_text() for page in PAGES)

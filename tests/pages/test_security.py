@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-
+from tests.rows import each_of
 from tests.test_docs import ROOT, rows
 
 DEFINED = {
@@ -13,7 +12,7 @@ DEFINED = {
 }
 
 
-@pytest.mark.parametrize("first", ["a tenant can", "a tenant cannot", "credential", "port"])
+@each_of("a tenant can", "a tenant cannot", "credential", "port")
 def test_each_claim_names_its_tests(first: str) -> None:
     found = rows("SECURITY.md", first)
     assert found

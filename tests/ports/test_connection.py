@@ -23,6 +23,7 @@ from extender.web.listen import listen
 from extender.web.side import SideServer
 from tests.fuzz.answers import statuses
 from tests.ports.clock import Clock
+from tests.rows import each_of
 
 PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
@@ -214,7 +215,7 @@ def test_what_will_not_be_read_is_refused_and_nothing_after_it_is_served(
     assert statuses(exchanged(echo, sent, request(b"x" * 500)), without_body=False) == [code]
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@each_of(True, False)
 def test_a_head_has_a_time_to_arrive_however_it_trickles(is_first: bool) -> None:
     """Its deadline counts from its first byte; further bytes do not extend it."""
 
@@ -232,7 +233,7 @@ def test_a_head_has_a_time_to_arrive_however_it_trickles(is_first: bool) -> None
     played(trickle)
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@each_of(True, False)
 def test_a_body_has_a_time_of_its_own(is_first: bool) -> None:
     async def trickle(stage: Stage) -> None:
         before = dropped("body")
@@ -280,7 +281,7 @@ def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer() -> None:
     played(ask_again)
 
 
-@pytest.mark.parametrize(("length", "told"), [(10_000, b"100"), (10_001, b"413")])
+@each_of((10_000, b"100"), (10_001, b"413"))
 def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
     length: int, told: bytes
 ) -> None:
@@ -412,17 +413,14 @@ def test_a_connection_with_nothing_to_do_takes_short_requests_again() -> None:
     played(ask_in_turn)
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (short(target=b"/fault"), 404),
-        (short(target=b"/failure"), 500),
-        (short(host=b"evil.example"), 403),
-        (short(b"x" * (LARGEST + 1)), 413),
-        (short().replace(b"Content-Type", b"Transfer-Encoding"), 400),
-        (short().replace(b"Accept-Encoding: gzip", b"Content-Length: 0"), 400),
-        (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),
-    ],
+@each_of(
+    (short(target=b"/fault"), 404),
+    (short(target=b"/failure"), 500),
+    (short(host=b"evil.example"), 403),
+    (short(b"x" * (LARGEST + 1)), 413),
+    (short().replace(b"Content-Type", b"Transfer-Encoding"), 400),
+    (short().replace(b"Accept-Encoding: gzip", b"Content-Length: 0"), 400),
+    (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),
 )
 def test_what_is_wrong_with_a_short_request_is_told(sent: bytes, code: int) -> None:
     async def status(stage: Stage) -> None:

@@ -9,6 +9,7 @@ import pytest
 from extender.ports.connections import NEVER, ConnectionLimits, Connections, Patience
 from extender.ports.newcomer import Newcomer
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 
 LIMITS = ConnectionLimits(connections=10, body=100, unread=1000)
 STREAMS = LIMITS._replace(patience=Patience(answer=NEVER))
@@ -57,16 +58,13 @@ def states(limits: ConnectionLimits, secure: bool, *pieces: bytes) -> list[str]:
     return asyncio.run(play())
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        ([b"GET / HTTP/1.1\r\nHost", b": localhost\r\n", b"\r\n"], ["head", "head", BEGUN]),
-        ([HEAD % 3, b"ab", b"c"], ["body", "body", BEGUN]),
-        ([HEAD % 3 + b"abc"], [BEGUN]),
-        ([HEAD % 101], [BEGUN]),  # longer than allowed: it is refused at once
-        ([b"G", b"x" * 5000], ["head", BEGUN]),
-        ([b"\x16\x03\x01"], [BEGUN]),  # TLS where none is spoken, which is told at once
-    ],
+@each_of(
+    ([b"GET / HTTP/1.1\r\nHost", b": localhost\r\n", b"\r\n"], ["head", "head", BEGUN]),
+    ([HEAD % 3, b"ab", b"c"], ["body", "body", BEGUN]),
+    ([HEAD % 3 + b"abc"], [BEGUN]),
+    ([HEAD % 101], [BEGUN]),  # longer than allowed: it is refused at once
+    ([b"G", b"x" * 5000], ["head", BEGUN]),
+    ([b"\x16\x03\x01"], [BEGUN]),  # TLS where none is spoken, which is told at once
 )
 def test_a_request_begins_when_it_is_worth_reading(pieces: list[bytes], expected: list[str]) -> None:
     assert states(LIMITS, False, *pieces) == expected
@@ -76,18 +74,15 @@ def test_a_body_that_is_passed_on_as_it_comes_is_not_waited_for() -> None:
     assert states(STREAMS, False, b"POST", b" / HTTP/1.1\r\nContent-Length: 3\r\n\r\n") == ["head", BEGUN]
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        ([b"\x16\x03\x01", b"\x00\x04abc", b"d"], ["handshake", "handshake", BEGUN]),
-        ([b"GET /"], [BEGUN]),  # no TLS: the library closes it
-    ],
+@each_of(
+    ([b"\x16\x03\x01", b"\x00\x04abc", b"d"], ["handshake", "handshake", BEGUN]),
+    ([b"GET /"], [BEGUN]),  # no TLS: the library closes it
 )
 def test_a_handshake_begins_with_its_first_record(pieces: list[bytes], expected: list[str]) -> None:
     assert states(LIMITS, True, *pieces) == expected
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+@each_of(b"", b"GET / HT")
 def test_who_hangs_up_before_asking_is_gone(said: bytes) -> None:
     async def play() -> str:
         with closing(Met(LIMITS, False)) as met:

@@ -2,15 +2,13 @@
 
 import re
 
-import pytest
-
 from tests.rows import each_of
 from tests.sim.drawings import DRAWINGS, FOLDER, WIDTHS, Drawing, drawn
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.path.stem)
+@each_of(*DRAWINGS)
 def test_it_is_drawn_as_kept(drawing: Drawing) -> None:
     assert drawn(drawing) == drawing.path.read_text(encoding="utf-8")
 
@@ -19,7 +17,7 @@ def test_no_other_texts_are_kept() -> None:
     assert {*FOLDER.iterdir()} == {drawing.path for drawing in DRAWINGS}
 
 
-@each_of(DRAWINGS)
+@each_of(*DRAWINGS)
 def test_what_is_kept_fits(drawing: Drawing) -> None:
     lines = [ESCAPES.sub("", line) for line in drawing.path.read_text(encoding="utf-8").splitlines()]
     assert max(map(len, lines)) <= drawing.width

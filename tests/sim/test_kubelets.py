@@ -9,6 +9,7 @@ from extender.apimachinery.service import Service
 from extender.files.offspring import DEADLINE
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, PodEnding, ending_of
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
 
@@ -89,23 +90,18 @@ def test_what_is_deleted_has_no_end_to_wait_for(service: Service, kubelets: Kube
     wait_for(lambda: not kubelets.busy)
 
 
-@pytest.mark.parametrize(
-    ("written", "seconds"), [("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None)]
-)
+@each_of(("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None))
 def test_a_malformed_run_time_means_without_end(written: str, seconds: float | None) -> None:
     ending = ending_of(pod("a", annotations={RUN_SECONDS: written}))
     assert (ending.seconds if ending else None) == seconds
 
 
-@pytest.mark.parametrize(
-    ("annotations", "spec", "ending"),
-    [
-        ({}, {}, PodEnding(7.0, False)),
-        ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 60}, PodEnding(50.0, False)),
-        ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 40}, PodEnding(40.0, True, "DeadlineExceeded")),
-        ({RUN_SECONDS: "50", DEADLINE: "30"}, {}, PodEnding(30.0, True, "DeadlineExceeded")),
-        ({FAIL: "true"}, {"activeDeadlineSeconds": 40}, PodEnding(0.0, True)),
-    ],
+@each_of(
+    ({}, {}, PodEnding(7.0, False)),
+    ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 60}, PodEnding(50.0, False)),
+    ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 40}, PodEnding(40.0, True, "DeadlineExceeded")),
+    ({RUN_SECONDS: "50", DEADLINE: "30"}, {}, PodEnding(30.0, True, "DeadlineExceeded")),
+    ({FAIL: "true"}, {"activeDeadlineSeconds": 40}, PodEnding(0.0, True)),
 )
 def test_a_pod_that_runs_for_too_long_fails(
     annotations: dict[str, str], spec: Json, ending: PodEnding

@@ -19,6 +19,7 @@ from extender.sim.scheduler.nodes import (
 )
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 from tests.sim.requests import Json, pod
 from tests.sim.test_scheduler import (
     PlayedExtender,
@@ -69,13 +70,10 @@ def test_only_as_many_go_as_have_to_and_the_least_important_first() -> None:
     assert {each.uid for each in known.on("n0")} == {"low", "mid", "high"}, "nothing has happened yet"
 
 
-@pytest.mark.parametrize(
-    ("n0", "n1", "node"),
-    [
-        ([("a", "4", 3)], [("b", "4", 2)], "n1"),  # the lowest top priority
-        ([("a", "2", 2), ("b", "2", 2)], [("c", "4", 2)], "n1"),  # the lowest sum, so the fewest
-        ([("a", "2", 2), ("b", "2", 1)], [("c", "2", 2), ("d", "2", 0)], "n1"),
-    ],
+@each_of(
+    ([("a", "4", 3)], [("b", "4", 2)], "n1"),  # the lowest top priority
+    ([("a", "2", 2), ("b", "2", 2)], [("c", "4", 2)], "n1"),  # the lowest sum, so the fewest
+    ([("a", "2", 2), ("b", "2", 1)], [("c", "2", 2), ("d", "2", 0)], "n1"),
 )
 def test_the_node_with_the_least_important_victims_is_cleared(
     n0: list[tuple[str, str, int]], n1: list[tuple[str, str, int]], node: str

@@ -36,27 +36,25 @@ OBJECT = {"count/pods": 1, "pods": 1}
 
 
 @each_of(
-    [
-        (asking(), OBJECT),
-        (asking({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
-        (asking({"cpu": "1.5"}), {**OBJECT, "cpu": "1500m", "requests.cpu": "1500m"}),
-        (asking({"memory": "1536Mi"}), {**OBJECT, "memory": "1536Mi", "requests.memory": "1536Mi"}),
-        (asking({"memory": "2000M"}), {**OBJECT, "memory": "2G", "requests.memory": "2G"}),
-        (asking({"memory": "2048Mi"}), {**OBJECT, "memory": "2Gi", "requests.memory": "2Gi"}),
-        (asking(limits={"cpu": "2"}), {**OBJECT, "limits.cpu": "2"}),
-        (asking({"example.com/gpu": "2"}), {**OBJECT, "requests.example.com/gpu": "2"}),
-        (asking(limits={"example.com/gpu": "2"}), OBJECT),
-        (
-            asking({"hugepages-2Mi": "4Mi"}),
-            {**OBJECT, "hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
-        ),
-        (asking({"cpu": "1"}) | {"status": {"phase": "Succeeded"}}, {"count/pods": 1}),
-        (asking({"cpu": "1"}) | {"status": {"phase": "Failed"}}, {"count/pods": 1}),
-        (
-            asking({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
-            {**OBJECT, "cpu": "3", "requests.cpu": "3"},
-        ),
-    ]
+    (asking(), OBJECT),
+    (asking({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
+    (asking({"cpu": "1.5"}), {**OBJECT, "cpu": "1500m", "requests.cpu": "1500m"}),
+    (asking({"memory": "1536Mi"}), {**OBJECT, "memory": "1536Mi", "requests.memory": "1536Mi"}),
+    (asking({"memory": "2000M"}), {**OBJECT, "memory": "2G", "requests.memory": "2G"}),
+    (asking({"memory": "2048Mi"}), {**OBJECT, "memory": "2Gi", "requests.memory": "2Gi"}),
+    (asking(limits={"cpu": "2"}), {**OBJECT, "limits.cpu": "2"}),
+    (asking({"example.com/gpu": "2"}), {**OBJECT, "requests.example.com/gpu": "2"}),
+    (asking(limits={"example.com/gpu": "2"}), OBJECT),
+    (
+        asking({"hugepages-2Mi": "4Mi"}),
+        {**OBJECT, "hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
+    ),
+    (asking({"cpu": "1"}) | {"status": {"phase": "Succeeded"}}, {"count/pods": 1}),
+    (asking({"cpu": "1"}) | {"status": {"phase": "Failed"}}, {"count/pods": 1}),
+    (
+        asking({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
+        {**OBJECT, "cpu": "3", "requests.cpu": "3"},
+    ),
 )
 def test_what_a_pod_counts_for(given: Json, expected: Json) -> None:
     assert usage(typed(given, Pod)) == expected

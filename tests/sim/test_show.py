@@ -23,6 +23,7 @@ from extender.sim.show.frames import (
 from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.tables import Canvas
 from tests.e2e.harness import objects
+from tests.rows import each_of
 from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, small, turn
 
 RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
@@ -156,7 +157,7 @@ def test_names_are_whole_where_the_codes_of_reasons_leave_room(
     assert reason in row
 
 
-@pytest.mark.parametrize("width", [30, 80, 200])
+@each_of(30, 80, 200)
 def test_commands_are_never_folded(width: int) -> None:
     sentence, export, why, get = (
         "In another terminal:",

@@ -14,6 +14,7 @@ from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.files.creation import Creation
 from extender.files.manifests import Manifests, load
+from tests.rows import each_of
 
 FOLDER = Path(__file__).parent / "workloads"
 R = "-[a-z0-9]{5}"  # the random letters of a name
@@ -62,7 +63,7 @@ PODS_OF = {
 }
 
 
-@pytest.mark.parametrize("name", PODS_OF)
+@each_of(*PODS_OF)
 def test_the_names_of_pods(name: str) -> None:
     names = [pod["metadata"]["name"] for pod in pods_of(created(FOLDER / f"{name}.yaml")[0])]
     assert len(names) == len(PODS_OF[name])
@@ -88,7 +89,7 @@ JOB, OWNER_KINDS = "batch/v1 Job", {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OWNER_KINDS)
+@each_of(*OWNER_KINDS)
 def test_pods_are_owned_by_what_makes_them(name: str) -> None:
     owners = [owner_of(pod) for pod in pods_of(created(FOLDER / f"{name}.yaml")[0])]
     assert {f"{owner['apiVersion']} {owner['kind']}" for owner in owners} == OWNER_KINDS[name]
@@ -128,7 +129,7 @@ LABELS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LABELS)
+@each_of(*LABELS)
 def test_the_last_pod_has_the_labels_of_its_controller(name: str) -> None:
     labels = pods_of(created(FOLDER / f"{name}.yaml")[0])[-1]["metadata"]["labels"]
     assert LABELS[name].items() <= labels.items()
@@ -160,7 +161,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@each_of(*GROUPS)
 def test_operators_make_groups_for_volcano_where_an_object_asks_for_it(name: str) -> None:
     creation, _ = created(FOLDER / f"{name}.yaml")
     (group,) = (obj for obj, _ in creation.objects if obj["kind"] == POD_GROUPS.name)
@@ -212,12 +213,9 @@ def notes(path: Path) -> Iterator[str]:
         yield f"{line}:{message}"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cronjob", '2: CronJob "hello": one run of it is made, as if it were due now'),
-        ("workflow", '2: Workflow "dag-": only the pods that it begins with are made'),
-    ],
+@each_of(
+    ("cronjob", '2: CronJob "hello": one run of it is made, as if it were due now'),
+    ("workflow", '2: Workflow "dag-": only the pods that it begins with are made'),
 )
 def test_differences_from_a_real_cluster_are_named(name: str, message: str) -> None:
     assert list(notes(FOLDER / f"{name}.yaml")) == [message]

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from tests.e2e.harness import objects
+from tests.rows import each_of
 from tests.storm.judges import Picture, complaints, undone
 from tests.storm.view import Eviction
 from tests.storm.wishes import QUEUE
@@ -48,15 +47,11 @@ def test_a_gang_that_fits_must_run() -> None:
     assert complaint == ["group g of queue default fits and does not run: a on n0, b on n0"]
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
-        [node(cpu="1")],
-        [node(unschedulable=True)],
-        [node(taints=[{"key": "k"}])],
-        [node(cpu="1"), node("n1", "500m")],
-    ],
-    ids=["too small", "cordoned", "tainted", "in pieces"],
+@each_of(
+    [node(cpu="1")],
+    [node(unschedulable=True)],
+    [node(taints=[{"key": "k"}])],
+    [node(cpu="1"), node("n1", "500m")],
 )
 def test_a_gang_that_does_not_fit_may_wait(room: list[Json]) -> None:
     assert judged(pod("a"), pod("b"), group=group(2), nodes=room) == []
@@ -161,16 +156,13 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
     return [{"name": "n0", "idle": free, "claims": [claim]}]
 
 
-@pytest.mark.parametrize(
-    ("stage", "of", "pods", "complaint"),
-    [
-        ("HELD", "gone", [pod("a", on="n0")], "there is no such pod"),
-        ("BOUND", "gone", [pod("a", on="n0")], "there is no such pod"),
-        ("POSTED", "a", [pod("a", on="n0")], "it is bound"),
-        ("PLANNED", "b", [pod("a", on="n0"), pod("b", cpu="9")], "nothing moves, and still it waits"),
-        ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n1")], "it is on n1"),
-        ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
-    ],
+@each_of(
+    ("HELD", "gone", [pod("a", on="n0")], "there is no such pod"),
+    ("BOUND", "gone", [pod("a", on="n0")], "there is no such pod"),
+    ("POSTED", "a", [pod("a", on="n0")], "it is bound"),
+    ("PLANNED", "b", [pod("a", on="n0"), pod("b", cpu="9")], "nothing moves, and still it waits"),
+    ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n1")], "it is on n1"),
+    ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
 )
 def test_a_claim_needs_an_owner(stage: str, of: str, pods: list[Json], complaint: str) -> None:
     found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_of
 from tests.storm.second_judge import GOOD_WHILE, PAID_WITHIN, SecondJudge
 from tests.storm.testimony import (
     ONE,
@@ -294,10 +295,7 @@ def test_who_is_deleted_by_its_owner_is_not_counted(told: History) -> None:
 # ---- how objects are read
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("3", 3), ("1500m", 1.5), ("64Mi", 2**26), ("2k", 2000), (4, 4), ("1e3", 1000), ("0.5Gi", 2**29)],
-)
+@each_of(("3", 3), ("1500m", 1.5), ("64Mi", 2**26), ("2k", 2000), (4, 4), ("1e3", 1000), ("0.5Gi", 2**29))
 def test_amounts(text: str, number: float) -> None:
     assert amount(text) == number * ONE
 
@@ -323,14 +321,11 @@ def test_a_pod_is_read_whole() -> None:
     assert (fact.ours, fact.runs, fact.waits) == (True, True, False)
 
 
-@pytest.mark.parametrize(
-    ("spec", "gives"),
-    [
-        ({}, True),
-        ({"reclaimable": False}, True),
-        ({"preemption": {"withinQueue": "Never"}}, True),
-        ({"reclaimable": False, "preemption": {"withinQueue": "Never"}}, False),
-    ],
+@each_of(
+    ({}, True),
+    ({"reclaimable": False}, True),
+    ({"preemption": {"withinQueue": "Never"}}, True),
+    ({"reclaimable": False, "preemption": {"withinQueue": "Never"}}, False),
 )
 def test_a_queue_says_whether_it_gives(spec: Any, gives: bool) -> None:
     assert queue_fact({"metadata": {"name": "q"}, "spec": spec}, False, 1, 0).gives == gives

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.rows import each_of
 from tests.storm.day import Day
 from tests.storm.plan import ROUGH_KINDS, Mix, plan
 from tests.storm.recovery import ANSWERS, BINDS, Recovery, percentile
@@ -29,7 +30,7 @@ RECORD = {
 }
 
 
-@pytest.mark.parametrize("file", CAMPAIGNS, ids=lambda file: file.stem)
+@each_of(*CAMPAIGNS)
 def test_campaigns_can_be_read_and_have_no_storm_twice(file: Path) -> None:
     series = Series.read(file)
     assert len(set(series.storms)) == len(series.storms) > 0

@@ -25,6 +25,7 @@ from extender.verbs.barrier import (
 )
 from tests.domain.builders import NAMESPACE, group, node, pod, stranger
 from tests.domain.world import gang, names, nodes
+from tests.rows import each_of
 from tests.verbs.stage import PATIENCE, Patient, Stage, started
 
 
@@ -288,7 +289,7 @@ def test_a_pod_that_is_deleted_while_held_ends_its_call_alone() -> None:
         assert started(stage.held_call("g-2"), stage.call("g-new"), other) == ["", "", ""]
 
 
-@pytest.mark.parametrize(("bound_to", "verdict"), [("a", ""), ("e", BOUND_ELSEWHERE)])
+@each_of(("a", ""), ("e", BOUND_ELSEWHERE))
 def test_a_pod_that_somebody_bound_ends_its_call(bound_to: str, verdict: str) -> None:
     with gang_of_three().calls() as stage:
         stage.filtered("g-0", ["a"])

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from extender.api.objects.cluster import Node, Taint
 from extender.api.objects.pods import Toleration
 from extender.api.protocol import BindingArgs
@@ -22,6 +20,7 @@ from extender.verbs.barrier import (
 )
 from tests.domain.builders import SCHEDULER, ZONE, node, pod, stranger
 from tests.domain.world import gang, nodes
+from tests.rows import each_of
 from tests.verbs.stage import Patient, Stage, started
 
 
@@ -101,11 +100,7 @@ def test_a_pod_that_is_not_ours_is_refused() -> None:
 SHUT, DISLIKED = Taint(key="k", effect="NoSchedule"), Taint(key="x", effect="PreferNoSchedule")
 
 
-@pytest.mark.parametrize(
-    "where",
-    [node("b"), node("b", zone="z", taints=[SHUT]), node("b", zone="z", cordoned=True)],
-    ids=["labels", "taints", "cordoned"],
-)
+@each_of(node("b"), node("b", zone="z", taints=[SHUT]), node("b", zone="z", cordoned=True))
 def test_a_node_that_does_not_suit_is_refused(where: Node) -> None:
     stage = Stage(node("a", zone="z"), where, pod("p", selector={ZONE: "z"}))
     stage.filtered("p", ["a"])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.ledger.claims import ClaimStage
@@ -11,6 +10,7 @@ from extender.domain.model.reasons import Reason, refusal
 from extender.verbs.barrier import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, key, nodes
+from tests.rows import each_of
 from tests.verbs.stage import Stage, raw
 
 UNREADABLE_NAMES = msgspec.Raw(b'["a", 7, {]')  # decoding them fails
@@ -72,15 +72,12 @@ def test_a_refusal_says_the_same_whatever_the_numbers_behind_it() -> None:
     assert stage.filter(stage.pods["g-0"]) == before == refused(Reason.NO_ROOM, "a")
 
 
-@pytest.mark.parametrize(
-    ("objects", "reason"),
-    [
-        ([pod("p", "nobody")], Reason.GROUP_NOT_FOUND),
-        ([pod("p", queue="nowhere")], Reason.QUEUE_NOT_FOUND),
-        ([queue("shut", spec_state="Closed"), pod("p", queue="shut")], Reason.QUEUE_NOT_OPEN),
-        ([gang("p", 1, min_member=2), pod("p", "p", uid="uid-p-0")], Reason.NOT_ENOUGH_MEMBERS),
-        ([pod("p", cpu="5")], Reason.NEVER_FITS),
-    ],
+@each_of(
+    ([pod("p", "nobody")], Reason.GROUP_NOT_FOUND),
+    ([pod("p", queue="nowhere")], Reason.QUEUE_NOT_FOUND),
+    ([queue("shut", spec_state="Closed"), pod("p", queue="shut")], Reason.QUEUE_NOT_OPEN),
+    ([gang("p", 1, min_member=2), pod("p", "p", uid="uid-p-0")], Reason.NOT_ENOUGH_MEMBERS),
+    ([pod("p", cpu="5")], Reason.NEVER_FITS),
 )
 def test_a_refusal_gives_the_reason_of_the_group(objects: list[Any], reason: Reason) -> None:
     stage = Stage(node("n"), objects)

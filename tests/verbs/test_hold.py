@@ -11,6 +11,7 @@ from extender.domain.model.records import PodRecord
 from extender.verbs.barrier import Hold
 from tests.domain.builders import pod
 from tests.domain.world import World
+from tests.rows import each_of
 from tests.verbs.stage import PATIENCE, Patient
 
 
@@ -47,7 +48,7 @@ def test_a_hold_is_posted_once_and_then_not_given_up(hold: Hold) -> None:
     assert not hold.give_up("too late")
 
 
-@pytest.mark.parametrize("ends", [lambda hold: hold.give_up("over"), lambda hold: hold.finish("over")])
+@each_of(lambda hold: hold.give_up("over"), lambda hold: hold.finish("over"))
 def test_who_waits_is_told_once_when_there_is_a_result(ends: Callable[[Hold], object]) -> None:
     seen: list[str | None] = []
     made = Hold(record(World(pod("p")).ledger), "a", Patient(), 1000.0, lambda: seen.append(made.result))

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod, PodStatus
@@ -16,6 +15,7 @@ from extender.api.protocol import (
 )
 from tests.domain.builders import group, node, pod, stranger
 from tests.domain.world import gang, nodes
+from tests.rows import each_of
 from tests.verbs.stage import Stage, raw
 
 
@@ -98,7 +98,7 @@ def test_others_may_evict_surplus_members() -> None:
     assert survivors(stage, stranger("p"), a=victims("g-0")) == {"a": victims("g-0")}
 
 
-@pytest.mark.parametrize("lost", [("g-0", "g-1"), ("g-0", "g-1", "g-2")])
+@each_of(("g-0", "g-1"), ("g-0", "g-1", "g-2"))
 def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...]) -> None:
     stage = running_gang(size=3, min_member=2)
     kept = survivors(stage, stranger("p"), a=victims(*lost), b=victims("other"))

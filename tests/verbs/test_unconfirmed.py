@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -12,6 +11,7 @@ from extender.kube.errors import Unreachable
 from extender.verbs.posting import Unconfirmed
 from tests.domain.builders import node, pod
 from tests.domain.world import gang
+from tests.rows import each_of
 from tests.verbs.stage import Stage
 
 PATIENCE = 150.0
@@ -47,7 +47,7 @@ def test_a_posting_has_its_time() -> None:
     assert Desk().look(after=PATIENCE).reads() == []
 
 
-@pytest.mark.parametrize("found", [None, pod("g-0", "g"), replace(bound("g-0"), metadata=pod("x").metadata)])
+@each_of(None, pod("g-0", "g"), replace(bound("g-0"), metadata=pod("x").metadata))
 def test_a_claim_whose_pod_is_gone_or_unbound_ends(found: Pod | None) -> None:
     desk = Desk()
     desk.api.pods = {"g-1": bound("g-1"), **({"g-0": found} if found else {})}

@@ -92,28 +92,25 @@ REFUSED = [
 ]
 
 
-@each_of(ALLOWED)
+@each_of(*ALLOWED)
 def test_a_scheduler_may(method: str, path: str) -> None:
     assert is_allowed(method, path)
 
 
-@each_of(REFUSED)
+@each_of(*REFUSED)
 def test_nobody_may(method: str, path: str) -> None:
     assert not is_allowed(method, path)
     assert not is_allowed(method, f"{path}/")
 
 
-@pytest.mark.parametrize(
-    ("path", "resource"),
-    [
-        ("/api/v1/pods", AskedResource("", "pods", "")),
-        ("/api/v1/namespaces/a/pods/p/status", AskedResource("", "pods/status", "p")),
-        ("/api/v1/namespaces/a/status", AskedResource("", "namespaces/status", "a")),
-        ("/apis/apps/v1/namespaces/a/replicasets", AskedResource("apps", "replicasets", "")),
-        ("/apis/apps/v1", None),
-        ("/api/v1", None),
-        ("/version", None),
-    ],
+@each_of(
+    ("/api/v1/pods", AskedResource("", "pods", "")),
+    ("/api/v1/namespaces/a/pods/p/status", AskedResource("", "pods/status", "p")),
+    ("/api/v1/namespaces/a/status", AskedResource("", "namespaces/status", "a")),
+    ("/apis/apps/v1/namespaces/a/replicasets", AskedResource("apps", "replicasets", "")),
+    ("/apis/apps/v1", None),
+    ("/api/v1", None),
+    ("/version", None),
 )
 def test_a_path_says_what_it_means(path: str, resource: AskedResource | None) -> None:
     assert read_resource(path) == resource

@@ -13,6 +13,7 @@ from extender.view import upstream as upstreams
 from extender.view.lines import Reply, read_answer
 from tests.kube.server import Reply as Answer
 from tests.kube.server import Server, status
+from tests.rows import each_of
 from tests.view.conftest import SECRET, Front, Start
 from tests.view.raw import PROTOBUF, RawServer, dial, event
 
@@ -31,22 +32,19 @@ UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
 REWRITTEN_UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nServer: muster\r\nContent-Length: 0\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("sent", "ends", "read"),
-    [
-        (CREATED, False, Reply(201, CREATED, False)),
-        (
-            CREATED.replace(b"Content", b"CONTENT"),
-            False,
-            Reply(201, CREATED.replace(b"Content", b"CONTENT"), False),
-        ),
-        (IN_CHUNKS, False, Reply(201, REWRITTEN, False)),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
-        (LAST, False, Reply(201, REWRITTEN, True)),
-        (TO_THE_END, True, Reply(201, REWRITTEN, True)),
-        (b"\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
-        (UNCHANGED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
-    ],
+@each_of(
+    (CREATED, False, Reply(201, CREATED, False)),
+    (
+        CREATED.replace(b"Content", b"CONTENT"),
+        False,
+        Reply(201, CREATED.replace(b"Content", b"CONTENT"), False),
+    ),
+    (IN_CHUNKS, False, Reply(201, REWRITTEN, False)),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
+    (LAST, False, Reply(201, REWRITTEN, True)),
+    (TO_THE_END, True, Reply(201, REWRITTEN, True)),
+    (b"\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
+    (UNCHANGED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
 )
 def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read: Reply) -> None:
     async def cut_anywhere() -> None:
@@ -57,7 +55,7 @@ def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read:
     asyncio.run(cut_anywhere())
 
 
-@pytest.mark.parametrize("first", [CREATED, IN_CHUNKS])
+@each_of(CREATED, IN_CHUNKS)
 def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
     async def read() -> None:
         found = read_answer(first + CREATED.replace(b"201 Created", b"409 Conflict"), False)
@@ -67,10 +65,7 @@ def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
     asyncio.run(read())
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"nonsense\r\n\r\n", IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"), CREATED + b"x" * lines._LONGEST],
-)
+@each_of(b"nonsense\r\n\r\n", IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"), CREATED + b"x" * lines._LONGEST)
 def test_what_is_no_answer_is_none(sent: bytes) -> None:
     async def read() -> None:
         with pytest.raises(ConnectionError):

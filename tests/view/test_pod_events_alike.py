@@ -10,6 +10,7 @@ from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.model.pod_stream import BrokenPods, PodEvent, UnwritablePod
 from extender.domain.model.records import Uid
+from tests.rows import each_of
 from tests.view.pod_forms import JSON, PROTOBUF, PodForm
 from tests.view.sample_pods import (
     INITIAL_EVENTS_END,
@@ -210,7 +211,7 @@ def test_a_frame_without_end_is_an_error_before_it_is_memory(form: PodForm) -> N
         stream.feed(piece * 2)
 
 
-@pytest.mark.parametrize("begun", [(LONGEST_FRAME + 1).to_bytes(4), b"\xff\xff\xff\xff"])
+@each_of((LONGEST_FRAME + 1).to_bytes(4), b"\xff\xff\xff\xff")
 def test_a_length_above_the_bound_is_an_error_at_once(begun: bytes) -> None:
     with pytest.raises(BrokenPods, match="longer than"):
         PROTOBUF.codec.events().feed(begun)

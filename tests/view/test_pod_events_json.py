@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.model.pod_stream import BrokenPods, PodEvent, UnwritablePod
+from tests.rows import each_of
 from tests.view.pod_forms import JSON
 from tests.view.sample_pods import Json, expected, pod
 
@@ -32,19 +33,16 @@ def shown(obj: Json, version: int, appearance: Appearance) -> Json:
     return JSON.read(CODEC.write("MODIFIED", only(line("ADDED", obj)).pod, version, appearance))[1]
 
 
-@pytest.mark.parametrize(
-    ("change", "version"),
-    [
-        ({"metadata": {"resourceVersion": "9"}}, 9),
-        ({"metadata": {"uid": "u", "resourceVersion": 9}}, 0),
-        ({"metadata": {"uid": 5, "resourceVersion": "9"}}, 0),
-        ({"metadata": None}, 0),
-        ({"metadata": []}, 0),
-        ({"spec": "text"}, 1001),
-        ({"spec": {"nodeName": ["n"]}}, 1001),
-        ({"spec": {"initContainers": {"name": "x"}}}, 1001),
-        ({"status": 7}, 1001),
-    ],
+@each_of(
+    ({"metadata": {"resourceVersion": "9"}}, 9),
+    ({"metadata": {"uid": "u", "resourceVersion": 9}}, 0),
+    ({"metadata": {"uid": 5, "resourceVersion": "9"}}, 0),
+    ({"metadata": None}, 0),
+    ({"metadata": []}, 0),
+    ({"spec": "text"}, 1001),
+    ({"spec": {"nodeName": ["n"]}}, 1001),
+    ({"spec": {"initContainers": {"name": "x"}}}, 1001),
+    ({"status": 7}, 1001),
 )
 def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> None:
     frame = line("ADDED", {**pod(), **change})
@@ -52,9 +50,7 @@ def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> N
     assert (event.facts, event.unreadable, event.version, event.frame) == (None, True, version, frame)
 
 
-@pytest.mark.parametrize(
-    "inside", [b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,']
-)
+@each_of(b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,')
 def test_bytes_that_are_no_json_cost_one_event_only(inside: bytes) -> None:
     bad = b'{"type":"ADDED","object":{' + inside + b"}}\n"
     broken, good = events(bad + line("ADDED", pod()))
@@ -62,9 +58,7 @@ def test_bytes_that_are_no_json_cost_one_event_only(inside: bytes) -> None:
     assert good.facts is not None
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "null", "503 Service Unavailable", '{"type":"ADDED"}', '{"type']
-)
+@each_of("{}", "[]", "null", "503 Service Unavailable", '{"type":"ADDED"}', '{"type')
 def test_what_is_no_event_ends_the_stream(text: str) -> None:
     with pytest.raises(BrokenPods):
         events(text.encode() + b"\n")
@@ -77,26 +71,20 @@ def test_json_in_another_form_is_read() -> None:
     assert facts.name == "train-1"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": {"schedulerName": "kube-muster", "containers": [], "initContainers": None}},
-        {"unknown": {"kept": [1, 2.5, None, "☃"]}},
-    ],
+@each_of(
+    {"spec": {"schedulerName": "kube-muster", "containers": [], "initContainers": None}},
+    {"unknown": {"kept": [1, 2.5, None, "☃"]}},
 )
 def test_only_the_three_edits_change_a_pod(change: Json) -> None:
     before = {**pod(), **change}
     assert shown(before, 5000, Appearance("n-1", asks=True)) == expected(before, 5000, "n-1", asks=True)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"", b"{}", b"[]", b"busy"),
-        b'{"kind":"PodList","items":[]}',
-        b'{"kind":"PodList","metadata":{},"items":{}}',
-        b'{"kind":"PodList","metadata":{},"items":[{]}',
-    ],
+@each_of(
+    *(b"", b"{}", b"[]", b"busy"),
+    b'{"kind":"PodList","items":[]}',
+    b'{"kind":"PodList","metadata":{},"items":{}}',
+    b'{"kind":"PodList","metadata":{},"items":[{]}',
 )
 def test_what_is_no_list_of_pods(body: bytes) -> None:
     with pytest.raises(BrokenPods):

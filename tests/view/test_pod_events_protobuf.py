@@ -4,6 +4,7 @@ import pytest
 
 from extender.domain.model.appearance import Appearance
 from extender.domain.model.pod_stream import BrokenPods, PodEvent
+from tests.rows import each_of
 from tests.view import protobuf_messages as messages
 from tests.view.pod_forms import PROTOBUF
 from tests.view.protobuf_messages import field, varint
@@ -28,38 +29,30 @@ def only(data: bytes) -> PodEvent:
     return event
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        b"",
-        b"\xff",
-        b"\xff" * 30,
-        field(2, field(1, b"k8s\0")),
-        TYPE + b"\x12\x7f",
-        field(1, b"\xff") + field(2, b""),
-        TYPE + field(2, b"\x0f"),
-    ],
-    ids=["empty", "number cut", "number too long", "no type", "cut", "no text", "bad object"],
+@each_of(
+    b"",
+    b"\xff",
+    b"\xff" * 30,
+    field(2, field(1, b"k8s\0")),
+    TYPE + b"\x12\x7f",
+    field(1, b"\xff") + field(2, b""),
+    TYPE + field(2, b"\x0f"),
 )
 def test_what_is_no_event_ends_the_stream(event: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.events().feed(framed(event))
 
 
-@pytest.mark.parametrize(
-    "obj",
-    [
-        b"",
-        b"{}",
-        b"k8s\1" + NAMED + field(2, POD),
-        b"k8s\0" + field(2, POD),
-        b"k8s\0" + field(1, b"\xff") + field(2, POD),
-        b"k8s\0" + NAMED + field(2, POD[:-1]),
-        b"k8s\0" + NAMED + field(2, field(1, field(5, b"\xff") + field(6, b"9"))),
-        b"k8s\0" + NAMED + field(2, field(1, b"\x28\x05" + field(6, b"9"))),
-        b"k8s\0" + NAMED + field(2, POD + field(2, b"\x51")),
-    ],
-    ids=["empty", "json", "prefix", "no kind", "bad kind", "cut", "uid no text", "uid a number", "64 bits"],
+@each_of(
+    b"",
+    b"{}",
+    b"k8s\1" + NAMED + field(2, POD),
+    b"k8s\0" + field(2, POD),
+    b"k8s\0" + field(1, b"\xff") + field(2, POD),
+    b"k8s\0" + NAMED + field(2, POD[:-1]),
+    b"k8s\0" + NAMED + field(2, field(1, field(5, b"\xff") + field(6, b"9"))),
+    b"k8s\0" + NAMED + field(2, field(1, b"\x28\x05" + field(6, b"9"))),
+    b"k8s\0" + NAMED + field(2, POD + field(2, b"\x51")),
 )
 def test_a_pod_that_cannot_be_read_costs_one_event_only(obj: bytes) -> None:
     bad = holding(obj)
@@ -83,7 +76,7 @@ def test_fields_that_are_not_known_stay() -> None:
     assert PROTOBUF.read(frame)[1] == expected(pod(), 5, "n-1")
 
 
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2_097_152])
+@each_of(0, 1, 127, 128, 16_383, 16_384, 2_097_152)
 def test_lengths_of_any_size(size: int) -> None:
     obj = pod(filler="x" * size)
     event = only(PROTOBUF.frame("ADDED", obj))
@@ -99,7 +92,7 @@ def test_a_pod_with_thousands_of_names() -> None:
     assert PROTOBUF.read(CODEC.write("ADDED", event.pod, 5, Appearance("n")))[1] == expected(obj, 5, "n")
 
 
-@pytest.mark.parametrize("body", [b"", b"k8s\0", b"k8s\0\xff", b'{"kind":"PodList"}', b"k8s\0" + NAMED])
+@each_of(b"", b"k8s\0", b"k8s\0\xff", b'{"kind":"PodList"}', b"k8s\0" + NAMED)
 def test_what_is_no_list_of_pods(body: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.page(body)

@@ -4,7 +4,6 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,96 +31,91 @@ def task(**more: Any) -> Json:
 
 
 @each_of(
-    [
-        ({}, []),
-        ({"tasks": []}, ["JobNotValid spec.tasks"]),
-        ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(256)]}, []),
-        ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(257)]}, ["JobNotValid spec.tasks"]),
-        (task(replicas=0), []),
-        (task(replicas=1_000_000), []),
-        (task(minAvailable=4), []),
-        (task(minAvailable=5), ["MinAvailableAboveReplicas spec.tasks[0].minAvailable"]),
-        (task(name="Upper"), ["JobNotValid spec.tasks[0].name"]),
-        (task(name="x" * 64), ["JobNotValid spec.tasks[0].name"]),
-        ({"tasks": [{}, {"name": "default0"}]}, ["DuplicateTaskName spec.tasks[1].name"]),
-        (task(partitionPolicy=PARTS), []),
-        (
-            task(partitionPolicy={**PARTS, "totalPartitions": 3}),
-            ["JobNotValid spec.tasks[0].partitionPolicy"],
+    ({}, []),
+    ({"tasks": []}, ["JobNotValid spec.tasks"]),
+    ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(256)]}, []),
+    ({"tasks": [{"name": f"a{n}", "replicas": 1} for n in range(257)]}, ["JobNotValid spec.tasks"]),
+    (task(replicas=0), []),
+    (task(replicas=1_000_000), []),
+    (task(minAvailable=4), []),
+    (task(minAvailable=5), ["MinAvailableAboveReplicas spec.tasks[0].minAvailable"]),
+    (task(name="Upper"), ["JobNotValid spec.tasks[0].name"]),
+    (task(name="x" * 64), ["JobNotValid spec.tasks[0].name"]),
+    ({"tasks": [{}, {"name": "default0"}]}, ["DuplicateTaskName spec.tasks[1].name"]),
+    (task(partitionPolicy=PARTS), []),
+    (
+        task(partitionPolicy={**PARTS, "totalPartitions": 3}),
+        ["JobNotValid spec.tasks[0].partitionPolicy"],
+    ),
+    (
+        task(minAvailable=3, partitionPolicy={**PARTS, "minPartitions": 1}),
+        ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
+    ),
+    (
+        task(partitionPolicy={**PARTS, "minPartitions": 3}),
+        ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
+    ),
+    (
+        task(
+            partitionPolicy={
+                **PARTS,
+                "networkTopology": {"highestTierAllowed": 0, "highestTierName": "rack"},
+            }
         ),
-        (
-            task(minAvailable=3, partitionPolicy={**PARTS, "minPartitions": 1}),
-            ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
-        ),
-        (
-            task(partitionPolicy={**PARTS, "minPartitions": 3}),
-            ["JobNotValid spec.tasks[0].partitionPolicy.minPartitions"],
-        ),
-        (
-            task(
-                partitionPolicy={
-                    **PARTS,
-                    "networkTopology": {"highestTierAllowed": 0, "highestTierName": "rack"},
-                }
-            ),
-            ["TopologyBothTiers spec.tasks[0].partitionPolicy.networkTopology"],
-        ),
-        (task(dependsOn={"name": ["a"]}), ["DependsOnInvalid spec.tasks"]),
-        (
-            {"tasks": [{"name": each, "dependsOn": {"name": [other]}} for each, other in ("ab", "ba")]},
-            ["DependsOnInvalid spec.tasks"],
-        ),
-        (task(dependsOn={"iteration": "all"}), []),
-        (task(dependsOn={"iteration": "few"}), ["DependsOnInvalid spec.tasks[0].dependsOn.iteration"]),
-        ({"policies": [FAILED, {"exitCode": 137, "action": "AbortJob"}]}, []),
-        ({"policies": [{**FAILED, "exitCode": 1}]}, ["PolicyBoth spec.policies[0]"]),
-        ({"policies": [{"action": "AbortJob"}]}, ["PolicyNeither spec.policies[0]"]),
-        ({"policies": [{**FAILED, "event": "CommandIssued"}]}, ["PolicyInvalidEvent spec.policies[0].event"]),
-        ({"policies": [{**FAILED, "action": "SyncJob"}]}, ["PolicyInvalidAction spec.policies[0].action"]),
-        ({"policies": [{"exitCode": 3, "action": "Stop"}]}, ["PolicyInvalidAction spec.policies[0].action"]),
-        ({"policies": [{**FAILED, "events": ["PodFailed"]}]}, []),  # one policy may say it twice
-        ({"policies": [FAILED, FAILED]}, ["DuplicatePolicyEvent spec.policies[1].event"]),
-        (task(policies=[FAILED, FAILED]), ["DuplicatePolicyEvent spec.tasks[0].policies[1].event"]),
-        ({"policies": [FAILED], **task(policies=[FAILED])}, []),  # a task's come before those of its job
-        ({"policies": [ANY, FAILED]}, ["PolicyAnyExclusive spec.policies"]),
-        ({"policies": [ANY]}, []),
-        ({"policies": [{"exitCode": 0}]}, ["PolicyExitCodeZero spec.policies[0].exitCode"]),
-        ({"policies": [{**FAILED, "timeout": "1h30m"}]}, []),
-        ({"policies": [{**FAILED, "timeout": "soon"}]}, ["JobNotValid spec.policies[0].timeout"]),
-        ({"plugins": {"svc": [], "env": []}}, []),
-        ({"plugins": {"svc": [], "warp": []}}, ["UnknownJobPlugin spec.plugins"]),
-        ({"volumes": [{"mountPath": "/a", "volumeClaimName": "data"}]}, []),
-        ({"volumes": [{"mountPath": "/a", "volumeClaim": {}}]}, []),
-        ({"volumes": [{"mountPath": "/a"}]}, ["JobNotValid spec.volumes[0]"]),
-        (
-            {"volumes": [{"mountPath": "/a", "volumeClaimName": "data", "volumeClaim": {}}]},
-            ["JobNotValid spec.volumes[0]"],
-        ),
-        (
-            {"volumes": [{"mountPath": "", "volumeClaimName": "No"}]},
-            ["JobNotValid spec.volumes[0].mountPath", "JobNotValid spec.volumes[0].volumeClaimName"],
-        ),
-        (
-            {"volumes": [{"mountPath": "/a", "volumeClaim": {}}] * 2},
-            ["JobNotValid spec.volumes[1].mountPath"],
-        ),
-    ]
+        ["TopologyBothTiers spec.tasks[0].partitionPolicy.networkTopology"],
+    ),
+    (task(dependsOn={"name": ["a"]}), ["DependsOnInvalid spec.tasks"]),
+    (
+        {"tasks": [{"name": each, "dependsOn": {"name": [other]}} for each, other in ("ab", "ba")]},
+        ["DependsOnInvalid spec.tasks"],
+    ),
+    (task(dependsOn={"iteration": "all"}), []),
+    (task(dependsOn={"iteration": "few"}), ["DependsOnInvalid spec.tasks[0].dependsOn.iteration"]),
+    ({"policies": [FAILED, {"exitCode": 137, "action": "AbortJob"}]}, []),
+    ({"policies": [{**FAILED, "exitCode": 1}]}, ["PolicyBoth spec.policies[0]"]),
+    ({"policies": [{"action": "AbortJob"}]}, ["PolicyNeither spec.policies[0]"]),
+    ({"policies": [{**FAILED, "event": "CommandIssued"}]}, ["PolicyInvalidEvent spec.policies[0].event"]),
+    ({"policies": [{**FAILED, "action": "SyncJob"}]}, ["PolicyInvalidAction spec.policies[0].action"]),
+    ({"policies": [{"exitCode": 3, "action": "Stop"}]}, ["PolicyInvalidAction spec.policies[0].action"]),
+    ({"policies": [{**FAILED, "events": ["PodFailed"]}]}, []),  # one policy may say it twice
+    ({"policies": [FAILED, FAILED]}, ["DuplicatePolicyEvent spec.policies[1].event"]),
+    (task(policies=[FAILED, FAILED]), ["DuplicatePolicyEvent spec.tasks[0].policies[1].event"]),
+    ({"policies": [FAILED], **task(policies=[FAILED])}, []),  # a task's come before those of its job
+    ({"policies": [ANY, FAILED]}, ["PolicyAnyExclusive spec.policies"]),
+    ({"policies": [ANY]}, []),
+    ({"policies": [{"exitCode": 0}]}, ["PolicyExitCodeZero spec.policies[0].exitCode"]),
+    ({"policies": [{**FAILED, "timeout": "1h30m"}]}, []),
+    ({"policies": [{**FAILED, "timeout": "soon"}]}, ["JobNotValid spec.policies[0].timeout"]),
+    ({"plugins": {"svc": [], "env": []}}, []),
+    ({"plugins": {"svc": [], "warp": []}}, ["UnknownJobPlugin spec.plugins"]),
+    ({"volumes": [{"mountPath": "/a", "volumeClaimName": "data"}]}, []),
+    ({"volumes": [{"mountPath": "/a", "volumeClaim": {}}]}, []),
+    ({"volumes": [{"mountPath": "/a"}]}, ["JobNotValid spec.volumes[0]"]),
+    (
+        {"volumes": [{"mountPath": "/a", "volumeClaimName": "data", "volumeClaim": {}}]},
+        ["JobNotValid spec.volumes[0]"],
+    ),
+    (
+        {"volumes": [{"mountPath": "", "volumeClaimName": "No"}]},
+        ["JobNotValid spec.volumes[0].mountPath", "JobNotValid spec.volumes[0].volumeClaimName"],
+    ),
+    (
+        {"volumes": [{"mountPath": "/a", "volumeClaim": {}}] * 2},
+        ["JobNotValid spec.volumes[1].mountPath"],
+    ),
 )
 def test_a_new_job(spec: Json, expected: list[str]) -> None:
     assert faults(job(**spec)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "spec", "expected"),
-    [
-        ("x" * 63, {}, []),
-        ("x" * 64, {}, ["JobNotValid metadata.name"]),
-        ("a.b", {}, []),
-        ("a.b", {"plugins": {"mpi": []}}, ["JobNotValid metadata.name"]),  # it implies svc
-        ("", {"plugins": {"svc": []}}, []),
-        ("x" * 60, {"plugins": {"svc": []}}, ["JobNotValid spec.tasks[0].name"]),
-        ("x" * 59, {"plugins": {"svc": []}}, []),
-    ],
+@each_of(
+    ("x" * 63, {}, []),
+    ("x" * 64, {}, ["JobNotValid metadata.name"]),
+    ("a.b", {}, []),
+    ("a.b", {"plugins": {"mpi": []}}, ["JobNotValid metadata.name"]),  # it implies svc
+    ("", {"plugins": {"svc": []}}, []),
+    ("x" * 60, {"plugins": {"svc": []}}, ["JobNotValid spec.tasks[0].name"]),
+    ("x" * 59, {"plugins": {"svc": []}}, []),
 )
 def test_names_fit_into_labels_and_hosts(name: str, spec: Json, expected: list[str]) -> None:
     assert faults(job(name, **spec)) == expected
@@ -151,20 +145,18 @@ def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
 
 
 @each_of(
-    [
-        ({}, []),
-        ({"minAvailable": 1}, []),
-        ({"priorityClassName": "high"}, []),
-        ({"tasks": [{"name": "a", "replicas": 5}]}, []),
-        ({"tasks": [{"name": "a", "replicas": 5, "minAvailable": 2}]}, []),
-        ({"tasks": [{"name": "a", "replicas": 1}]}, ["MinAvailableAboveReplicas spec.minAvailable"]),
-        ({"tasks": [{"name": "b", "replicas": 2}]}, ["JobImmutable spec.tasks"]),
-        ({"tasks": [{"name": "a", "replicas": 2}] * 2}, ["JobImmutable spec.tasks"]),
-        ({"tasks": [{"name": "a", "replicas": 2, "template": {"spec": {}}}]}, ["JobImmutable spec.tasks"]),
-        ({"queue": "other", "maxRetry": 9}, ["JobImmutable spec.maxRetry", "JobImmutable spec.queue"]),
-        ({"volumes": [{"mountPath": "/a", "volumeClaim": {}, "volumeClaimName": "made"}]}, []),
-        ({"volumes": [{"mountPath": "/b", "volumeClaim": {}}]}, ["JobImmutable spec.volumes"]),
-    ]
+    ({}, []),
+    ({"minAvailable": 1}, []),
+    ({"priorityClassName": "high"}, []),
+    ({"tasks": [{"name": "a", "replicas": 5}]}, []),
+    ({"tasks": [{"name": "a", "replicas": 5, "minAvailable": 2}]}, []),
+    ({"tasks": [{"name": "a", "replicas": 1}]}, ["MinAvailableAboveReplicas spec.minAvailable"]),
+    ({"tasks": [{"name": "b", "replicas": 2}]}, ["JobImmutable spec.tasks"]),
+    ({"tasks": [{"name": "a", "replicas": 2}] * 2}, ["JobImmutable spec.tasks"]),
+    ({"tasks": [{"name": "a", "replicas": 2, "template": {"spec": {}}}]}, ["JobImmutable spec.tasks"]),
+    ({"queue": "other", "maxRetry": 9}, ["JobImmutable spec.maxRetry", "JobImmutable spec.queue"]),
+    ({"volumes": [{"mountPath": "/a", "volumeClaim": {}, "volumeClaimName": "made"}]}, []),
+    ({"volumes": [{"mountPath": "/b", "volumeClaim": {}}]}, ["JobImmutable spec.volumes"]),
 )
 def test_what_may_change(change: Json, expected: list[str]) -> None:
     spec: Json = {"minAvailable": 2, "queue": "team", "volumes": [{"mountPath": "/a", "volumeClaim": {}}]}

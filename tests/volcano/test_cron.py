@@ -24,6 +24,7 @@ from extender.api.objects.volcano import (
     VolcanoJobState,
 )
 from extender.volcano.cron import CronPlan, Schedule, cron_plan
+from tests.rows import each_of
 
 BERLIN = "Europe/Berlin"
 
@@ -68,21 +69,18 @@ def named(moment: str) -> str:
 # ---- schedules
 
 
-@pytest.mark.parametrize(
-    ("expression", "now", "last", "upcoming"),
-    [
-        ("*/5 * * * *", "2026-01-01T10:02", "2026-01-01T10:00", "2026-01-01T10:05"),
-        ("*/5 * * * *", "2026-01-01T10:05", "2026-01-01T10:05", "2026-01-01T10:10"),
-        ("0 3 * * MON", "2026-01-01T00:00", "2025-12-29T03:00", "2026-01-05T03:00"),
-        ("@hourly", "2026-01-01T10:30", "2026-01-01T10:00", "2026-01-01T11:00"),
-        ("@monthly", "2026-01-15T10:30", "2026-01-01T00:00", "2026-02-01T00:00"),
-        ("0 0 29 2 ?", "2026-01-01T00:00", "2024-02-29T00:00", "2028-02-29T00:00"),
-        # A day that is the 13th or a Friday: both are restricted.
-        ("0 0 13 * FRI", "2026-01-10T00:00", "2026-01-09T00:00", "2026-01-13T00:00"),
-        # Every second day or a Monday: a step restricts, too.
-        ("0 0 */2 * MON", "2026-01-03T12:00", "2026-01-03T00:00", "2026-01-05T00:00"),
-        ("0 0 */1 * MON", "2026-01-06T12:00", "2026-01-05T00:00", "2026-01-12T00:00"),
-    ],
+@each_of(
+    ("*/5 * * * *", "2026-01-01T10:02", "2026-01-01T10:00", "2026-01-01T10:05"),
+    ("*/5 * * * *", "2026-01-01T10:05", "2026-01-01T10:05", "2026-01-01T10:10"),
+    ("0 3 * * MON", "2026-01-01T00:00", "2025-12-29T03:00", "2026-01-05T03:00"),
+    ("@hourly", "2026-01-01T10:30", "2026-01-01T10:00", "2026-01-01T11:00"),
+    ("@monthly", "2026-01-15T10:30", "2026-01-01T00:00", "2026-02-01T00:00"),
+    ("0 0 29 2 ?", "2026-01-01T00:00", "2024-02-29T00:00", "2028-02-29T00:00"),
+    # A day that is the 13th or a Friday: both are restricted.
+    ("0 0 13 * FRI", "2026-01-10T00:00", "2026-01-09T00:00", "2026-01-13T00:00"),
+    # Every second day or a Monday: a step restricts, too.
+    ("0 0 */2 * MON", "2026-01-03T12:00", "2026-01-03T00:00", "2026-01-05T00:00"),
+    ("0 0 */1 * MON", "2026-01-06T12:00", "2026-01-05T00:00", "2026-01-12T00:00"),
 )
 def test_the_times_of_a_schedule(expression: str, now: str, last: str, upcoming: str) -> None:
     schedule = Schedule(expression, None)
@@ -97,20 +95,17 @@ def test_the_hour_that_is_left_out_is_made_up_for_and_the_one_that_comes_twice_c
     assert shown(schedule.next(first), BERLIN) == "2026-10-26T02:30"
 
 
-@pytest.mark.parametrize(
-    ("expression", "zone", "said"),
-    [
-        ("", None, "is to have five fields"),
-        ("0 0 * * * *", None, "is to have five fields"),
-        ("@every 5m", None, "is to have five fields"),
-        ("TZ=UTC 0 0 * * *", None, "is to have five fields"),
-        ("61 * * * *", None, "Bad minute"),
-        ("0 0 31 2 *", None, "Bad day-of-month"),
-        ("0 0 1 1 " + "9" * 5000, None, "schedule"),
-        ("* * * * *", "Mars/Olympus", "timeZone 'Mars/Olympus' is not known"),
-        ("* * * * *", "../../etc/passwd", "is not known"),
-        ("* * * * *", "", None),
-    ],
+@each_of(
+    ("", None, "is to have five fields"),
+    ("0 0 * * * *", None, "is to have five fields"),
+    ("@every 5m", None, "is to have five fields"),
+    ("TZ=UTC 0 0 * * *", None, "is to have five fields"),
+    ("61 * * * *", None, "Bad minute"),
+    ("0 0 31 2 *", None, "Bad day-of-month"),
+    ("0 0 1 1 " + "9" * 5000, None, "schedule"),
+    ("* * * * *", "Mars/Olympus", "timeZone 'Mars/Olympus' is not known"),
+    ("* * * * *", "../../etc/passwd", "is not known"),
+    ("* * * * *", "", None),
 )
 def test_what_is_no_schedule_is_said(expression: str, zone: str | None, said: str | None) -> None:
     if said is None:
@@ -170,10 +165,7 @@ def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
     assert (after.create, after.due_at) == (None, plan.due_at)
 
 
-@pytest.mark.parametrize(
-    ("noted", "passed_on"),
-    [(None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None)],
-)
+@each_of((None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None))
 def test_its_jobs_have_the_right_that_is_noted_on_it_and_not_in_its_template(
     noted: str | None, passed_on: str | None
 ) -> None:
@@ -197,32 +189,26 @@ def test_a_job_that_is_there_counts_though_the_status_was_not_written() -> None:
     assert [active.name for active in plan.status.active or ()] == [there.metadata.name]
 
 
-@pytest.mark.parametrize(
-    ("spec", "now", "name"),
-    [
-        ({}, "2026-01-01T12:03", named("2026-01-01T12:00")),  # the last of many that were missed
-        ({"starting_deadline_seconds": 60}, "2026-01-01T12:03", None),
-        ({"starting_deadline_seconds": 200}, "2026-01-01T12:03", named("2026-01-01T12:00")),
-        ({"suspend": True}, "2026-01-01T12:03", None),
-        ({"schedule": "0 0 1 6 *"}, "2026-01-01T12:03", None),  # not since it was created
-    ],
+@each_of(
+    ({}, "2026-01-01T12:03", named("2026-01-01T12:00")),  # the last of many that were missed
+    ({"starting_deadline_seconds": 60}, "2026-01-01T12:03", None),
+    ({"starting_deadline_seconds": 200}, "2026-01-01T12:03", named("2026-01-01T12:00")),
+    ({"suspend": True}, "2026-01-01T12:03", None),
+    ({"schedule": "0 0 1 6 *"}, "2026-01-01T12:03", None),  # not since it was created
 )
 def test_times_that_were_missed(spec: dict[str, Any], now: str, name: str | None) -> None:
     assert made(cron_plan(cron(last="2026-01-01T09:00:00Z", **spec), [], at(now))) == name
 
 
-@pytest.mark.parametrize(
-    ("policy", "phase", "makes", "removes"),
-    [
-        ("Allow", "Running", True, []),
-        ("Forbid", "Running", False, []),
-        ("Forbid", "", False, []),
-        ("Forbid", "Aborted", False, []),  # it may be resumed
-        ("Forbid", "Completed", True, []),
-        ("Forbid", "Terminated", True, []),
-        ("Replace", "Running", True, ["before"]),
-        ("Replace", "Failed", True, []),
-    ],
+@each_of(
+    ("Allow", "Running", True, []),
+    ("Forbid", "Running", False, []),
+    ("Forbid", "", False, []),
+    ("Forbid", "Aborted", False, []),  # it may be resumed
+    ("Forbid", "Completed", True, []),
+    ("Forbid", "Terminated", True, []),
+    ("Replace", "Running", True, ["before"]),
+    ("Replace", "Failed", True, []),
 )
 def test_what_happens_while_another_runs(policy: str, phase: str, makes: bool, removes: list[str]) -> None:
     plan = cron_plan(cron(concurrency_policy=policy), [job("before", phase)], at(NOON))
@@ -238,13 +224,10 @@ def test_what_waited_for_another_starts_when_that_ends() -> None:
     assert made(after) == named(NOON)
 
 
-@pytest.mark.parametrize(
-    ("limits", "stay"),
-    [
-        ({}, ["c2", "c3", "c4", "f2", "run"]),
-        ({"successful_jobs_history_limit": 1, "failed_jobs_history_limit": 2}, ["c4", "f1", "f2", "run"]),
-        ({"successful_jobs_history_limit": 0, "failed_jobs_history_limit": 0}, ["run"]),
-    ],
+@each_of(
+    ({}, ["c2", "c3", "c4", "f2", "run"]),
+    ({"successful_jobs_history_limit": 1, "failed_jobs_history_limit": 2}, ["c4", "f1", "f2", "run"]),
+    ({"successful_jobs_history_limit": 0, "failed_jobs_history_limit": 0}, ["run"]),
 )
 def test_the_newest_that_ended_stay(limits: dict[str, Any], stay: list[str]) -> None:
     phases = {"c": "Completed", "f": "Failed"}
@@ -259,13 +242,10 @@ def test_the_newest_that_ended_stay(limits: dict[str, Any], stay: list[str]) -> 
     assert plan.status.last_successful_time == "2026-01-04T00:00:00Z"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (cron(schedule="often"), "is to have five fields"),
-        (cron(time_zone="Nowhere"), "is not known"),
-        (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 letters"),
-    ],
+@each_of(
+    (cron(schedule="often"), "is to have five fields"),
+    (cron(time_zone="Nowhere"), "is not known"),
+    (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 letters"),
 )
 def test_what_cannot_be_followed_is_said_and_old_jobs_go_all_the_same(wrong: CronJob, said: str) -> None:
     ended = [job(f"f{number}", "Failed") for number in range(3)]

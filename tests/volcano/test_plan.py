@@ -12,6 +12,7 @@ from extender.volcano.plan import Plan
 from extender.volcano.pods import JobPod
 from extender.volcano.policies import JobRequest
 from extender.volcano.states import Action
+from tests.rows import each_of
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
 
 
@@ -37,24 +38,20 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
     assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),
-        (
-            job(replace(task("w", 1), template={"spec": WIDE})),
-            "spec.tasks[0].template.spec.containers: got 65; allowed are 64",
-        ),
-        (
-            job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
-            "spec.volumes: got 257; allowed are 256",
-        ),
-        (
-            job(replace(task("w", 1), policies=CODES[1:]), policies=CODES),
-            "spec.policies, with those of tasks: got 1025; allowed are 1024",
-        ),
-    ],
-    ids=["tasks", "containers", "volumes", "policies"],
+@each_of(
+    (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),
+    (
+        job(replace(task("w", 1), template={"spec": WIDE})),
+        "spec.tasks[0].template.spec.containers: got 65; allowed are 64",
+    ),
+    (
+        job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
+        "spec.volumes: got 257; allowed are 256",
+    ),
+    (
+        job(replace(task("w", 1), policies=CODES[1:]), policies=CODES),
+        "spec.policies, with those of tasks: got 1025; allowed are 1024",
+    ),
 )
 def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(given: VolcanoJob, told: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
@@ -134,15 +131,12 @@ def test_a_task_of_no_pods() -> None:
 # ---- tasks that wait for others
 
 
-@pytest.mark.parametrize(
-    ("iteration", "ready", "may_begin"),
-    [
-        ("", ["a", "b"], True),
-        ("", ["a"], False),
-        ("all", ["a"], False),
-        ("any", ["b"], True),
-        ("any", [], False),
-    ],
+@each_of(
+    ("", ["a", "b"], True),
+    ("", ["a"], False),
+    ("all", ["a"], False),
+    ("any", ["b"], True),
+    ("any", [], False),
 )
 def test_a_task_waits_for_others(iteration: str, ready: list[str], may_begin: bool) -> None:
     given = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
@@ -182,14 +176,11 @@ def test_a_claim_that_is_named_and_not_there_is_waited_for() -> None:
 # ---- actions
 
 
-@pytest.mark.parametrize(
-    ("action", "phase", "last", "kept"),
-    [
-        (Action.ABORT, "Aborting", "Aborted", True),
-        (Action.TERMINATE, "Terminating", "Terminated", True),
-        (Action.COMPLETE, "Completing", "Completed", True),
-        (Action.RESTART, "Restarting", "Pending", False),
-    ],
+@each_of(
+    (Action.ABORT, "Aborting", "Aborted", True),
+    (Action.TERMINATE, "Terminating", "Terminated", True),
+    (Action.COMPLETE, "Completing", "Completed", True),
+    (Action.RESTART, "Restarting", "Pending", False),
 )
 def test_an_action_on_a_running_job(action: Action, phase: str, last: str, kept: bool) -> None:
     given = job(task("w", 3), status=in_phase("Running", version=4))
@@ -254,7 +245,7 @@ def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
     assert names(look(outdated, pod(0), pod(1, retry=1)).deletes) == ["j-w-0"]
 
 
-@pytest.mark.parametrize("forged", [pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9)])
+@each_of(pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9))
 def test_what_a_pod_says_that_the_job_does_not_want_counts_for_nothing(forged: JobPod) -> None:
     given = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
     found = look(given, pod(0), pod(1), forged)
@@ -287,7 +278,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("action", TARGETS)
+@each_of(*TARGETS)
 def test_the_restart_of_a_part(action: Action) -> None:
     """Also if the status was written, and then nothing was deleted."""
     target, expected = TARGETS[action]
@@ -309,7 +300,7 @@ def test_the_restart_of_a_part(action: Action) -> None:
     assert (found.status.state.phase, found.deletes, found.creates) == ("Running", (), ())
 
 
-@pytest.mark.parametrize("action", [Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION])
+@each_of(Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
 def test_the_restart_of_no_part_is_none(action: Action) -> None:
     given = job(status=in_phase("Running"))
     found = look(
@@ -329,9 +320,7 @@ def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
     assert "1 times" in found.status.state.message
 
 
-@pytest.mark.parametrize(
-    ("retries", "seconds"), [(0, 0.0), (2, 0.0), (3, 1.0), (5, 4.0), (9, 60.0), (10**6, 60.0)]
-)
+@each_of((0, 0.0), (2, 0.0), (3, 1.0), (5, 4.0), (9, 60.0), (10**6, 60.0))
 def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, seconds: float) -> None:
     """From the last one on: whoever has run for long since then waits no more."""
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
@@ -348,7 +337,7 @@ def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, secon
 # ---- its queue takes its room back
 
 
-@pytest.mark.parametrize("phase", ["Running", "Restarting"])
+@each_of("Running", "Restarting")
 def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
     given, pods = job(status=in_phase(phase, version=2)), (pod(0, version=2), pod(1, "Succeeded", version=2))
     found = look(given, *pods, let_go=False)
@@ -401,16 +390,13 @@ def test_conditions_have_each_phase_once() -> None:
     assert seen == [["Pending"], ["Pending", "Running"], ["Running", "Pending"], ["Pending", "Running"]]
 
 
-@pytest.mark.parametrize(
-    ("phase", "ttl", "deleted", "due"),
-    [
-        ("Completed", 100, True, 0.0),
-        ("Failed", 101, False, 1.0),
-        ("Terminated", 0, True, -100.0),
-        ("Aborted", 0, False, None),
-        ("Running", 0, False, None),
-        ("Completed", None, False, None),
-    ],
+@each_of(
+    ("Completed", 100, True, 0.0),
+    ("Failed", 101, False, 1.0),
+    ("Terminated", 0, True, -100.0),
+    ("Aborted", 0, False, None),
+    ("Running", 0, False, None),
+    ("Completed", None, False, None),
 )
 def test_a_job_may_go_once_it_has_ended(
     phase: str, ttl: int | None, deleted: bool, due: float | None
@@ -431,7 +417,7 @@ def test_what_is_being_deleted_is_left_alone() -> None:
 # ---- Volcano ran it before
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Running", "Completed", "Failed", "Terminated", "Aborted"])
+@each_of("Pending", "Running", "Completed", "Failed", "Terminated", "Aborted")
 def test_a_job_that_volcano_ran_is_taken_over_as_it_is(phase: str) -> None:
     """It notes no retry count where there was none yet, and counts what has ended as nothing."""
     alive = phase in ("Pending", "Running")
@@ -462,21 +448,18 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (job(task("w", 1), task("w", 2)), "spec.tasks[1].name: got 'w', as another task"),
-        (job(min_available=3), "spec.minAvailable: got 3; allowed are at most the 2 replicas"),
-        (job(task("w", 1, ["v"])), "spec.tasks[0].dependsOn: got 'v'; allowed are names of tasks"),
-        (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "'v -> w -> v', which all wait for one another"),
-        (job(task("w", 1, ["w"])), "'w -> w', which all wait for one another"),
-        (job(policies=[policy("Explode", "*")]), "spec.policies[0].action: got 'Explode'; allowed: AbortJob"),
-        (
-            job(policies=[policy("AbortJob", "*", timeout="soon")]),
-            "spec.policies[0].timeout: got 'soon'; allowed is a duration",
-        ),
-        (job(plugins={"magic": None}), "spec.plugins: got 'magic'; allowed: env, svc"),
-    ],
+@each_of(
+    (job(task("w", 1), task("w", 2)), "spec.tasks[1].name: got 'w', as another task"),
+    (job(min_available=3), "spec.minAvailable: got 3; allowed are at most the 2 replicas"),
+    (job(task("w", 1, ["v"])), "spec.tasks[0].dependsOn: got 'v'; allowed are names of tasks"),
+    (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "'v -> w -> v', which all wait for one another"),
+    (job(task("w", 1, ["w"])), "'w -> w', which all wait for one another"),
+    (job(policies=[policy("Explode", "*")]), "spec.policies[0].action: got 'Explode'; allowed: AbortJob"),
+    (
+        job(policies=[policy("AbortJob", "*", timeout="soon")]),
+        "spec.policies[0].timeout: got 'soon'; allowed is a duration",
+    ),
+    (job(plugins={"magic": None}), "spec.plugins: got 'magic'; allowed: env, svc"),
 )
 def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
     """Once: when it begins."""

@@ -23,6 +23,7 @@ from extender.volcano.plugins import (
     ssh_secret,
     whole_pod,
 )
+from tests.rows import each_of
 
 KEYS = SshKeys("private", "ssh-ed25519 public")
 
@@ -120,16 +121,13 @@ def test_names_in_the_template_are_kept() -> None:
     assert by_kind(named)["ConfigMap"]["data"]["worker.host"] == "h.s"
 
 
-@pytest.mark.parametrize(
-    ("flags", "kinds", "is_early", "tells"),
-    [
-        ([], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
-        (["--disable-network-policy"], ["Service", "ConfigMap"], False, True),
-        (["--disable-network-policy=true"], ["Service", "ConfigMap"], False, True),
-        (["-disable-network-policy=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
-        (["--publish-not-ready-addresses"], ["Service", "ConfigMap", "NetworkPolicy"], True, True),
-        (["--inject-hosts-env=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, False),
-    ],
+@each_of(
+    ([], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
+    (["--disable-network-policy"], ["Service", "ConfigMap"], False, True),
+    (["--disable-network-policy=true"], ["Service", "ConfigMap"], False, True),
+    (["-disable-network-policy=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, True),
+    (["--publish-not-ready-addresses"], ["Service", "ConfigMap", "NetworkPolicy"], True, True),
+    (["--inject-hosts-env=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, False),
 )
 def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells: bool) -> None:
     flagged = job({"svc": flags}, {"worker": 1})
@@ -174,13 +172,10 @@ def test_a_job_may_bring_its_keys_and_its_port() -> None:
     assert "  Port 2222" in secret["stringData"]["config"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "path", "mode"),
-    [
-        ([], "/root/.ssh", 0o600),
-        (["--ssh-key-file-path=/home/user/.ssh"], "/home/user/.ssh", 0o644),
-        (["--no-root"], "/etc/volcano/.ssh", 0o644),
-    ],
+@each_of(
+    ([], "/root/.ssh", 0o600),
+    (["--ssh-key-file-path=/home/user/.ssh"], "/home/user/.ssh", 0o644),
+    (["--no-root"], "/etc/volcano/.ssh", 0o644),
 )
 def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mode: int) -> None:
     two = [{"name": "main"}, {"name": "side"}]
@@ -195,7 +190,7 @@ def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mo
     assert files == [".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"]
 
 
-@pytest.mark.parametrize(("noted", "name"), [("train-ssh-9f", "train-ssh-9f"), ("ssh", "train-ssh")])
+@each_of(("train-ssh-9f", "train-ssh-9f"), ("ssh", "train-ssh"))
 def test_the_secret_is_the_one_that_the_status_names(noted: str, name: str) -> None:
     """Volcano notes the mere name of the plugin."""
     status = JobStatus(controlled_resources={"plugin-ssh": noted, "plugin-svc": "svc"})
@@ -207,10 +202,7 @@ def test_the_secret_is_the_one_that_the_status_names(noted: str, name: str) -> N
 # ---- frameworks
 
 
-@pytest.mark.parametrize(
-    ("task", "index", "rank"),
-    [("master", 0, "0"), ("worker", 0, "1"), ("worker", 2, "3"), ("other", 0, None)],
-)
+@each_of(("master", 0, "0"), ("worker", 0, "1"), ("worker", 2, "3"), ("other", 0, None))
 def test_pytorch_counts_the_master_first(task: str, index: int, rank: str | None) -> None:
     torch = job({"pytorch": []}, {"master": 1, "worker": 3, "other": 5})
     found = env(torch, task, index)
@@ -229,14 +221,11 @@ def test_workers_of_pytorch_wait_for_the_master_where_asked() -> None:
     assert "train-master-0.train 99" in waiting["command"][-1]
 
 
-@pytest.mark.parametrize(
-    ("task", "index", "shown"),
-    [
-        ("ps", 0, ("ps", 0)),
-        ("trainer", 1, ("worker", 1)),
-        ("boss", 0, ("chief", 0)),
-        ("judge", 0, ("evaluator", 0)),
-    ],
+@each_of(
+    ("ps", 0, ("ps", 0)),
+    ("trainer", 1, ("worker", 1)),
+    ("boss", 0, ("chief", 0)),
+    ("judge", 0, ("evaluator", 0)),
 )
 def test_tensorflow_tells_each_process_where_the_others_are(
     task: str, index: int, shown: tuple[str, int]
@@ -290,15 +279,12 @@ def test_ray_starts_a_head_and_workers_that_join_it() -> None:
     assert [port["port"] for port in head_service["ports"]] == [1234, 3456, 10001]
 
 
-@pytest.mark.parametrize(
-    ("asked", "names"),
-    [
-        ("mpi", {"mpi", "svc", "ssh"}),
-        ("tensorflow", {"tensorflow", "svc"}),
-        ("pytorch", {"pytorch", "svc"}),
-        ("ray", {"ray", "svc"}),
-        ("ssh", {"ssh"}),
-    ],
+@each_of(
+    ("mpi", {"mpi", "svc", "ssh"}),
+    ("tensorflow", {"tensorflow", "svc"}),
+    ("pytorch", {"pytorch", "svc"}),
+    ("ray", {"ray", "svc"}),
+    ("ssh", {"ssh"}),
 )
 def test_what_a_plugin_needs_comes_along(asked: str, names: set[str]) -> None:
     plugins = plugins_of(job({asked: None}, {"master": 1, "worker": 1, "head": 1})).plugins
@@ -308,23 +294,20 @@ def test_what_a_plugin_needs_comes_along(asked: str, names: set[str]) -> None:
 # ---- faults are told, and cost nothing else
 
 
-@pytest.mark.parametrize(
-    ("plugins", "said"),
-    [
-        (
-            {"horovod": []},
-            "plugin horovod is not known; known are env, svc, ssh, pytorch, tensorflow, mpi, ray",
-        ),
-        ({"env": ["--loud"]}, "plugin env: flag --loud is not known; known are none"),
-        ({"svc": ["loud"]}, "plugin svc: flag loud is not known"),
-        ({"svc": ["--inject-hosts-env=maybe"]}, "plugin svc: flag --inject-hosts-env is to be true or false"),
-        ({"ssh": ["--ssh-port=70000"]}, "plugin ssh: flag --ssh-port is to be a port from 1 to 65535"),
-        ({"mpi": ["--port"]}, "plugin mpi: flag --port is to be a port from 1 to 65535"),
-        ({"pytorch": ["--wait-master-timeout=long"]}, "flag --wait-master-timeout is to be a whole number"),
-        ({"pytorch": ["--master=boss"]}, "plugin pytorch: the job has no task boss, which it needs"),
-        ({"mpi": ["--worker=w"]}, "plugin mpi: the job has no task w, which it needs"),
-        ({"ray": []}, "plugin ray: the job has no task head, which it needs"),
-    ],
+@each_of(
+    (
+        {"horovod": []},
+        "plugin horovod is not known; known are env, svc, ssh, pytorch, tensorflow, mpi, ray",
+    ),
+    ({"env": ["--loud"]}, "plugin env: flag --loud is not known; known are none"),
+    ({"svc": ["loud"]}, "plugin svc: flag loud is not known"),
+    ({"svc": ["--inject-hosts-env=maybe"]}, "plugin svc: flag --inject-hosts-env is to be true or false"),
+    ({"ssh": ["--ssh-port=70000"]}, "plugin ssh: flag --ssh-port is to be a port from 1 to 65535"),
+    ({"mpi": ["--port"]}, "plugin mpi: flag --port is to be a port from 1 to 65535"),
+    ({"pytorch": ["--wait-master-timeout=long"]}, "flag --wait-master-timeout is to be a whole number"),
+    ({"pytorch": ["--master=boss"]}, "plugin pytorch: the job has no task boss, which it needs"),
+    ({"mpi": ["--worker=w"]}, "plugin mpi: the job has no task w, which it needs"),
+    ({"ray": []}, "plugin ray: the job has no task head, which it needs"),
 )
 def test_what_is_wrong_is_said(plugins: dict[str, list[str] | None], said: str) -> None:
     wrong = job(plugins, {"master": 1, "worker": 1})

@@ -3,13 +3,13 @@
 from copy import deepcopy
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.volcano import JobStatus, PartitionPolicy, TaskSpec, VolumeSpec
 from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod, build, partition_of, pod_of
+from tests.rows import each_of
 from tests.volcano.jobs import TEMPLATE, job, task
 
 
@@ -106,16 +106,15 @@ def test_volumes_are_mounted_in_each_container() -> None:
     assert template == before
 
 
-@pytest.mark.parametrize(
-    "template",
-    [{}, {"metadata": None, "spec": None}, {"spec": {"containers": "none"}}, {"metadata": {"labels": [1]}}],
+@each_of(
+    {}, {"metadata": None, "spec": None}, {"spec": {"containers": "none"}}, {"metadata": {"labels": [1]}}
 )
 def test_a_template_that_is_none_breaks_nothing(template: Any) -> None:
     found = built(of=TaskSpec("w", 2, template=template), volumes=[VolumeSpec("/x", "claim")])
     assert found["metadata"]["name"] == "j-w-1"
 
 
-@pytest.mark.parametrize(("size", "expected"), [(2, "0 0 1 1 2"), (0, "0 0 0 0 0"), (None, "    ")])
+@each_of((2, "0 0 1 1 2"), (0, "0 0 0 0 0"), (None, "    "))
 def test_partitions(size: int | None, expected: str) -> None:
     of = task("w", 5, partition_policy=PartitionPolicy(3, size) if size is not None else None)
     assert [partition_of(of, index) for index in range(5)] == expected.split(" ")
@@ -163,19 +162,16 @@ def test_how_a_pod_ended() -> None:
     assert (found.ran, found.deleting, found.ready) == (True, True, False)
 
 
-@pytest.mark.parametrize(
-    ("annotations", "is_read"),
-    [
-        ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"}, True),
-        ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "0"}, False),
-        ({"volcano.sh/task-index": "-1", "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"}, False),
-        ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "x", "volcano.sh/task-spec": "w"}, False),
-        (
-            {"volcano.sh/task-index": "9" * 30, "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"},
-            False,
-        ),
-        (None, False),
-    ],
+@each_of(
+    ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"}, True),
+    ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "0"}, False),
+    ({"volcano.sh/task-index": "-1", "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"}, False),
+    ({"volcano.sh/task-index": "0", "volcano.sh/job-version": "x", "volcano.sh/task-spec": "w"}, False),
+    (
+        {"volcano.sh/task-index": "9" * 30, "volcano.sh/job-version": "0", "volcano.sh/task-spec": "w"},
+        False,
+    ),
+    (None, False),
 )
 def test_a_pod_that_does_not_say_what_it_is(annotations: Any, is_read: bool) -> None:
     assert (pod_of({"metadata": {"name": "p", "annotations": annotations}}) is not None) is is_read

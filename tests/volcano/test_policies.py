@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
 from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod
@@ -25,46 +23,39 @@ def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", versio
 
 
 @each_of(
-    [
-        ("PodFailed", [pod(0, "Failed")], True),
-        ("PodFailed", [pod(0, "Failed", deleting=True)], False),
-        ("PodFailed", [pod(0, "Succeeded"), pod(1)], False),
-        ("*", [pod(0, "Failed")], True),
-        ("*", [pod(0), pod(1, "Pending")], False),
-        ("TaskCompleted", [pod(0, "Succeeded"), pod(1)], False),
-        ("TaskCompleted", [pod(0, "Succeeded"), pod(1, "Succeeded")], True),
-        ("TaskFailed", [pod(0, restarts=2), pod(1, "Pending", restarts=1)], True),
-        ("TaskFailed", [pod(0, restarts=2), pod(1)], False),
-        ("TaskFailed", [pod(0, "Succeeded", restarts=3), pod(1)], False),
-        ("PodRunning", [pod(0), pod(1)], False),  # Volcano's own, which policies do not see
-        ("OutOfSync", [pod(0), pod(1)], False),
-        ("CommandIssued", [pod(0), pod(1)], False),
-        ("JobUpdated", [pod(0), pod(1)], False),
-        ("PodPending", [pod(0, "Pending")], False),  # only with a timeout
-    ]
+    ("PodFailed", [pod(0, "Failed")], True),
+    ("PodFailed", [pod(0, "Failed", deleting=True)], False),
+    ("PodFailed", [pod(0, "Succeeded"), pod(1)], False),
+    ("*", [pod(0, "Failed")], True),
+    ("*", [pod(0), pod(1, "Pending")], False),
+    ("TaskCompleted", [pod(0, "Succeeded"), pod(1)], False),
+    ("TaskCompleted", [pod(0, "Succeeded"), pod(1, "Succeeded")], True),
+    ("TaskFailed", [pod(0, restarts=2), pod(1, "Pending", restarts=1)], True),
+    ("TaskFailed", [pod(0, restarts=2), pod(1)], False),
+    ("TaskFailed", [pod(0, "Succeeded", restarts=3), pod(1)], False),
+    ("PodRunning", [pod(0), pod(1)], False),  # Volcano's own, which policies do not see
+    ("OutOfSync", [pod(0), pod(1)], False),
+    ("CommandIssued", [pod(0), pod(1)], False),
+    ("JobUpdated", [pod(0), pod(1)], False),
+    ("PodPending", [pod(0, "Pending")], False),  # only with a timeout
 )
 def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("TerminateJob", event)], *pods) == ("TerminateJob" if fits else "")
 
 
-@pytest.mark.parametrize(
-    ("group", "pods", "fits"),
-    [
-        ("Unknown", [pod(0), pod(1, "Pending")], True),
-        ("Running", [pod(0), pod(1, "Pending")], False),
-        ("", [pod(0), pod(1, "Pending")], False),
-        ("Unknown", [pod(0), pod(1, "Pending", ran=True)], False),
-        ("Unknown", [pod(0, "Pending"), pod(1, "Pending")], False),  # of the time before a restart
-        ("Unknown", [pod(0, deleting=True), pod(1, "Pending")], False),
-    ],
+@each_of(
+    ("Unknown", [pod(0), pod(1, "Pending")], True),
+    ("Running", [pod(0), pod(1, "Pending")], False),
+    ("", [pod(0), pod(1, "Pending")], False),
+    ("Unknown", [pod(0), pod(1, "Pending", ran=True)], False),
+    ("Unknown", [pod(0, "Pending"), pod(1, "Pending")], False),  # of the time before a restart
+    ("Unknown", [pod(0, deleting=True), pod(1, "Pending")], False),
 )
 def test_a_group_of_which_only_some_run(group: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("RestartJob", "Unknown")], *pods, group=group) == ("RestartJob" if fits else "")
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "of_policy", "fits"), [(3, 3, True), (3, 4, False), (None, 3, False), (0, 0, False)]
-)
+@each_of((3, 3, True), (3, 4, False), (None, 3, False), (0, 0, False))
 def test_exit_codes(exit_code: int | None, of_policy: int, fits: bool) -> None:
     found = asks([policy("CompleteJob", exit_code=of_policy)], pod(0, "Failed", exit_code=exit_code))
     assert found == ("CompleteJob" if fits else "")
@@ -84,19 +75,16 @@ def test_what_ended_before_a_resume_counts_for_a_task_that_completes() -> None:
 # ---- which policy
 
 
-@pytest.mark.parametrize(
-    ("of_task", "of_job", "expected"),
-    [
-        ([policy("RestartTask", "PodFailed")], [ABORT_ON_FAILURE], "RestartTask"),
-        ([policy("RestartTask", "TaskCompleted")], [ABORT_ON_FAILURE], "AbortJob"),
-        ([policy("RestartPod", exit_code=3), policy("RestartTask", "*")], [], "RestartPod"),
-        ([policy("RestartPod", exit_code=4), policy("RestartTask", "*")], [], "RestartTask"),
-        ([], [policy("RestartJob", "PodEvicted", "PodFailed"), ABORT_ON_FAILURE], "RestartJob"),
-        ([policy("SyncJob", "PodFailed")], [ABORT_ON_FAILURE], ""),
-        ([policy("Explode", "PodFailed")], [ABORT_ON_FAILURE], ""),
-        ([policy("RestartTask", "PodFailed", timeout="soon")], [ABORT_ON_FAILURE], "AbortJob"),
-        ([policy("RestartPartition", "PodFailed")], [ABORT_ON_FAILURE], ""),  # it has none
-    ],
+@each_of(
+    ([policy("RestartTask", "PodFailed")], [ABORT_ON_FAILURE], "RestartTask"),
+    ([policy("RestartTask", "TaskCompleted")], [ABORT_ON_FAILURE], "AbortJob"),
+    ([policy("RestartPod", exit_code=3), policy("RestartTask", "*")], [], "RestartPod"),
+    ([policy("RestartPod", exit_code=4), policy("RestartTask", "*")], [], "RestartTask"),
+    ([], [policy("RestartJob", "PodEvicted", "PodFailed"), ABORT_ON_FAILURE], "RestartJob"),
+    ([policy("SyncJob", "PodFailed")], [ABORT_ON_FAILURE], ""),
+    ([policy("Explode", "PodFailed")], [ABORT_ON_FAILURE], ""),
+    ([policy("RestartTask", "PodFailed", timeout="soon")], [ABORT_ON_FAILURE], "AbortJob"),
+    ([policy("RestartPartition", "PodFailed")], [ABORT_ON_FAILURE], ""),  # it has none
 )
 def test_of_the_task_before_the_job_the_first_that_fits(
     of_task: list[LifecyclePolicy], of_job: list[LifecyclePolicy], expected: str
@@ -137,12 +125,9 @@ def test_an_action_that_does_nothing_keeps_no_other_back() -> None:
 # ---- timeouts
 
 
-@pytest.mark.parametrize(
-    ("found", "rule", "due"),
-    [
-        (pod(0, "Failed"), policy("AbortJob", "PodFailed", timeout="30s"), NOW + 20.0),
-        (pod(0, "Pending"), policy("AbortJob", "PodPending", timeout="2m"), NOW + 20.0),
-    ],
+@each_of(
+    (pod(0, "Failed"), policy("AbortJob", "PodFailed", timeout="30s"), NOW + 20.0),
+    (pod(0, "Pending"), policy("AbortJob", "PodPending", timeout="2m"), NOW + 20.0),
 )
 def test_a_timeout_begins_with_the_event(found: JobPod, rule: LifecyclePolicy, due: float) -> None:
     given = job(min_available=1, policies=[rule], status=in_phase("Running"))
@@ -171,16 +156,13 @@ def test_a_pod_that_has_gone_asks_for_what_its_policy_says() -> None:
     assert (request.action, request.pod, request.at) == (Action.RESTART, "j-w-0", NOW + 10.0)
 
 
-@pytest.mark.parametrize(
-    ("before", "status"),
-    [
-        (pod(0), None),  # of an older version
-        (pod(2, version=1), None),  # the task has shrunk
-        (pod(0, of="x", version=1), None),
-        (pod(0, version=1), in_phase("Aborted", version=1)),
-        (pod(0, version=1), in_phase("Pending", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)),
-        (pod(0, version=1), in_phase("Running", "RestartTask", "w: it failed", version=1, retry_count=1)),
-    ],
+@each_of(
+    (pod(0), None),  # of an older version
+    (pod(2, version=1), None),  # the task has shrunk
+    (pod(0, of="x", version=1), None),
+    (pod(0, version=1), in_phase("Aborted", version=1)),
+    (pod(0, version=1), in_phase("Pending", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)),
+    (pod(0, version=1), in_phase("Running", "RestartTask", "w: it failed", version=1, retry_count=1)),
 )
 def test_pods_that_were_to_go_ask_for_nothing(before: JobPod, status: Any) -> None:
     assert gone(before, status=status or in_phase("Running", version=1)) is None

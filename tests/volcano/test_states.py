@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.volcano import JobStatus, TaskState
 from extender.volcano.admission import with_defaults
 from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, led_to, phase_of
@@ -52,7 +50,7 @@ EXPECTED: dict[str, dict[str, _Row]] = {
 ROWS = [(phase, action, row) for phase, rows in EXPECTED.items() for action, row in rows.items()]
 
 
-@each_of(ROWS)
+@each_of(*ROWS)
 def test_every_row(phase: str, action: str, row: tuple[Kill, str | None, bool]) -> None:
     kill, to, is_retry = row
     expected = JobTransition(kill, JobPhase(to) if to else None, is_retry)
@@ -63,45 +61,43 @@ def test_the_table_is_whole() -> None:
     assert len(ROWS) == len(TABLE) == len(JobPhase) * len(Action)
 
 
-@pytest.mark.parametrize(("text", "phase"), [("", "Pending"), ("Inqueue", "Pending"), ("Failed", "Failed")])
+@each_of(("", "Pending"), ("Inqueue", "Pending"), ("Failed", "Failed"))
 def test_a_phase_that_is_unknown_is_pending(text: str, phase: str) -> None:
     assert phase_of(text) == phase
 
 
 @each_of(
-    [
-        ("Pending", {}, {"pending": 3}, "Pending"),
-        ("Pending", {}, {"running": 1, "succeeded": 1, "pending": 1}, "Pending"),
-        ("Pending", {}, {"running": 1, "succeeded": 1, "failed": 1}, "Running"),
-        ("Pending", {"min_available": 2}, {"running": 2, "pending": 1}, "Running"),
-        ("Running", {}, {"running": 3}, "Running"),
-        ("Running", {}, {"running": 2, "pending": 1}, "Pending"),
-        ("Running", {"min_available": 2}, {"running": 2, "pending": 1}, "Running"),
-        ("Running", {}, {"running": 2, "terminating": 1}, "Running"),
-        ("Running", {}, {"succeeded": 3}, "Completed"),
-        ("Running", {}, {"succeeded": 2, "failed": 1}, "Failed"),
-        ("Running", {"min_available": 2}, {"succeeded": 2, "failed": 1}, "Completed"),
-        ("Running", {"min_available": 2}, {"succeeded": 1, "failed": 2}, "Failed"),
-        ("Running", {"min_success": 1}, {"succeeded": 1, "running": 2}, "Completed"),
-        ("Running", {"min_success": 2}, {"succeeded": 1, "failed": 2}, "Failed"),
-        ("Running", {"min_success": 2}, {"succeeded": 1, "failed": 1, "running": 1}, "Running"),
-        ("Restarting", {}, {"terminating": 1}, "Restarting"),
-        ("Restarting", {}, {"running": 2}, "Pending"),
-        ("Restarting", {"min_available": 2}, {"terminating": 1}, "Pending"),
-        ("Restarting", {"min_available": 4}, {}, "Pending"),
-        ("Restarting", {}, {"terminating": 3, "retry_count": 3}, "Failed"),
-        ("Restarting", {"max_retry": 1}, {"retry_count": 1}, "Failed"),
-        ("Completing", {}, {"terminating": 1}, "Completing"),
-        ("Completing", {}, {"succeeded": 2}, "Completed"),
-        ("Terminating", {}, {"running": 1}, "Terminating"),
-        ("Terminating", {}, {"failed": 1}, "Terminated"),
-        ("Aborting", {}, {"pending": 1}, "Aborting"),
-        ("Aborting", {}, {}, "Aborted"),
-        ("Aborted", {}, {}, "Aborted"),
-        ("Completed", {}, {"failed": 3}, "Completed"),
-        ("Terminated", {}, {}, "Terminated"),
-        ("Failed", {}, {"succeeded": 3}, "Failed"),
-    ]
+    ("Pending", {}, {"pending": 3}, "Pending"),
+    ("Pending", {}, {"running": 1, "succeeded": 1, "pending": 1}, "Pending"),
+    ("Pending", {}, {"running": 1, "succeeded": 1, "failed": 1}, "Running"),
+    ("Pending", {"min_available": 2}, {"running": 2, "pending": 1}, "Running"),
+    ("Running", {}, {"running": 3}, "Running"),
+    ("Running", {}, {"running": 2, "pending": 1}, "Pending"),
+    ("Running", {"min_available": 2}, {"running": 2, "pending": 1}, "Running"),
+    ("Running", {}, {"running": 2, "terminating": 1}, "Running"),
+    ("Running", {}, {"succeeded": 3}, "Completed"),
+    ("Running", {}, {"succeeded": 2, "failed": 1}, "Failed"),
+    ("Running", {"min_available": 2}, {"succeeded": 2, "failed": 1}, "Completed"),
+    ("Running", {"min_available": 2}, {"succeeded": 1, "failed": 2}, "Failed"),
+    ("Running", {"min_success": 1}, {"succeeded": 1, "running": 2}, "Completed"),
+    ("Running", {"min_success": 2}, {"succeeded": 1, "failed": 2}, "Failed"),
+    ("Running", {"min_success": 2}, {"succeeded": 1, "failed": 1, "running": 1}, "Running"),
+    ("Restarting", {}, {"terminating": 1}, "Restarting"),
+    ("Restarting", {}, {"running": 2}, "Pending"),
+    ("Restarting", {"min_available": 2}, {"terminating": 1}, "Pending"),
+    ("Restarting", {"min_available": 4}, {}, "Pending"),
+    ("Restarting", {}, {"terminating": 3, "retry_count": 3}, "Failed"),
+    ("Restarting", {"max_retry": 1}, {"retry_count": 1}, "Failed"),
+    ("Completing", {}, {"terminating": 1}, "Completing"),
+    ("Completing", {}, {"succeeded": 2}, "Completed"),
+    ("Terminating", {}, {"running": 1}, "Terminating"),
+    ("Terminating", {}, {"failed": 1}, "Terminated"),
+    ("Aborting", {}, {"pending": 1}, "Aborting"),
+    ("Aborting", {}, {}, "Aborted"),
+    ("Aborted", {}, {}, "Aborted"),
+    ("Completed", {}, {"failed": 3}, "Completed"),
+    ("Terminated", {}, {}, "Terminated"),
+    ("Failed", {}, {"succeeded": 3}, "Failed"),
 )
 def test_where_three_pods_lead_it(
     phase: str, spec: dict[str, Any], counts: dict[str, Any], expected: str
@@ -110,10 +106,7 @@ def test_where_three_pods_lead_it(
     assert led_to(JobPhase(phase), JobStatus(**counts), found) == expected
 
 
-@pytest.mark.parametrize(
-    ("min_available", "succeeded", "expected"),
-    [(None, {"m": 1, "w": 1}, "Failed"), (2, {"m": 1, "w": 1}, "Completed"), (None, {"w": 2}, "Failed")],
-)
+@each_of((None, {"m": 1, "w": 1}, "Failed"), (2, {"m": 1, "w": 1}, "Completed"), (None, {"w": 2}, "Failed"))
 def test_each_task_needs_its_own(min_available: int | None, succeeded: dict[str, int], expected: str) -> None:
     """Only where the job needs no fewer pods than its tasks do."""
     spec = with_defaults(job(task("m", 1), task("w", 2), min_available=min_available)).spec

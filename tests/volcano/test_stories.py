@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec
 from extender.volcano.states import Action
+from tests.rows import each_of
 from tests.volcano.cluster import Cluster
 from tests.volcano.jobs import NOW, job, policy, task
 
@@ -23,94 +22,89 @@ def story(
     *policies: LifecyclePolicy,
     of_task: LifecyclePolicy | None = None,
     **spec: Any,
-) -> Any:
+) -> tuple[Any, ...]:
     tasks = (
         [task("m", 1), task("w", 2)] if of_task is None else [task("m", 1, policies=[of_task]), task("w", 2)]
     )
-    return pytest.param(tasks, {"policies": [*policies], **spec}, happens, [*BEGINS, *phases], id=words)
+    return words, tasks, {"policies": [*policies], **spec}, happens, [*BEGINS, *phases]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "spec", "happens", "phases"),
-    [
-        story("nothing happens", [], END),
-        story("a pod fails", [FAILS], ["Failed"]),
-        story("a pod fails that is not needed", [FAILS], END, min_available=1),
-        story("a pod has gone", [EVICTED], ["Pending", "Running", *END]),
-        story("failed: restart", [FAILS], [*AGAIN, *END], policy("RestartJob", "PodFailed")),
-        story(
-            "failed: terminate", [FAILS], ["Terminating", "Terminated"], policy("TerminateJob", "PodFailed")
-        ),
-        story("failed: abort", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodFailed")),
-        story("failed: complete", [FAILS], ["Completing", "Completed"], policy("CompleteJob", "PodFailed")),
-        story("failed: its task", [FAILS], [*AGAIN, *END], policy("RestartTask", "PodFailed")),
-        story(
-            "the restart of a pod is no eviction",
-            [FAILS],
-            [*AGAIN, *END],
-            policy("RestartPod", "PodFailed"),
-            policy("TerminateJob", "PodEvicted"),
-        ),
-        story("evicted: restart", [EVICTED], [*AGAIN, *END], policy("RestartJob", "PodEvicted")),
-        story(
-            "evicted: terminate",
-            [EVICTED],
-            ["Terminating", "Terminated"],
-            policy("TerminateJob", "PodEvicted"),
-        ),
-        story("any: abort", [EVICTED], ["Aborting", "Aborted"], policy("AbortJob", "*")),
-        story(
-            "several events", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodEvicted", "PodFailed")
-        ),
-        story("exit code", [FAILS], [*AGAIN, *END], policy("RestartJob", exit_code=3)),
-        story("another exit code", [FAILS_WITH_4], ["Failed"], policy("RestartJob", exit_code=3)),
-        story(
-            "the task comes before the job",
-            [FAILS],
-            [*AGAIN, *END],
-            policy("AbortJob", "PodFailed"),
-            of_task=policy("RestartJob", "PodFailed"),
-        ),
-        story(
-            "task completed",
-            [("end", 0, 0)],
-            ["Completing", "Completed"],
-            policy("CompleteJob", "TaskCompleted"),
-        ),
-        story("unknown: restart", [CROWDED_OUT], [*AGAIN, *END], policy("RestartJob", "Unknown")),
-        story(
-            "unknown until a pod is replaced",
-            [(*CROWDED_OUT, 2.0)],
-            ["Pending", "Running", *END],
-            policy("RestartJob", "Unknown"),
-        ),
-        story(
-            "unknown: abort",
-            [CROWDED_OUT],
-            ["Aborting", "Aborted"],
-            policy("AbortJob", "Unknown"),
-        ),
-        story(
-            "a Command aborts, another resumes",
-            [("ask", Action.ABORT), ("ask", Action.RESUME)],
-            ["Aborting", "Aborted", *AGAIN, *END],
-        ),
-        story("enough have succeeded", [("end", 0, 0)], END, min_success=1),
-        story(
-            "no more retries",
-            [FAILS, FAILS],
-            [*AGAIN, "Restarting", "Failed"],
-            policy("RestartJob", "PodFailed"),
-            max_retry=2,
-        ),
-        story(
-            "its queue takes its room back",
-            [("let_go", False), ("let_go", True)],
-            ["Pending", "Running", *END],
-        ),
-    ],
+@each_of(
+    story("nothing happens", [], END),
+    story("a pod fails", [FAILS], ["Failed"]),
+    story("a pod fails that is not needed", [FAILS], END, min_available=1),
+    story("a pod has gone", [EVICTED], ["Pending", "Running", *END]),
+    story("failed: restart", [FAILS], [*AGAIN, *END], policy("RestartJob", "PodFailed")),
+    story("failed: terminate", [FAILS], ["Terminating", "Terminated"], policy("TerminateJob", "PodFailed")),
+    story("failed: abort", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodFailed")),
+    story("failed: complete", [FAILS], ["Completing", "Completed"], policy("CompleteJob", "PodFailed")),
+    story("failed: its task", [FAILS], [*AGAIN, *END], policy("RestartTask", "PodFailed")),
+    story(
+        "the restart of a pod is no eviction",
+        [FAILS],
+        [*AGAIN, *END],
+        policy("RestartPod", "PodFailed"),
+        policy("TerminateJob", "PodEvicted"),
+    ),
+    story("evicted: restart", [EVICTED], [*AGAIN, *END], policy("RestartJob", "PodEvicted")),
+    story(
+        "evicted: terminate",
+        [EVICTED],
+        ["Terminating", "Terminated"],
+        policy("TerminateJob", "PodEvicted"),
+    ),
+    story("any: abort", [EVICTED], ["Aborting", "Aborted"], policy("AbortJob", "*")),
+    story("several events", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodEvicted", "PodFailed")),
+    story("exit code", [FAILS], [*AGAIN, *END], policy("RestartJob", exit_code=3)),
+    story("another exit code", [FAILS_WITH_4], ["Failed"], policy("RestartJob", exit_code=3)),
+    story(
+        "the task comes before the job",
+        [FAILS],
+        [*AGAIN, *END],
+        policy("AbortJob", "PodFailed"),
+        of_task=policy("RestartJob", "PodFailed"),
+    ),
+    story(
+        "task completed",
+        [("end", 0, 0)],
+        ["Completing", "Completed"],
+        policy("CompleteJob", "TaskCompleted"),
+    ),
+    story("unknown: restart", [CROWDED_OUT], [*AGAIN, *END], policy("RestartJob", "Unknown")),
+    story(
+        "unknown until a pod is replaced",
+        [(*CROWDED_OUT, 2.0)],
+        ["Pending", "Running", *END],
+        policy("RestartJob", "Unknown"),
+    ),
+    story(
+        "unknown: abort",
+        [CROWDED_OUT],
+        ["Aborting", "Aborted"],
+        policy("AbortJob", "Unknown"),
+    ),
+    story(
+        "a Command aborts, another resumes",
+        [("ask", Action.ABORT), ("ask", Action.RESUME)],
+        ["Aborting", "Aborted", *AGAIN, *END],
+    ),
+    story("enough have succeeded", [("end", 0, 0)], END, min_success=1),
+    story(
+        "no more retries",
+        [FAILS, FAILS],
+        [*AGAIN, "Restarting", "Failed"],
+        policy("RestartJob", "PodFailed"),
+        max_retry=2,
+    ),
+    story(
+        "its queue takes its room back",
+        [("let_go", False), ("let_go", True)],
+        ["Pending", "Running", *END],
+    ),
 )
-def test_story(tasks: list[TaskSpec], spec: dict[str, Any], happens: list[Any], phases: list[str]) -> None:
+def test_story(
+    words: str, tasks: list[TaskSpec], spec: dict[str, Any], happens: list[Any], phases: list[str]
+) -> None:
     cluster = Cluster(job(*tasks, **spec), NOW)
     cluster.start()
     for name, *arguments in happens:
@@ -124,4 +118,4 @@ def test_story(tasks: list[TaskSpec], spec: dict[str, Any], happens: list[Any], 
                 cluster.remove(0)
         cluster.start()
     cluster.rest()
-    assert cluster.phases == phases
+    assert cluster.phases == phases, words

@@ -27,6 +27,7 @@ from extender.ports.connection import FAILED, Caller
 from extender.telemetry import metrics
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.server import App
+from tests.rows import each_of
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
 NAMES = b'{"Pod": {"metadata": {"name": "p", "namespace": "n"}}, "NodeNames": %b}'
@@ -130,14 +131,11 @@ def test_each_verb_answers_in_the_protocol_s_own_spelling(app: App, verb: str, e
     assert call(app, verb, BODIES[verb]) == expected
 
 
-@pytest.mark.parametrize(
-    ("verb", "expected"),
-    [
-        ("filter", {"Error": FAILED}),
-        ("prioritize", []),
-        ("bind", {"Error": FAILED}),
-        ("preempt", {"NodeNameToMetaVictims": {}}),
-    ],
+@each_of(
+    ("filter", {"Error": FAILED}),
+    ("prioritize", []),
+    ("bind", {"Error": FAILED}),
+    ("preempt", {"NodeNameToMetaVictims": {}}),
 )
 def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -> None:
     before = count(verb, "failed")

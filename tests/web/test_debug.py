@@ -3,11 +3,10 @@
 import threading
 from typing import Any
 
-import pytest
-
 from extender import __version__
 from extender.api.configuration import Configuration, as_document
 from extender.web.debug import ENDPOINTS, create_debug_app
+from tests.rows import each_of
 
 
 def group(namespace: str, name: str) -> object:
@@ -55,15 +54,12 @@ def test_what_does_not_exist_is_named() -> None:
     assert get("held") == (404, {"error": "This part of Muster does not run here"})
 
 
-@pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=1", 1), ("?limit=1000", 1000)])
+@each_of(("", 100), ("?limit=1", 1), ("?limit=1000", 1000))
 def test_the_number_of_decisions_can_be_limited(query: str, limit: int) -> None:
     assert get(f"decisions{query}") == (200, {"limit": limit})
 
 
-@pytest.mark.parametrize(
-    ("query", "terms"),
-    [("", []), ("?what-if=nodes=%2B2", ["nodes=+2"]), ("?what-if=a=1&what-if=b=2:3", ["a=1", "b=2:3"])],
-)
+@each_of(("", []), ("?what-if=nodes=%2B2", ["nodes=+2"]), ("?what-if=a=1&what-if=b=2:3", ["a=1", "b=2:3"]))
 def test_terms_are_passed_on_as_they_are(query: str, terms: list[str]) -> None:
     assert get(f"why/team/g{query}") == (200, {"terms": terms})
 
@@ -74,7 +70,7 @@ def test_what_is_asked_of_history_is_passed_on() -> None:
     assert get("history?since=2h&by=user&other=1") == (200, {**none, "since": "2h", "by": "user"})
 
 
-@pytest.mark.parametrize("limit", ["0", "1001", "-1", "ten", "", "00000100000", "٣"])
+@each_of("0", "1001", "-1", "ten", "", "00000100000", "٣")
 def test_a_limit_that_is_none_is_refused_by_name(limit: str) -> None:
     status, answer = get(f"decisions?limit={limit}")
     assert status == 400

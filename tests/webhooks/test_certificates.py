@@ -34,6 +34,7 @@ from extender.webhooks.certificates import (
     validity,
     vouches,
 )
+from tests.rows import each_of
 
 NOW = 1_800_000_000.0
 LIFE = 900.0
@@ -100,9 +101,7 @@ def _signed(
     return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"]
-)
+@each_of(b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
 def test_what_is_no_certificate(text: bytes) -> None:
     for read in (expiry, names, split):
         with pytest.raises(Unreadable):
@@ -152,7 +151,7 @@ def test_what_is_stored_is_read_again() -> None:
     assert switched.serving == prepared.prepared
 
 
-@pytest.mark.parametrize("broken", ["tls.crt", "tls.key", "ca.crt", "next.key"])
+@each_of("tls.crt", "tls.key", "ca.crt", "next.key")
 def test_what_is_broken_is_nothing(broken: str) -> None:
     stored = advanced(
         RotationStep.PREPARE, advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.rows import each_of
 from tests.webhooks.desk import Desk
 
 Json = dict[str, Any]
@@ -44,64 +43,61 @@ VOLCANO_JOB: Json = {
 GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPolicy": [{"name": "s"}]}}
 
 
-@pytest.mark.parametrize(
-    ("path", "api", "kind", "thing", "fields"),
-    [
-        (
-            "/podgroups/validate",
-            "scheduling.volcano.sh/v1beta1",
-            "PodGroup",
-            GROUP,
-            ["spec.networkTopology", "spec.subGroupPolicy"],
-        ),
-        ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", {"spec": {"minMember": 1}}, []),
-        (
-            "/queues/validate",
-            "scheduling.volcano.sh/v1beta1",
-            "Queue",
-            {"spec": {"affinity": {"nodeGroupAffinity": {}}, "extendClusters": [{"name": "b"}]}},
-            ["spec.affinity", "spec.extendClusters"],
-        ),
-        (
-            "/jobs/validate",
-            "batch.volcano.sh/v1alpha1",
-            "Job",
-            VOLCANO_JOB,
-            [
-                "spec.networkTopology",
-                "spec.tasks[0].maxRetry",
-                f"spec.tasks[0].template.metadata.annotations[{REQUIRED}]",
-            ],
-        ),
-        (
-            "/jobs/validate",
-            "batch/v1",
-            "Job",
-            {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
-            [f"spec.template.metadata.annotations[{REQUIRED}]"],
-        ),
-        (
-            "/pods/validate",
-            "/v1",
-            "Pod",
-            {"metadata": ANNOTATED, "spec": CONTAINERS},
-            [f"metadata.annotations[{REQUIRED}]"],
-        ),
-        (
-            "/other-podgroups/validate",
-            "scheduling.k8s.io/v1beta1",
-            "PodGroup",
-            {"spec": {"schedulingConstraints": {"topology": [{"key": "rack"}]}}},
-            ["spec.schedulingConstraints"],
-        ),
-        (
-            "/other-podgroups/validate",
-            "scheduling.x-k8s.io/v1alpha1",
-            "PodGroup",
-            {"spec": {"minMember": 1, "scheduleTimeoutSeconds": 9}},
-            ["spec.scheduleTimeoutSeconds"],
-        ),
-    ],
+@each_of(
+    (
+        "/podgroups/validate",
+        "scheduling.volcano.sh/v1beta1",
+        "PodGroup",
+        GROUP,
+        ["spec.networkTopology", "spec.subGroupPolicy"],
+    ),
+    ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", {"spec": {"minMember": 1}}, []),
+    (
+        "/queues/validate",
+        "scheduling.volcano.sh/v1beta1",
+        "Queue",
+        {"spec": {"affinity": {"nodeGroupAffinity": {}}, "extendClusters": [{"name": "b"}]}},
+        ["spec.affinity", "spec.extendClusters"],
+    ),
+    (
+        "/jobs/validate",
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+        VOLCANO_JOB,
+        [
+            "spec.networkTopology",
+            "spec.tasks[0].maxRetry",
+            f"spec.tasks[0].template.metadata.annotations[{REQUIRED}]",
+        ],
+    ),
+    (
+        "/jobs/validate",
+        "batch/v1",
+        "Job",
+        {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
+        [f"spec.template.metadata.annotations[{REQUIRED}]"],
+    ),
+    (
+        "/pods/validate",
+        "/v1",
+        "Pod",
+        {"metadata": ANNOTATED, "spec": CONTAINERS},
+        [f"metadata.annotations[{REQUIRED}]"],
+    ),
+    (
+        "/other-podgroups/validate",
+        "scheduling.k8s.io/v1beta1",
+        "PodGroup",
+        {"spec": {"schedulingConstraints": {"topology": [{"key": "rack"}]}}},
+        ["spec.schedulingConstraints"],
+    ),
+    (
+        "/other-podgroups/validate",
+        "scheduling.x-k8s.io/v1alpha1",
+        "PodGroup",
+        {"spec": {"minMember": 1, "scheduleTimeoutSeconds": 9}},
+        ["spec.scheduleTimeoutSeconds"],
+    ),
 )
 def test_each_ignored_field_has_a_warning(
     path: str, api: str, kind: str, thing: Json, fields: list[str]

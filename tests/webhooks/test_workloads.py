@@ -8,6 +8,7 @@ from extender.api.keys import GROUP_ANNOTATION, LOCAL_QUEUE, MIN_MEMBER, QUEUE, 
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from tests.domain.builders import NAMESPACE, SCHEDULER
+from tests.rows import each_of
 from tests.webhooks.desk import Desk, pod
 
 Json = dict[str, Any]
@@ -59,17 +60,14 @@ def workflow(queue: str, pods: Json) -> Json:
     }
 
 
-@pytest.mark.parametrize(
-    "obj",
-    [
-        workload("Deployment", {QUEUE: "q"}),
-        workload("StatefulSet", {QUEUE: "q"}),
-        workload("Deployment", {QUEUE: "q"}, queue="other"),
-        labelled(workload("Deployment", {}), **{QUEUE: "q"}),
-        labelled(workload("Deployment", {}), **{LOCAL_QUEUE: "q"}),
-        workflow("q", {}),
-        pytorch_job(suspend=False),
-    ],
+@each_of(
+    workload("Deployment", {QUEUE: "q"}),
+    workload("StatefulSet", {QUEUE: "q"}),
+    workload("Deployment", {QUEUE: "q"}, queue="other"),
+    labelled(workload("Deployment", {}), **{QUEUE: "q"}),
+    labelled(workload("Deployment", {}), **{LOCAL_QUEUE: "q"}),
+    workflow("q", {}),
+    pytorch_job(suspend=False),
 )
 def test_a_queue_that_only_the_workload_names_is_warned_of(obj: Json) -> None:
     (found,) = warnings(obj)
@@ -77,18 +75,15 @@ def test_a_queue_that_only_the_workload_names_is_warned_of(obj: Json) -> None:
     assert QUEUE in found or LOCAL_QUEUE in found
 
 
-@pytest.mark.parametrize(
-    "obj",
-    [
-        workload("Deployment", {QUEUE: "q"}, queue="q"),
-        workload("Deployment", {}, queue="q"),
-        workload("Deployment", {QUEUE: "q"}, "default-scheduler"),
-        workload("Deployment", {QUEUE: "of-namespace"}),
-        workflow("q", {QUEUE: "q"}),
-        workflow("q", {GROUP_ANNOTATION: "g"}),
-        pytorch_job(suspend=True),  # which waits in it
-        {"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "x"}},
-    ],
+@each_of(
+    workload("Deployment", {QUEUE: "q"}, queue="q"),
+    workload("Deployment", {}, queue="q"),
+    workload("Deployment", {QUEUE: "q"}, "default-scheduler"),
+    workload("Deployment", {QUEUE: "of-namespace"}),
+    workflow("q", {QUEUE: "q"}),
+    workflow("q", {GROUP_ANNOTATION: "g"}),
+    pytorch_job(suspend=True),  # which waits in it
+    {"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "x"}},
 )
 def test_one_that_its_pods_follow_is_not(obj: Json) -> None:
     assert warnings(obj) == []
@@ -102,16 +97,13 @@ def test_a_gang_of_pods_that_are_created_in_turn_is_warned_of(annotations: Json,
     assert "Parallel" in found
 
 
-@pytest.mark.parametrize(
-    "obj",
-    [
-        workload("StatefulSet", {MIN_MEMBER: "all"}, podManagementPolicy="Parallel"),
-        workload("StatefulSet", {MIN_MEMBER: "all"}, replicas=1),
-        workload("StatefulSet", {MIN_MEMBER: "1"}),
-        workload("StatefulSet", {MIN_MEMBER: "all"}, "default-scheduler"),
-        workload("Deployment", {MIN_MEMBER: "all"}),
-        {**workload("StatefulSet", {MIN_MEMBER: "all"}), "spec": {"replicas": "x"}},
-    ],
+@each_of(
+    workload("StatefulSet", {MIN_MEMBER: "all"}, podManagementPolicy="Parallel"),
+    workload("StatefulSet", {MIN_MEMBER: "all"}, replicas=1),
+    workload("StatefulSet", {MIN_MEMBER: "1"}),
+    workload("StatefulSet", {MIN_MEMBER: "all"}, "default-scheduler"),
+    workload("Deployment", {MIN_MEMBER: "all"}),
+    {**workload("StatefulSet", {MIN_MEMBER: "all"}), "spec": {"replicas": "x"}},
 )
 def test_all_others_are_not(obj: Json) -> None:
     assert warnings(obj) == []

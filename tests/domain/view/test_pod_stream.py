@@ -14,12 +14,13 @@ from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World
 from tests.property_examples import examples
+from tests.rows import each_of
 
 TESTS, WORLDS = 4, examples(500)  # in each
 N1 = Appearance("n1")
 
 
-@pytest.mark.parametrize("first", range(0, TESTS * WORLDS, WORLDS))
+@each_of(*range(0, TESTS * WORLDS, WORLDS))
 def test_the_scheduler_believes_a_history_that_the_api_could_have_had(first: int) -> None:
     for seed in range(first, first + WORLDS):
         world = World(seed)
