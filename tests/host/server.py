@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         group, _, plural = url.path.rpartition("/")
-        if group.count("/") == 2 and group.startswith("/apis"):
+        if url.path == "/api/v1" or (group.count("/") == 2 and group.startswith("/apis")):
             self._discover(url.path.removeprefix("/apis/"))
         elif "watch" in parse_qs(url.query):
             self._watch(plural)
