@@ -5,28 +5,32 @@ millisecond.
 """
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import pytest
 
 
-def each_of(*rows: Any) -> Callable[[Callable[..., None]], Callable[[], None]]:
+def each_of(*rows: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make one test of all rows, which reports each row that fails.
+
+    All rows share the fixtures, which are the keyword-only parameters of the test.
 
     Args:
         rows: Arguments of the test: a tuple of them, or the only one.
     """
     assert rows
 
-    def decorate(check: Callable[..., None]) -> Callable[[], None]:
-        has_several = len(signature(check).parameters) > 1
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(check).parameters.values()
+        fixtures = [each for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
+        takes_one = len(parameters) - len(fixtures) == 1
 
-        def test() -> None:
+        def test(**given: Any) -> None:
             faults = []
             for row in rows:
                 try:
-                    check(*row) if has_several else check(row)
+                    check(*((row,) if takes_one else row), **given)
                 except (Exception, pytest.fail.Exception) as fault:
                     fault.add_note(f"in the row {row!r}")
                     faults.append(fault)
@@ -36,6 +40,7 @@ def each_of(*rows: Any) -> Callable[[Callable[..., None]], Callable[[], None]]:
                 raise BaseExceptionGroup(f"{len(faults)} of {len(rows)} rows fail", faults)
 
         test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        test.__signature__ = signature(check).replace(parameters=fixtures)  # type: ignore[attr-defined]
         return test
 
     return decorate

@@ -1,9 +1,9 @@
 """The floors of coverage: what is below one is named."""
 
+from itertools import product
 from typing import Any
 
-import pytest
-
+from tests.rows import each_of
 from tools.coverage import FLOORS, Reached, below, reached
 
 
@@ -30,8 +30,7 @@ def test_the_files_of_an_area_count_together() -> None:
     assert reached(made, "extender/domain") == Reached(90.0, 80.0)
 
 
-@pytest.mark.parametrize("area", FLOORS)
-@pytest.mark.parametrize("less", [(99, 0), (0, 49)], ids=["branches", "lines"])
+@each_of(*product(FLOORS, [(99, 0), (0, 49)]))
 def test_less_of_lines_or_of_branches_is_below_the_floor(area: str, less: tuple[int, int]) -> None:
     whole = {f"{name.removeprefix('extender/')}__file": (100, 50) for name in FLOORS}
     assert not list(below(report(**whole)))

@@ -3,6 +3,7 @@ pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins (jobset, p
 and coscheduling) of kubeflow/trainer v2.1.0, and v2.3.0 where it says so."""
 
 import contextlib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,7 @@ def test_a_runtime_may_have_groups_made_by_somebody_else() -> None:
         assert nodes.template["metadata"][field][key] == "torch"
 
 
-@pytest.mark.parametrize("kept", ["podTemplateOverrides", "runtimePatches"])
-@pytest.mark.parametrize("name", [TORCH, MPI, TUNE])
+@each_of(*product(["podTemplateOverrides", "runtimePatches"], [TORCH, MPI, TUNE]))
 def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(kept: str, name: str) -> None:
     mine = {kept: [{"manager": "a.example/b", **TARGETS}]}
     job = with_spec(waiting("trainjob"), **mine)

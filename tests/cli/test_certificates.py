@@ -4,11 +4,11 @@ import ssl
 import stat
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
 from extender.webhooks.certificates import names, vouches
+from tests.rows import each_of
 
 FILES = {"tls.crt", "tls.key", "ca.crt"}
 
@@ -34,8 +34,8 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("given", ["1y", "1s", "100000h", ""])
-def test_a_lifetime_that_makes_no_sense(tmp_path: Path, given: str) -> None:
+@each_of("1y", "1s", "100000h", "")
+def test_a_lifetime_that_makes_no_sense(given: str, *, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["certificates", "--out", str(tmp_path / "a"), "--lifetime", given])
     assert done.exit_code == 2
     assert f"got {given!r}; allowed is a duration from 1h" in " ".join(done.output.split())

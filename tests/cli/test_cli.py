@@ -168,25 +168,22 @@ def test_the_error_for_a_bad_variable_names_it() -> None:
     assert "MUSTER_WRITERS: got 'many'; allowed is" in refused(environment={"MUSTER_WRITERS": "many"})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (HEAD + "window: 0", "muster.yaml: window: got '0'; allowed is a whole number from 1 to 20000"),
-        (HEAD + "windw: 1", "muster.yaml: windw: unknown; allowed are kubeconfig, "),
-        (HEAD + "window: [1]", "muster.yaml: window: got ['1']; allowed is a whole number"),
-        (HEAD + "schedulerNames: a", "schedulerNames: got 'a'; allowed is one or more different values"),
-        (HEAD + "schedulerNames: []", "schedulerNames: got []; allowed is one or more different values"),
-        (HEAD + "listen:", "muster.yaml: listen: got ''; allowed is an address"),
-        ("kind: MusterConfiguration", "apiVersion: got 'nothing'; allowed is config.kube-muster.io/v1alpha1"),
-        (
-            HEAD.replace("Muster", "Kubelet"),
-            "kind: got 'KubeletConfiguration'; allowed is MusterConfiguration",
-        ),
-        ("- a", "muster.yaml: must hold keys and values"),
-        ("a: {", "muster.yaml: cannot be read: "),
-    ],
+@each_of(
+    (HEAD + "window: 0", "muster.yaml: window: got '0'; allowed is a whole number from 1 to 20000"),
+    (HEAD + "windw: 1", "muster.yaml: windw: unknown; allowed are kubeconfig, "),
+    (HEAD + "window: [1]", "muster.yaml: window: got ['1']; allowed is a whole number"),
+    (HEAD + "schedulerNames: a", "schedulerNames: got 'a'; allowed is one or more different values"),
+    (HEAD + "schedulerNames: []", "schedulerNames: got []; allowed is one or more different values"),
+    (HEAD + "listen:", "muster.yaml: listen: got ''; allowed is an address"),
+    ("kind: MusterConfiguration", "apiVersion: got 'nothing'; allowed is config.kube-muster.io/v1alpha1"),
+    (
+        HEAD.replace("Muster", "Kubelet"),
+        "kind: got 'KubeletConfiguration'; allowed is MusterConfiguration",
+    ),
+    ("- a", "muster.yaml: must hold keys and values"),
+    ("a: {", "muster.yaml: cannot be read: "),
 )
-def test_the_error_for_a_bad_file_names_path_and_key(file: Path, text: str, message: str) -> None:
+def test_the_error_for_a_bad_file_names_path_and_key(text: str, message: str, *, file: Path) -> None:
     file.write_text(text)
     assert message in refused(f"--config={file}")
 

@@ -15,6 +15,7 @@ from extender.domain.explain.dump import dump
 from extender.web.debug import version
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang, nodes
+from tests.rows import each_of
 
 
 def world() -> World:
@@ -87,17 +88,14 @@ def test_where_something_else_is_decided_the_groups_are_named(tmp_path: Path) ->
     assert (one["before"]["verdict"], one["now"]["reason"]) == ("Starting", "NeverFits")
 
 
-@pytest.mark.parametrize(
-    ("terms", "said"),
-    [
-        (
-            ["nodes=+1:a"],
-            "If nodes=+1:a:\n  team/waits would start now. Without that, it waits: NeverFits.\n",
-        ),
-        (["nodes=+1:a", "queue.weight=q:3", "delete=podgroup/team/waits"], "nothing changes.\n"),
-    ],
+@each_of(
+    (
+        ["nodes=+1:a"],
+        "If nodes=+1:a:\n  team/waits would start now. Without that, it waits: NeverFits.\n",
+    ),
+    (["nodes=+1:a", "queue.weight=q:3", "delete=podgroup/team/waits"], "nothing changes.\n"),
 )
-def test_other_decisions_under_other_terms_are_listed(tmp_path: Path, terms: list[str], said: str) -> None:
+def test_other_decisions_under_other_terms_are_listed(terms: list[str], said: str, *, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     file.write_bytes(made(world()))
     flags = [part for term in terms for part in ("--set", term)]
@@ -117,8 +115,8 @@ def test_a_term_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     assert "in which namespace?" in complaint("replay", file, "--set", "delete=podgroup/waits", status=2)
 
 
-@pytest.mark.parametrize("flags", [(), ("--set", "nodes=+1:a")])
-def test_a_state_that_contradicts_itself_is_refused(tmp_path: Path, flags: tuple[str, ...]) -> None:
+@each_of((), ("--set", "nodes=+1:a"))
+def test_a_state_that_contradicts_itself_is_refused(flags: tuple[str, ...], *, tmp_path: Path) -> None:
     document = json.loads(made(world()))
     groups = document["snapshot"]["groups"]
     groups["team/other"] = groups.pop("team/runs")
@@ -155,22 +153,19 @@ def test_a_file_that_cannot_be_written_is_named(debug_port: Callable[..., str], 
 WHOLE = gzip.compress(made(world()), mtime=0)  # the same in each worker: tests are named by it
 
 
-@pytest.mark.parametrize(
-    ("raw", "why"),
-    [
-        (None, "cannot be read: No such file or directory"),
-        (b"", "it is no JSON, or was cut off"),
-        (WHOLE[:100], "it was cut off, or is damaged: Compressed file ended"),
-        (WHOLE[:-1], "it was cut off, or is damaged: Compressed file ended"),
-        (WHOLE[:200] + b"\0" * 50 + WHOLE[250:], "it was cut off, or is damaged: "),
-        (made(world())[:-100], "it is no JSON, or was cut off: "),
-        (
-            b'{"kind": "MusterDump", "muster": "0.0.1"}',
-            f"muster 0.0.1 wrote it, and this is muster {__version__}",
-        ),
-    ],
+@each_of(
+    (None, "cannot be read: No such file or directory"),
+    (b"", "it is no JSON, or was cut off"),
+    (WHOLE[:100], "it was cut off, or is damaged: Compressed file ended"),
+    (WHOLE[:-1], "it was cut off, or is damaged: Compressed file ended"),
+    (WHOLE[:200] + b"\0" * 50 + WHOLE[250:], "it was cut off, or is damaged: "),
+    (made(world())[:-100], "it is no JSON, or was cut off: "),
+    (
+        b'{"kind": "MusterDump", "muster": "0.0.1"}',
+        f"muster 0.0.1 wrote it, and this is muster {__version__}",
+    ),
 )
-def test_what_is_no_dump_is_refused(tmp_path: Path, raw: bytes | None, why: str) -> None:
+def test_what_is_no_dump_is_refused(raw: bytes | None, why: str, *, tmp_path: Path) -> None:
     file = tmp_path / "state.json.gz"
     if raw is not None:
         file.write_bytes(raw)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import CliRunner, Result
 
@@ -11,6 +10,7 @@ from extender.cli import main
 from extender.cli.kueue import migrated
 from extender.files.manifests import load
 from tests.cli.desk import Desk
+from tests.rows import each_of
 
 Json = dict[str, Any]
 CASES = yaml.safe_load((Path(__file__).parent / "data" / "migrations.yaml").read_text())
@@ -22,8 +22,8 @@ def printed(folder: Path, text: str) -> Result:
     return CliRunner().invoke(main, ["migrate", "kueue", "-f", str(path)])
 
 
-@pytest.mark.parametrize("case", CASES["counterparts"], ids=lambda case: case["name"])
-def test_kueues_objects_have_counterparts(tmp_path: Path, case: Json) -> None:
+@each_of(*CASES["counterparts"])
+def test_kueues_objects_have_counterparts(case: Json, *, tmp_path: Path) -> None:
     result = printed(tmp_path, yaml.safe_dump_all(case["kueue"]))
     assert result.exit_code == 0, result.output
     objects = [obj for obj in yaml.safe_load_all(result.stdout) if obj]
@@ -32,26 +32,23 @@ def test_kueues_objects_have_counterparts(tmp_path: Path, case: Json) -> None:
     assert len(load([tmp_path / "made.yaml"]).objects) == len(objects), "Muster takes what is printed"
 
 
-@pytest.mark.parametrize("case", CASES["comments"], ids=lambda case: case["comment"])
-def test_what_has_no_counterpart_is_a_line_of_comment(tmp_path: Path, case: Json) -> None:
+@each_of(*CASES["comments"])
+def test_what_has_no_counterpart_is_a_line_of_comment(case: Json, *, tmp_path: Path) -> None:
     lines = printed(tmp_path, yaml.safe_dump_all(case["kueue"])).stdout.splitlines()
     assert any(line.startswith(f"# {case['comment']}") for line in lines), lines
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "told"),
-    [
-        ("kind: [\n", 2, "not YAML"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1, "no objects of Kueue in there"),
-        (
-            "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n"
-            "spec: {resourceGroups: [7]}\n",
-            2,
-            "an object of Kueue has a form that is not known",
-        ),
-    ],
+@each_of(
+    ("kind: [\n", 2, "not YAML"),
+    ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1, "no objects of Kueue in there"),
+    (
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n"
+        "spec: {resourceGroups: [7]}\n",
+        2,
+        "an object of Kueue has a form that is not known",
+    ),
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, status: int, told: str) -> None:
+def test_what_is_wrong_is_named(text: str, status: int, told: str, *, tmp_path: Path) -> None:
     result = printed(tmp_path, text)
     assert (result.exit_code, told in result.stderr) == (status, True), result.stderr
 

@@ -243,22 +243,19 @@ def refused(*arguments: str) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
-        (
-            HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
-            ":5: spec.minMembers: unknown field",
-        ),
-        (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
-        (
-            HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
-            ':1: Queue "a": spec.weight: got 0; allowed is 1 or more',
-        ),
-        (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
-    ],
+@each_of(
+    (
+        HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
+        ":5: spec.minMembers: unknown field",
+    ),
+    (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
+    (
+        HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
+        ':1: Queue "a": spec.weight: got 0; allowed is 1 or more',
+    ),
+    (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, printed: str) -> None:
+def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     error = refused("-f", str(tmp_path / "bad.yaml"))
     assert f"bad.yaml{printed}" in error

@@ -7,7 +7,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import asdict
 
 from tests.conformance.cases import DATA, Case, load
@@ -15,6 +14,7 @@ from tests.conformance.judge import judge
 from tests.conformance.left_out import filled
 from tests.conformance.queueing import families
 from tests.conformance.volcano import kinds
+from tests.rows import each_of
 
 Place = tuple[str | int, ...]
 CASES = load(DATA)
@@ -87,8 +87,8 @@ def _has_options(family: str) -> bool:
     return any(_first_of_each_place(family))
 
 
-@pytest.mark.parametrize("kind", sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
-def test_what_a_case_leaves_out_does_not_break_it(kind: str, tmp_path: Path) -> None:
+@each_of(*sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
+def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) -> None:
     judged = {
         f"{case.id}: {place}": _judged_without(case, place, tmp_path / "cases.json")
         for case, place in _first_of_each_place(kind)

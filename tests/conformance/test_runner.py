@@ -13,6 +13,7 @@ from tests.conformance.amounts import differing, whole
 from tests.conformance.cases import DATA, load
 from tests.conformance.judge import judge
 from tests.conformance.verdicts import Outcome, Result, Skip
+from tests.rows import each_of
 
 GOOD = {"deserved": {"cpu": "2"}, "allocated": {"cpu": "1"}, "request": {}}
 
@@ -88,11 +89,8 @@ def test_a_rule_that_differs_is_skipped_only_where_it_makes_a_difference(
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["preempt_classic", "preempt_hierarchical", "preempt_fair", "admit_cycle", "admit_cycle_fair"],
-)
-def test_a_workload_that_names_no_queue_takes_nothing(family: str, tmp_path: Path) -> None:
+@each_of("preempt_classic", "preempt_hierarchical", "preempt_fair", "admit_cycle", "admit_cycle_fair")
+def test_a_workload_that_names_no_queue_takes_nothing(family: str, *, tmp_path: Path) -> None:
     """It waits, and nobody is evicted for it."""
     quota = [[{"flavor": "f", "resources": {"cpu": {"nominal": 1}}}]]
     use = {"flavor": "f", "amount": 1}
@@ -167,18 +165,15 @@ def test_a_failure_is_told_with_its_id_and_what_differs(
     assert output[-1] == "1 passed, 1 failed, 0 skipped"
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"id": "x", "kind": "no.such.kind", "input": {}, "expect": {}},
-        {"id": "x", "kind": "session", "input": {"actions": ["juggle"]}, "expect": {}},
-        {"id": "x", "kind": "queue.share", "input": {}, "expect": {}},
-        {"id": "x", "kind": "resource.op", "input": {"op": "cube", "left": {}, "right": {}}, "expect": {}},
-        {"id": "x", "family": "no_such_family"},
-        {"id": "x", "family": "backoff"},
-    ],
+@each_of(
+    {"id": "x", "kind": "no.such.kind", "input": {}, "expect": {}},
+    {"id": "x", "kind": "session", "input": {"actions": ["juggle"]}, "expect": {}},
+    {"id": "x", "kind": "queue.share", "input": {}, "expect": {}},
+    {"id": "x", "kind": "resource.op", "input": {"op": "cube", "left": {}, "right": {}}, "expect": {}},
+    {"id": "x", "family": "no_such_family"},
+    {"id": "x", "family": "backoff"},
 )
-def test_what_cannot_be_run_fails(case: dict[str, Any], tmp_path: Path) -> None:
+def test_what_cannot_be_run_fails(case: dict[str, Any], *, tmp_path: Path) -> None:
     assert main([file_of(tmp_path, case)]) == 1
 
 

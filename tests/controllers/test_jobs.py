@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -175,8 +176,7 @@ def test_one_that_has_changed_meanwhile_is_read() -> None:
 TOO_LONG = "metadata.annotations: Too long: may not be more than 262144 bytes"
 
 
-@pytest.mark.parametrize("fault", [Invalid(422, "Invalid", TOO_LONG), Forbidden(403, "Forbidden", TOO_LONG)])
-@pytest.mark.parametrize("is_read", [False, True])
+@each_of(*product([Invalid(422, "Invalid", TOO_LONG), Forbidden(403, "Forbidden", TOO_LONG)], [False, True]))
 def test_a_job_that_may_not_be_let_go_keeps_no_room_from_others(fault: ApiError, is_read: bool) -> None:
     """Its author has filled its annotations: it is tried again, ever more rarely, and runs once it may."""
     with desk(node("n0", cpu="4")) as bench:

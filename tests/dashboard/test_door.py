@@ -1,28 +1,32 @@
 """Who is let in, and what every answer says to a browser."""
 
-import pytest
+from itertools import product
+
 from flask import Request
 from werkzeug.test import Client
 
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.source import Unsure, Viewer
 from tests.dashboard.standins import SomeSource, SomeViewer
+from tests.rows import each_of
 
 
 def client(viewer: Viewer | None) -> Client:
     return Client(create_dashboard_app(SomeSource(), lambda request: viewer))
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/groups/team/train/hold", "//", "/%00"])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "PUT"])
-def test_a_stranger_learns_nothing_not_even_which_pages_there_are(method: str, path: str) -> None:
+@each_of(
+    *product(
+        ["/", "/nothing", "/groups/team/train/hold", "//", "/%00"], ["GET", "HEAD", "POST", "OPTIONS", "PUT"]
+    )
+)
+def test_a_stranger_learns_nothing_not_even_which_pages_there_are(path: str, method: str) -> None:
     answer = client(None).open(path, method=method)
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing"])
-@pytest.mark.parametrize("viewer", [None, SomeViewer()])
-def test_every_answer_says_what_a_browser_may_do_with_it(viewer: Viewer | None, path: str) -> None:
+@each_of(*product(["/", "/nothing"], [None, SomeViewer()]))
+def test_every_answer_says_what_a_browser_may_do_with_it(path: str, viewer: Viewer | None) -> None:
     headers = client(viewer).get(path).headers
     policy = headers["Content-Security-Policy"]
     assert "unsafe" not in policy

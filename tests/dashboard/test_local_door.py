@@ -12,6 +12,7 @@ from extender.kube.connection import Connection
 from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.kube.server import Reply, Server, status
+from tests.rows import each_of
 
 HERE = "http://127.0.0.1:8286"
 
@@ -57,8 +58,8 @@ def test_the_printed_address_lets_one_browser_in(machine: Machine, server: Serve
     assert late.get(f"{below}/name", base_url=HERE).status_code == 401
 
 
-@pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%A4"])
-def test_without_it_nobody_comes_in(machine: Machine, token: str) -> None:
+@each_of("", "?token=", "?token=x", "?token=%C3%A4")
+def test_without_it_nobody_comes_in(token: str, *, machine: Machine) -> None:
     assert enter(machine, machine.browser(), f"{machine.below}/login{token}") == 401
     assert not machine.printed
 
@@ -78,18 +79,16 @@ def test_to_look_at_the_address_does_not_use_it_up(machine: Machine) -> None:
     assert enter(machine, browser) == 303
 
 
-@pytest.mark.parametrize(
-    "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"]
-)
-def test_a_name_that_was_given_our_address_gets_nothing(machine: Machine, name: str) -> None:
+@each_of("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1")
+def test_a_name_that_was_given_our_address_gets_nothing(name: str, *, machine: Machine) -> None:
     browser = machine.browser()
     enter(machine, browser)
     for path in (machine.door.path, f"{machine.below}/", f"{machine.below}/static/none"):
         assert browser.get(path, base_url=f"http://{name}:8286").status_code == 403
 
 
-@pytest.mark.parametrize("here", [HERE, "http://localhost:8286", "http://[::1]:8286"])
-def test_loopback_has_several_names(machine: Machine, here: str) -> None:
+@each_of(HERE, "http://localhost:8286", "http://[::1]:8286")
+def test_loopback_has_several_names(here: str, *, machine: Machine) -> None:
     assert enter(machine, machine.browser(), here=here) == 303
 
 

@@ -7,6 +7,7 @@ import re
 import time
 import tracemalloc
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -180,10 +181,11 @@ def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
     assert not [it for it in re.findall(r'(?:href|action)="([^"]*)"', answer.text) if ".." in it]
 
 
-@pytest.mark.parametrize("path", SCREENS)
-@pytest.mark.parametrize(
-    "asked",
-    ["endpoint=static", "_method=POST", "_external=1&_scheme=javascript", "_anchor=x", "self=1&values=1"],
+@each_of(
+    *product(
+        SCREENS,
+        ["endpoint=static", "_method=POST", "_external=1&_scheme=javascript", "_anchor=x", "self=1&values=1"],
+    )
 )
 def test_what_an_address_asks_for_leads_to_no_other_page(path: str, asked: str) -> None:
     asked = f"{asked}&sort=name&name=other&namespace=elsewhere&queue=other"

@@ -24,6 +24,7 @@ from extender.domain.scheduling import round as rounds
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import HOSTNAME, apart, pod, queue, stranger
 from tests.domain.world import World, comparable, gang, key, nodes
+from tests.rows import each_of
 
 NAMES = tuple(f"n{n}" for n in range(12))
 
@@ -88,7 +89,7 @@ def test_a_group_within_its_budget_starts() -> None:
     assert world(dear("g", 3)).settle().verdict("g") is Verdict.STARTING
 
 
-@pytest.mark.parametrize("of", ["", "fifo", "strict"])
+@each_of("", "fifo", "strict")
 def test_a_group_beyond_it_waits_and_holds_up_nobody(of: str) -> None:
     here = world(dear("g", queue=of, created="2025-01-01"), gang("plain", 3, queue=of)).settle()
     assert (here.verdict("g"), here.reason("g")) == (Verdict.WAITING, Reason.TOO_COMPLEX)

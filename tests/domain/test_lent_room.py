@@ -1,8 +1,8 @@
 """What keeps room that a queue holds beyond its share: no more than its owner says."""
 
+from itertools import product
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -73,8 +73,7 @@ def test_a_class_of_kubernetes_keeps_no_lent_room() -> None:
     assert evicted(lent([], priority=SYSTEM_PRIORITY)) == [*names("late", 2)]
 
 
-@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
-@pytest.mark.parametrize("controls", [False, True])
+@each_of(*product(["DaemonSet", "Node"], [False, True]))
 def test_an_owner_that_anybody_may_write_keeps_no_lent_room(kind: str, controls: bool) -> None:
     world = World(node("n"), queue("a"), queue("b", preemption=preemption(honour=[])))
     held = pod("d", queue="b", cpu="4", on="n")

@@ -1,5 +1,6 @@
 """Room that is taken back: from whom, for whom, and what becomes of both."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -108,9 +109,8 @@ def accelerators(memory: str, members: int) -> World:
     return world.add(gang("x", 8, queue="poor", **room)).settle()
 
 
-@pytest.mark.parametrize("members", [1, 2, 4, 8])
-@pytest.mark.parametrize("memory", ["100Gi", "240Gi", "250Gi"])
-def test_a_second_scarce_resource_keeps_no_queue_from_its_due(memory: str, members: int) -> None:
+@each_of(*product([1, 2, 4, 8], ["100Gi", "240Gi", "250Gi"]))
+def test_a_second_scarce_resource_keeps_no_queue_from_its_due(members: int, memory: str) -> None:
     """With 240Gi each, two gangs of four leave rich its GPUs, and less memory than it deserves."""
     world = accelerators(memory, members)
     assert len(evicted(world)) == 8

@@ -1,8 +1,8 @@
 """What a scheduler that reads its pods through Muster is shown, and when."""
 
+from itertools import product
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Condition
@@ -161,16 +161,17 @@ def _refuse_twice(world: World, words: str = MESSAGE) -> None:
 OUTDATED = "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack room, 5 Insufficient cpu."
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        OUTDATED,
-        "0/6 nodes are available: 6 Insufficient cpu.",
-        "0/6 nodes are available: 1 node(s) had untolerated taint {a: b}, 5 Insufficient cpu.",
-        "0/6 nodes are available: 6 Too many pods. preemption: 0/6 nodes are available: 6 no victims.",
-    ],
+@each_of(
+    *product(
+        [
+            OUTDATED,
+            "0/6 nodes are available: 6 Insufficient cpu.",
+            "0/6 nodes are available: 1 node(s) had untolerated taint {a: b}, 5 Insufficient cpu.",
+            "0/6 nodes are available: 6 Too many pods. preemption: 0/6 nodes are available: 6 no victims.",
+        ],
+        [1, 2],
+    )
 )
-@pytest.mark.parametrize("members", [1, 2])
 def test_a_refusal_for_room_that_is_there_passes_in_seconds(words: str, members: int) -> None:
     world = viewed(nodes("a", "b", cpu="2"), gang("g", members, gated=False, cpu="2"))
     _refuse_twice(world, words)

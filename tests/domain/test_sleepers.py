@@ -2,6 +2,7 @@
 at those that it does not concern."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,9 +52,8 @@ EVENTS: dict[str, Callable[[World], object]] = {
 }
 
 
-@pytest.mark.parametrize("ages", [100.0, 10_000.0], ids=["young", "reserving"])
-@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
-def test_one_of_many_changes_and_most_sleep_on(event: Event, ages: float) -> None:
+@each_of(*product([100.0, 10_000.0], EVENTS.values()))
+def test_one_of_many_changes_and_most_sleep_on(ages: float, event: Event) -> None:
     world = crowd(ages)
     event(world)
     assert len(judged(world)) < len(world.decisions.groups) / 2

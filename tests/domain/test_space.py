@@ -1,10 +1,10 @@
 """Placing: best fit, constraints between pods, and undoing without a trace."""
 
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -124,9 +124,8 @@ def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
     assert placed(world, "new") == {"new": "b"}
 
 
-@pytest.mark.parametrize("comes_first", [True, False])
-@pytest.mark.parametrize("topology", [HOSTNAME, ZONE])
-def test_anti_affinity_of_pods_that_are_not_ours_keeps_ours_away(topology: str, comes_first: bool) -> None:
+@each_of(*product([True, False], [HOSTNAME, ZONE]))
+def test_anti_affinity_of_pods_that_are_not_ours_keeps_ours_away(comes_first: bool, topology: str) -> None:
     zones = [node("a1", zone="a"), node("a2", zone="a"), node("b1", cpu="64", zone="b")]
     guard = stranger("guard", on="a1", affinity=apart(topology, app="x"))
     new = pod("new", labels={"app": "x"})

@@ -1,6 +1,7 @@
 """Starts under way: completed, moved, undone, tried again."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -301,9 +302,8 @@ def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
     assert (world.verdict("g"), world.reason("g")) == (STARTS, Reason.REFUSED_BY_SCHEDULER)
 
 
-@pytest.mark.parametrize("viewed", [True, False], ids=["viewed", "gated"])
-@pytest.mark.parametrize("members", [8, 1000])
-def test_a_start_that_is_refused_fails_whatever_its_size(members: int, viewed: bool) -> None:
+@each_of(*product([True, False], [8, 1000]))
+def test_a_start_that_is_refused_fails_whatever_its_size(viewed: bool, members: int) -> None:
     """A claim that does not exist. The large gang covers all nodes at once, the small one not even one."""
     world = World(nodes(*(f"n{n}" for n in range(20)), cpu="60"), viewed=viewed).advance(10.0)
     world.add(gang("g", members))

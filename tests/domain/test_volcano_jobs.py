@@ -1,5 +1,6 @@
 """Volcano Jobs wait as jobs: without pods, by Muster's note alone, as the group that Volcano would make."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -232,9 +233,8 @@ def test_one_that_is_stopped_before_its_start_does_not_start() -> None:
     assert world.work().note_of("j") == "now"
 
 
-@pytest.mark.parametrize("mode", ["suspended", "queue"])
-@pytest.mark.parametrize("phase", ["Running", "Restarting", "Completing", "Terminating"])
-def test_what_volcano_has_run_goes_on(phase: str, mode: str) -> None:
+@each_of(*product(["suspended", "queue"], ["Running", "Restarting", "Completing", "Terminating"]))
+def test_what_volcano_has_run_goes_on(mode: str, phase: str) -> None:
     world = world_of(volcano_job("j", task("a", 1)), jobs=JobRules(mode))
     world.stopped = True
     world.set_phase("j", phase, running=1)

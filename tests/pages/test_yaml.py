@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
 from tests.pages.fences import PAGES, ROOT, fences
+from tests.rows import each_of
 from tests.sim.test_workloads import created, pods_of
 
 NOT_RUN = {
@@ -49,8 +49,8 @@ def why_not(text: str) -> str | None:
 RUN = [text for text in texts() if why_not(text.text) is None]
 
 
-@pytest.mark.parametrize("given", RUN, ids=str)
-def test_what_pages_and_examples_show_can_be_created(given: Text, tmp_path: Path) -> None:
+@each_of(*RUN)
+def test_what_pages_and_examples_show_can_be_created(given: Text, *, tmp_path: Path) -> None:
     """And of what has pods, each starts or waits with a reason."""
     file = tmp_path / "shown.yaml"
     file.write_text(given.text)

@@ -11,6 +11,7 @@ from extender.sim.embedded import Embedded, Session
 from extender.sim.show.frames import View
 from extender.sim.virtual.report import FAILED_CREATE
 from extender.sim.virtual.runner import SimulationOptions, simulate
+from tests.rows import each_of
 from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
 ROOM = ("64", "256Gi")
@@ -52,8 +53,8 @@ def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
     assert found == {example.namespace: {example.outcome} for example in EXAMPLES}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_comes_to_the_same_in_simulate(tmp_path: Path, example: Example) -> None:
+@each_of(*EXAMPLES)
+def test_an_example_comes_to_the_same_in_simulate(example: Example, *, tmp_path: Path) -> None:
     files = (written(tmp_path, [example]),)
     result = simulate(SimulationOptions(files, True, nodes=NODES, node_cpu=ROOM[0], node_memory=ROOM[1]))
     report, notes = result.report, result.notes

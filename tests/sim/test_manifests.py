@@ -6,6 +6,7 @@ import pytest
 
 from extender.apimachinery.kinds import NODES, POD_GROUPS, PODS, QUEUES
 from extender.files.manifests import InvalidManifests, load
+from tests.rows import each_of
 
 ROOT = Path(__file__).parents[2]
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
@@ -60,39 +61,36 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
     assert found.object["metadata"]["annotations"] == {"at": "2026-01-01", "more": "x"}
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (QUEUE + "spec:\n  wieght: 2\n", "5: spec.wieght: unknown field; allowed are affinity, "),
-        (QUEUE + "spec: {weight: two}\n", "4: spec.weight: got 'two'; allowed is a whole number"),
-        (QUEUE + "spec: {state: Shut}\n", "4: spec.state: got 'Shut'; allowed is Open or Closed"),
-        (QUEUE + "spec: [1]\n", "4: spec: got [1]; allowed is an object"),
-        (
-            QUEUE + "spec:\n  capability: {cpu: 2x}\n",
-            "5: spec.capability: got {'cpu': '2x'}; allowed is q",
-        ),
-        (POD + "  tolerations: {}\n", "6: spec.tolerations: got {}; allowed is a list"),
-        (
-            POD + "  affinity:\n    podAfinity: {}\n",
-            "7: spec.affinity.podAfinity: unknown field; allowed are",
-        ),
-        (POD.replace("image", "img"), "5: spec.containers[0].img: unknown field; allowed are args, "),
-        (
-            POD.replace("{name: p}", "{name: p, labels: {a: 1}}"),
-            "3: metadata.labels: got {'a': 1}; allowed is",
-        ),
-        (POD.replace("name: p", "labels: {}"), "1: metadata.name: missing"),
-        (
-            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n",
-            "1: spec: missing; the pods are made of it",
-        ),
-        ("kind: Pod\n", "1: apiVersion: missing; every object has"),
-        ("- a\n", "1: a document must be an object"),
-        ("a: b\nc: [\n", "3: not YAML: "),
-        ("a: b\nc: !odd x\n", "2: not YAML: "),
-    ],
+@each_of(
+    (QUEUE + "spec:\n  wieght: 2\n", "5: spec.wieght: unknown field; allowed are affinity, "),
+    (QUEUE + "spec: {weight: two}\n", "4: spec.weight: got 'two'; allowed is a whole number"),
+    (QUEUE + "spec: {state: Shut}\n", "4: spec.state: got 'Shut'; allowed is Open or Closed"),
+    (QUEUE + "spec: [1]\n", "4: spec: got [1]; allowed is an object"),
+    (
+        QUEUE + "spec:\n  capability: {cpu: 2x}\n",
+        "5: spec.capability: got {'cpu': '2x'}; allowed is q",
+    ),
+    (POD + "  tolerations: {}\n", "6: spec.tolerations: got {}; allowed is a list"),
+    (
+        POD + "  affinity:\n    podAfinity: {}\n",
+        "7: spec.affinity.podAfinity: unknown field; allowed are",
+    ),
+    (POD.replace("image", "img"), "5: spec.containers[0].img: unknown field; allowed are args, "),
+    (
+        POD.replace("{name: p}", "{name: p, labels: {a: 1}}"),
+        "3: metadata.labels: got {'a': 1}; allowed is",
+    ),
+    (POD.replace("name: p", "labels: {}"), "1: metadata.name: missing"),
+    (
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n",
+        "1: spec: missing; the pods are made of it",
+    ),
+    ("kind: Pod\n", "1: apiVersion: missing; every object has"),
+    ("- a\n", "1: a document must be an object"),
+    ("a: b\nc: [\n", "3: not YAML: "),
+    ("a: b\nc: !odd x\n", "2: not YAML: "),
 )
-def test_an_error_names_the_line_and_what_is_allowed(file: Path, text: str, fault: str) -> None:
+def test_an_error_names_the_line_and_what_is_allowed(text: str, fault: str, *, file: Path) -> None:
     (message,) = rejections(file, text)
     assert message.startswith(fault)
 
@@ -112,28 +110,25 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
 # ---- fields are those of the schemas
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (POD + "  volumes: [{name: v, emptyDir: {medum: x}}]\n", "6: spec.volumes[0].emptyDir.medum: unkn"),
-        (POD + "  volumes: [{name: v, emptyDir: {sizeLimit: 1GB}}]\n", "6: spec.volumes[0].emptyDir.size"),
-        (
-            POD + "  restartPolicy: never\n",
-            "6: spec.restartPolicy: got 'never'; allowed is Always",
-        ),
-        (POD + "  nodeSelector: {a: 1}\n", "6: spec.nodeSelector: got {'a': 1}; allowed is texts by name; "),
-        (POD + "  overhead: {cpu: -1}\n", "6: spec.overhead: got {'cpu': -1}; allowed is quantities by res"),
-        (QUEUE + "spec: {guarantee: {resource: {cpu: x}}}\n", "4: spec.guarantee.resource: got {'cpu': 'x'}"),
-        (QUEUE + "spec: {dequeueStrategy: x}\n", "4: spec.dequeueStrategy: got 'x'; allowed is fifo, trav"),
-        (GROUP + "spec: {minTaskMember: {a: -1}}\n", "4: spec.minTaskMember: got {'a': -1}; allowed is who"),
-        (NODE + "status: {capasity: {}}\n", "4: status.capasity: unknown field; allowed are addresses, "),
-        (
-            REPLICAS + f"spec: {{replica: 1, template: {SPEC}}}\n",
-            "4: spec.replica: unknown field; allowed ar",
-        ),
-    ],
+@each_of(
+    (POD + "  volumes: [{name: v, emptyDir: {medum: x}}]\n", "6: spec.volumes[0].emptyDir.medum: unkn"),
+    (POD + "  volumes: [{name: v, emptyDir: {sizeLimit: 1GB}}]\n", "6: spec.volumes[0].emptyDir.size"),
+    (
+        POD + "  restartPolicy: never\n",
+        "6: spec.restartPolicy: got 'never'; allowed is Always",
+    ),
+    (POD + "  nodeSelector: {a: 1}\n", "6: spec.nodeSelector: got {'a': 1}; allowed is texts by name; "),
+    (POD + "  overhead: {cpu: -1}\n", "6: spec.overhead: got {'cpu': -1}; allowed is quantities by res"),
+    (QUEUE + "spec: {guarantee: {resource: {cpu: x}}}\n", "4: spec.guarantee.resource: got {'cpu': 'x'}"),
+    (QUEUE + "spec: {dequeueStrategy: x}\n", "4: spec.dequeueStrategy: got 'x'; allowed is fifo, trav"),
+    (GROUP + "spec: {minTaskMember: {a: -1}}\n", "4: spec.minTaskMember: got {'a': -1}; allowed is who"),
+    (NODE + "status: {capasity: {}}\n", "4: status.capasity: unknown field; allowed are addresses, "),
+    (
+        REPLICAS + f"spec: {{replica: 1, template: {SPEC}}}\n",
+        "4: spec.replica: unknown field; allowed ar",
+    ),
 )
-def test_a_field_is_judged_by_its_schema(file: Path, text: str, fault: str) -> None:
+def test_a_field_is_judged_by_its_schema(text: str, fault: str, *, file: Path) -> None:
     (message,) = rejections(file, text)
     assert message.startswith(fault)
 

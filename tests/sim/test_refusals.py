@@ -10,6 +10,7 @@ import pytest
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
+from tests.rows import each_of
 from tests.sim.refusals import Refusal, named_in, refusals
 
 
@@ -18,8 +19,8 @@ def service() -> Service:
     return Service(Store(), Random(0))
 
 
-@pytest.mark.parametrize("refusal", refusals(), ids=lambda refusal: refusal.name)
-def test_what_a_real_server_refuses_is_refused_and_named(service: Service, refusal: Refusal) -> None:
+@each_of(*refusals())
+def test_what_a_real_server_refuses_is_refused_and_named(refusal: Refusal, *, service: Service) -> None:
     with pytest.raises(StatusError) as refused:
         service.create(refusal.kind, "", refusal.body)
     assert refused.value.code == (422 if refusal.fields else 400)

@@ -54,17 +54,14 @@ def test_a_mix_says_what_breaks_and_how_often() -> None:
     assert not calm & ROUGH_KINDS.keys(), "a weight changes nothing about when something may die"
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("[mixes.a]\nspeed = 3\n[[storms]]\n", "speed"),
-        ("[mixes.a]\n", "storms"),
-        ("storms", "TOMLDecodeError"),
-        ('storms = []\n[mixes.a.kinds]\n"kill-nobody" = 1', "kill-nobody"),
-        ('[mixes.a]\n[[storms]]\nmix = "b"\nseeds = [1]\nseconds = 1', "mix: b"),
-    ],
+@each_of(
+    ("[mixes.a]\nspeed = 3\n[[storms]]\n", "speed"),
+    ("[mixes.a]\n", "storms"),
+    ("storms", "TOMLDecodeError"),
+    ('storms = []\n[mixes.a.kinds]\n"kill-nobody" = 1', "kill-nobody"),
+    ('[mixes.a]\n[[storms]]\nmix = "b"\nseeds = [1]\nseconds = 1', "mix: b"),
 )
-def test_a_file_that_is_wrong_is_refused_with_its_words(tmp_path: Path, text: str, wrong: str) -> None:
+def test_a_file_that_is_wrong_is_refused_with_its_words(text: str, wrong: str, *, tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text(text)
     with pytest.raises(BadSeries, match=wrong):

@@ -9,6 +9,7 @@ import pytest
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import Address
 from extender.host.scheduler_view import write_kubeconfig
+from tests.rows import each_of
 
 ADDRESS = Address("127.0.0.1", 8284)
 
@@ -44,19 +45,16 @@ def test_the_secret_outlives_a_restart_and_a_new_port(file: Path) -> None:
     assert cluster(file)["proxy-url"] == "http://[::1]:1"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"clusters": [{"cluster": {"server": 5}}]}',
-        '{"clusters": [{"cluster": {"server": "http://kube-apiserver.muster/short"}}]}',
-        '{"clusters": [{"cluster": {"server": "http://elsewhere/' + "x" * 43 + '"}}]}',
-        "\x00\xff",
-    ],
+@each_of(
+    "",
+    "[]",
+    "{}",
+    '{"clusters": [{"cluster": {"server": 5}}]}',
+    '{"clusters": [{"cluster": {"server": "http://kube-apiserver.muster/short"}}]}',
+    '{"clusters": [{"cluster": {"server": "http://elsewhere/' + "x" * 43 + '"}}]}',
+    "\x00\xff",
 )
-def test_a_file_that_is_not_ours_is_replaced(file: Path, text: str) -> None:
+def test_a_file_that_is_not_ours_is_replaced(text: str, *, file: Path) -> None:
     file.write_text(text)
     file.chmod(0o600)
     secret = write_kubeconfig(str(file.parent), ADDRESS)

@@ -1,8 +1,8 @@
 """One look at a Volcano Job: what is created, deleted and written."""
 
+from itertools import product
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.volcano import JobCondition, PartitionPolicy, VolcanoJob, VolumeSpec
@@ -263,8 +263,7 @@ def test_resume_keeps_what_has_ended() -> None:
     assert names(look(after(given, found), *pods).creates) == ["j-w-2"]
 
 
-@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
-@pytest.mark.parametrize("action", Action)
+@each_of(*product(["Completed", "Failed", "Terminated"], Action))
 def test_what_has_ended_stays_so(phase: str, action: Action) -> None:
     found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=asked(action, task="w"))
     assert (found.status.state.phase, found.status.version) == (phase, 0)

@@ -109,25 +109,22 @@ def app() -> App:
     return App(Agreeable())
 
 
-@pytest.mark.parametrize(
-    ("verb", "expected"),
-    [
-        (
-            "filter",
-            {
-                "Nodes": None,
-                "NodeNames": ["a", "b"],
-                "FailedNodes": {"c": "full"},
-                "FailedAndUnresolvableNodes": None,
-                "Error": "",
-            },
-        ),
-        ("prioritize", [{"Host": "a", "Score": 10}]),
-        ("bind", {"Error": "u on a, gone: False"}),
-        ("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}}),
-    ],
+@each_of(
+    (
+        "filter",
+        {
+            "Nodes": None,
+            "NodeNames": ["a", "b"],
+            "FailedNodes": {"c": "full"},
+            "FailedAndUnresolvableNodes": None,
+            "Error": "",
+        },
+    ),
+    ("prioritize", [{"Host": "a", "Score": 10}]),
+    ("bind", {"Error": "u on a, gone: False"}),
+    ("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}}),
 )
-def test_each_verb_answers_in_the_protocol_s_own_spelling(app: App, verb: str, expected: Any) -> None:
+def test_each_verb_answers_in_the_protocol_s_own_spelling(verb: str, expected: Any, *, app: App) -> None:
     assert call(app, verb, BODIES[verb]) == expected
 
 
@@ -147,26 +144,25 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
     assert count(verb, "failed") == before + 1
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"Pod": {"metadata": {"name": 1}}}', "$.Pod.metadata.name"),
-        (b"", "truncated"),
-        (b"nonsense", "malformed"),
-        (b'{"Pod": 1, ', "truncated"),
-        (b'{"Pod": {"metadata": {"name": "\xff"}}}', "utf-8"),
-        (b'{"Pod":' + b"[" * 100_000, "recursion" if version_info < (3, 14) else "truncated"),
-        (b"[]", "object"),
-        (b"{}", "Pod"),
-        # These are read only once a verb asks for them.
-        (NAMES % b"7", "NodeNames: Expected `array`, got `int`"),
-        (NAMES % b'{"a": "b"}', "NodeNames: Expected `array`, got `object`"),
-        (NAMES % b'["a", null]', "NodeNames: Expected `str`, got `null` - at `$[1]`"),
-        (NAMES % b'["a", [[]]]', "NodeNames: Expected `str`, got `array` - at `$[1]`"),
-        (NAMES % b'["\xff"]', "NodeNames: 'utf-8'"),
-    ],
+@each_of(
+    (b'{"Pod": {"metadata": {"name": 1}}}', "$.Pod.metadata.name"),
+    (b"", "truncated"),
+    (b"nonsense", "malformed"),
+    (b'{"Pod": 1, ', "truncated"),
+    (b'{"Pod": {"metadata": {"name": "\xff"}}}', "utf-8"),
+    (b'{"Pod":' + b"[" * 100_000, "recursion" if version_info < (3, 14) else "truncated"),
+    (b"[]", "object"),
+    (b"{}", "Pod"),
+    # These are read only once a verb asks for them.
+    (NAMES % b"7", "NodeNames: Expected `array`, got `int`"),
+    (NAMES % b'{"a": "b"}', "NodeNames: Expected `array`, got `object`"),
+    (NAMES % b'["a", null]', "NodeNames: Expected `str`, got `null` - at `$[1]`"),
+    (NAMES % b'["a", [[]]]', "NodeNames: Expected `str`, got `array` - at `$[1]`"),
+    (NAMES % b'["\xff"]', "NodeNames: 'utf-8'"),
 )
-def test_a_malformed_call_is_answered_with_the_path_of_the_fault(app: App, body: bytes, message: str) -> None:
+def test_a_malformed_call_is_answered_with_the_path_of_the_fault(
+    body: bytes, message: str, *, app: App
+) -> None:
     before = count("filter", "malformed")
     with capture_logs() as lines, pytest.raises(BadRequest, match=re.escape(message)):
         ask(app, "filter", body)

@@ -1,8 +1,7 @@
 """Warnings about workloads whose pods cannot follow what the object itself says."""
 
+from itertools import product
 from typing import Any
-
-import pytest
 
 from extender.api.keys import GROUP_ANNOTATION, LOCAL_QUEUE, MIN_MEMBER, QUEUE, VOLCANO_MIN_MEMBER
 from extender.api.objects.base import Meta
@@ -89,8 +88,12 @@ def test_one_that_its_pods_follow_is_not(obj: Json) -> None:
     assert warnings(obj) == []
 
 
-@pytest.mark.parametrize("annotations", [{MIN_MEMBER: "all"}, {MIN_MEMBER: "2"}, {VOLCANO_MIN_MEMBER: "3"}])
-@pytest.mark.parametrize("policy", [{}, {"podManagementPolicy": "OrderedReady"}])
+@each_of(
+    *product(
+        [{MIN_MEMBER: "all"}, {MIN_MEMBER: "2"}, {VOLCANO_MIN_MEMBER: "3"}],
+        [{}, {"podManagementPolicy": "OrderedReady"}],
+    )
+)
 def test_a_gang_of_pods_that_are_created_in_turn_is_warned_of(annotations: Json, policy: Json) -> None:
     (found,) = warnings(workload("StatefulSet", annotations, **policy))
     assert "created one after another" in found
