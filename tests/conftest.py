@@ -29,7 +29,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(50_000, 20, 20)  # as muster serve has it
+        gc.set_threshold(200_000, 20, 20)
         gc.enable()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from extender.cli import main
 from tests.e2e.harness.waiting import wait_for
@@ -92,9 +92,9 @@ def gpu_pod(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]":
-    command = [str(PROGRAM), "run", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, **options)
+def run(*arguments: object, **options: Any) -> Result:
+    """Return the result of a run in this process; those that stay or are ended are processes of their own."""
+    return CliRunner().invoke(main, ["run", *map(str, arguments)], **options)
 
 
 def test_the_outcome_for_programs(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
     file = written(tmp_path, "a", "b")
     flags = ("--until-settled", "-o", "json", "--nodes", 2, "--seed", 1, "--usage-half-life", "1m")
     done = run("-f", file, *flags)
-    assert done.returncode == 3, done.stderr
+    assert done.exit_code == 3, done.stderr
     outcome = json.loads(done.stdout)
     assert set(outcome) == {"podGroups", "queues", "pods", "nodes"}
     groups = {
@@ -115,8 +115,8 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
 
 def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     # Pods run for 20 s: the machine may stand still for two seconds, and nobody ahead has ended by then.
-    done = run("--speed", 8, env={**os.environ, "COLUMNS": "40"})
-    assert done.returncode == 0, done.stderr
+    done = run("--speed", 8, env={"COLUMNS": "40"})
+    assert done.exit_code == 0, done.stderr
     assert "\x1b" not in done.stdout
     output = " ".join(done.stdout.split())
     assert "waits. NoRoom: the suitable nodes do not have enough room now (cpu: 8 needed" in output
@@ -133,7 +133,7 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
 
 def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_pod: Path) -> None:
     done = run("-f", written(tmp_path, "a"), "-f", gpu_pod, "--node-gpu", 1)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     output = " ".join(done.stdout.split())
     assert "Pods run 4 times as fast as stated. It ends when nothing changes any more." in output
     assert "default/a: started whole, and 3 of 3 pods run." in output
@@ -144,7 +144,7 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     file = tmp_path / "misspelt.yaml"
     file.write_text(MISSPELT)
     done = run("-f", file, "-f", gpu_pod)
-    assert done.returncode == 3, done.stderr
+    assert done.exit_code == 3, done.stderr
     output = " ".join(done.stdout.split())
     assert "default/train waits. NotEnoughMembers: " in output
     assert "2 pods name trian: did you mean train?" in output
@@ -160,7 +160,7 @@ def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path) -> None
     for suspended, path in files.items():
         path.write_text(PLAIN.replace("NO", suspended).replace("train", f"job-{suspended}"))
     done = run("-f", files["true"], "-f", files["false"])
-    assert done.returncode == 3
+    assert done.exit_code == 3
     for suspended, path in files.items():
         assert f'{path}:1: Job "job-{suspended}": ' in done.stderr
     assert "add schedulerName: muster to spec.template.spec" in " ".join(done.stdout.split())
@@ -362,7 +362,7 @@ def test_jobs_through_a_pipe_start_whole_or_not_at_all_on_the_nodes_of_the_files
     text = service + jobs.replace("NAME", "a") + jobs.replace("NAME", "b")
     flags = ("--create-namespaces", "--until-settled", "-o", "json")
     done = run("-f", "-", "-f", nodes, *flags, input=text)
-    assert done.returncode == 3, done.stderr
+    assert done.exit_code == 3, done.stderr
     assert done.stderr == 'stdin:2: Service "s": skipped, no pods follow from it\n'
     outcome = json.loads(done.stdout)
     groups = [(each["minMember"], each["reason"], each["bound"]) for each in outcome["podGroups"]]
