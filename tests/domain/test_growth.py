@@ -73,7 +73,7 @@ def test_a_lost_member_that_its_queue_may_not_hold_any_more_waits_for_the_ceilin
     world = standing(3, 0).add(queue("q", capability={"cpu": "2"}))
     world.delete("g-0").add(pod("g-3", "g")).settle()
     assert (world.plan("g"), world.reason("g")) == ({}, Reason.QUEUE_CEILING)
-    assert world.detail("g") == "queue q: cpu: 2 held + 1 asked > 2"
+    assert world.figures("g") == ["2", "1", "2"]
 
 
 def test_who_grew_and_stands_whole_again_has_its_losses_of_those_replaced() -> None:

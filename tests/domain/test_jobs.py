@@ -123,10 +123,10 @@ def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
     starting = world.decision(unit_name("stuck"))
     said = of_state(starting)
     assert said is not None
-    assert (starting.verdict, starting.detail) == (Verdict.STARTING, "its controller has created 0 of 2 pods")
+    assert (starting.verdict, world.figures(unit_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
     assert said.message.endswith(starting.detail)
     world.advance(10).work().advance(10).work()
-    assert world.decision(unit_name("stuck")).detail == "its controller has created 0 of 2 pods"
+    assert world.figures(unit_name("stuck")) == ["0", "2"]
 
 
 def refused(**options: Any) -> JobWorld:

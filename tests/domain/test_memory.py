@@ -74,7 +74,7 @@ def test_of_thousands_of_resources_of_a_pod_few_are_kept() -> None:
     many = {f"example.com/{number}": "1" for number in range(4000)}
     there = World(node("n"), queue("q"), pod("p", queue="q", more=many)).settle()
     (group_,) = there.decisions.groups.values()
-    assert group_.detail == "pod p has 4001 resources; 256 are judged at most"
+    assert there.figures("pod:p") == ["4001", "256"]
     (record,) = there.ledger.registry.groups[group_.key].pods.values()
     assert len(record.shape.requests) == 256
     assert {"cpu", "pods"} <= record.shape.requests.keys()

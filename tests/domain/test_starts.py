@@ -151,10 +151,7 @@ def test_a_gang_that_was_undone_three_times_in_a_row_is_held_until_it_is_resumed
     assert world.reason("g") is Reason.BACKING_OFF
     undo(world, 1)
     world.pass_time(10_000)
-    assert (world.reason("g"), world.detail("g")) == (
-        Reason.START_TIMED_OUT,
-        "its start was undone 3 times in a row",
-    )
+    assert (world.reason("g"), world.figures("g")) == (Reason.START_TIMED_OUT, ["3"])
     assert world.ledger.groups.history(key("g"))[3] == 3
     world.add(group("g", 2, annotations={keys.START_TIMEOUTS: "3"})).settle()
     assert world.reason("g") is Reason.START_TIMED_OUT

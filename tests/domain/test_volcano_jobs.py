@@ -207,10 +207,8 @@ def test_nobody_is_asked_whether_its_pods_are_refused() -> None:
     world.work()
     assert world.suspended("j")
     decision = world.decision(world.unit_name("j"))
-    assert (decision.reason, decision.detail) == (
-        Reason.BACKING_OFF,
-        "its pods are refused: exceeded quota: q",
-    )
+    assert decision.reason is Reason.BACKING_OFF
+    assert decision.detail.endswith("exceeded quota: q")
 
 
 def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resumed() -> None:

@@ -1,6 +1,7 @@
 """A small world around a Ledger: an API server's objects, a stock scheduler's calls, and a clock that is
 moved by hand."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import singledispatchmethod
@@ -283,6 +284,10 @@ class World:
 
     def detail(self, group: str) -> str:
         return self.decision(group).detail
+
+    def figures(self, group: str) -> list[str]:
+        """Return the amounts in the detail of a group's decision, in their order."""
+        return re.findall(r"(?<![\w-])\d[\w.:-]*", self.detail(group))
 
     def verdicts(self, *groups: str) -> list[Verdict]:
         return [self.verdict(group) for group in groups]
