@@ -5,7 +5,9 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import partial, wraps
+from inspect import signature
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -31,7 +33,7 @@ LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, patienc
 LONG_ANSWER = b"x" * 10_000_000
 FIELDS = rb"(?:\r\n[^\r\n]+)"
 ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
-Script = Callable[["Stage"], Awaitable[None]]
+Script = Callable[..., Awaitable[None]]
 
 
 class Stage:
@@ -108,18 +110,29 @@ class Stage:
                 await writer.wait_closed()
 
 
-def played(script: Script, limits: ConnectionLimits = LIMITS) -> None:
-    loop = Clock()
+def played(limits: ConnectionLimits = LIMITS) -> Callable[[Script], Callable[..., None]]:
+    """Make a test of a script: play it on a stage of its own, in virtual time."""
 
-    async def play() -> None:
-        stage = Stage(loop, limits)
-        try:
-            await script(stage)
-        finally:
-            await stage.stop()
+    def decorate(script: Script) -> Callable[..., None]:
+        @wraps(script)
+        def test(*row: Any, **given: Any) -> None:
+            loop = Clock()
 
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(play())
+            async def play() -> None:
+                stage = Stage(loop, limits)
+                try:
+                    await script(stage, *row, **given)
+                finally:
+                    await stage.stop()
+
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(play())
+
+        _, *parameters = signature(script).parameters.values()
+        test.__signature__ = signature(script).replace(parameters=parameters)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
 
 
 @pytest.fixture(scope="module")
@@ -216,162 +229,136 @@ def test_what_will_not_be_read_is_refused_and_nothing_after_it_is_served(
 
 
 @each_of(True, False)
-def test_a_head_has_a_time_to_arrive_however_it_trickles(is_first: bool) -> None:
+@played()
+async def test_a_head_has_a_time_to_arrive_however_it_trickles(stage: Stage, is_first: bool) -> None:
     """Its deadline counts from its first byte; further bytes do not extend it."""
-
-    async def trickle(stage: Stage) -> None:
-        before = dropped("head")
-        reader, writer = await stage.meet(is_first)
-        await stage.later(90)  # an idle one has longer
-        for piece in (b"POST / HTTP/1.1\r\n", b"Host: localhost\r\n", b"A: b\r\n"):
-            await stage.say_more(writer, piece)
-            await stage.later(1.6)
-        assert dropped("head") == before
-        await stage.later(1)
-        assert (await reader.read(), dropped("head")) == (b"", before + 1)
-
-    played(trickle)
+    before = dropped("head")
+    reader, writer = await stage.meet(is_first)
+    await stage.later(90)  # an idle one has longer
+    for piece in (b"POST / HTTP/1.1\r\n", b"Host: localhost\r\n", b"A: b\r\n"):
+        await stage.say_more(writer, piece)
+        await stage.later(1.6)
+    assert dropped("head") == before
+    await stage.later(1)
+    assert (await reader.read(), dropped("head")) == (b"", before + 1)
 
 
 @each_of(True, False)
-def test_a_body_has_a_time_of_its_own(is_first: bool) -> None:
-    async def trickle(stage: Stage) -> None:
-        before = dropped("body")
-        late, just = await stage.meet(is_first), await stage.meet(is_first)
-        for _, writer in (late, just):
-            await stage.say_more(writer, b"POST / HTTP/1.1\r\nHost: localhost\r\n")
-        await stage.later(4)
-        for _, writer in (late, just):
-            await stage.say_more(writer, b"Content-Length: 3\r\nConnection: close\r\n\r\n")
-        for _ in range(2):
-            await stage.later(4.5)
-            await stage.say_more(late[1], b"a")
-        await stage.say_more(just[1], b"abc")
-        assert (await just[0].read()).endswith(b"abc")
-        assert dropped("body") == before
-        await stage.later(2)
-        assert (await late[0].read(), dropped("body")) == (b"", before + 1)
-
-    played(trickle)
+@played()
+async def test_a_body_has_a_time_of_its_own(stage: Stage, is_first: bool) -> None:
+    before = dropped("body")
+    late, just = await stage.meet(is_first), await stage.meet(is_first)
+    for _, writer in (late, just):
+        await stage.say_more(writer, b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+    await stage.later(4)
+    for _, writer in (late, just):
+        await stage.say_more(writer, b"Content-Length: 3\r\nConnection: close\r\n\r\n")
+    for _ in range(2):
+        await stage.later(4.5)
+        await stage.say_more(late[1], b"a")
+    await stage.say_more(just[1], b"abc")
+    assert (await just[0].read()).endswith(b"abc")
+    assert dropped("body") == before
+    await stage.later(2)
+    assert (await late[0].read(), dropped("body")) == (b"", before + 1)
 
 
-def test_an_idle_connection_is_closed_in_the_end_and_that_is_no_fault() -> None:
-    async def wait(stage: Stage) -> None:
-        reader, writer = await stage.say(request(b"fine"))
-        assert (await reader.readuntil(b"fine")).endswith(b"fine")
-        await stage.later(99)
-        await stage.say_more(writer, request(b"again"))
-        assert (await reader.readuntil(b"again")).endswith(b"again")
-        await stage.later(102)
-        assert await reader.read() == b""
-
-    played(wait)
+@played()
+async def test_an_idle_connection_is_closed_in_the_end_and_that_is_no_fault(stage: Stage) -> None:
+    reader, writer = await stage.say(request(b"fine"))
+    assert (await reader.readuntil(b"fine")).endswith(b"fine")
+    await stage.later(99)
+    await stage.say_more(writer, request(b"again"))
+    assert (await reader.readuntil(b"again")).endswith(b"again")
+    await stage.later(102)
+    assert await reader.read() == b""
 
 
-def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer() -> None:
+@played()
+async def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer(stage: Stage) -> None:
     """It does not wait for the rest of a head."""
-
-    async def ask_again(stage: Stage) -> None:
-        reader, writer = await stage.say(request(b"x").replace(b"localhost", b"evil.example"))
-        assert (await reader.readline()).split()[1] == b"403"
-        await stage.later(90)
-        await stage.say_more(writer, request(b"again"))
-        assert (await reader.readuntil(b"again")).endswith(b"again")
-
-    played(ask_again)
+    reader, writer = await stage.say(request(b"x").replace(b"localhost", b"evil.example"))
+    assert (await reader.readline()).split()[1] == b"403"
+    await stage.later(90)
+    await stage.say_more(writer, request(b"again"))
+    assert (await reader.readuntil(b"again")).endswith(b"again")
 
 
 @each_of((10_000, b"100"), (10_001, b"413"))
-def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
-    length: int, told: bytes
+@played(LIMITS._replace(body=10_000))
+async def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
+    stage: Stage, length: int, told: bytes
 ) -> None:
-    async def ask(stage: Stage) -> None:
-        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % length
-        reader, writer = await stage.say(head + b"Expect: 100-continue\r\n\r\n")
-        assert (await reader.readline()).split()[1] == told
-        if told == b"100":
-            await stage.say_more(writer, b"x" * length)
-            assert (await reader.readuntil(b"x")).startswith(b"\r\nHTTP/1.1 200 OK")
-
-    played(ask, LIMITS._replace(body=10_000))
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % length
+    reader, writer = await stage.say(head + b"Expect: 100-continue\r\n\r\n")
+    assert (await reader.readline()).split()[1] == told
+    if told == b"100":
+        await stage.say_more(writer, b"x" * length)
+        assert (await reader.readuntil(b"x")).startswith(b"\r\nHTTP/1.1 200 OK")
 
 
-def test_who_hangs_up_half_way_makes_room() -> None:
-    async def hang_up(stage: Stage) -> None:
-        before = dropped("full")
-        for _ in range(5):
-            _, writer = await stage.say(b"GET /")
-            writer.close()
-            await writer.wait_closed()
-        await stage.works()
-        assert dropped("full") == before
-
-    played(hang_up, LIMITS._replace(connections=2))
+@played(LIMITS._replace(connections=2))
+async def test_who_hangs_up_half_way_makes_room(stage: Stage) -> None:
+    before = dropped("full")
+    for _ in range(5):
+        _, writer = await stage.say(b"GET /")
+        writer.close()
+        await writer.wait_closed()
+    await stage.works()
+    assert dropped("full") == before
 
 
-def test_any_name_of_loopback_is_answered_and_no_page() -> None:
-    async def ask(stage: Stage) -> None:
-        for field, code in (
-            (b"Host: localhost:1", 200),
-            (b"Host: [::1]", 200),
-            (b"Host: evil.example", 403),
-            (b"Host: [", 403),
-            (b"Host: localhost\r\nOrigin: http://evil.example", 403),
-        ):
-            reader, _ = await stage.say(b"GET / HTTP/1.1\r\n%b\r\nConnection: close\r\n\r\n" % field)
-            assert (field, [*statuses(await reader.read(), without_body=False)]) == (field, [code])
-
-    played(ask)
+@played()
+async def test_any_name_of_loopback_is_answered_and_no_page(stage: Stage) -> None:
+    for field, code in (
+        (b"Host: localhost:1", 200),
+        (b"Host: [::1]", 200),
+        (b"Host: evil.example", 403),
+        (b"Host: [", 403),
+        (b"Host: localhost\r\nOrigin: http://evil.example", 403),
+    ):
+        reader, _ = await stage.say(b"GET / HTTP/1.1\r\n%b\r\nConnection: close\r\n\r\n" % field)
+        assert (field, [*statuses(await reader.read(), without_body=False)]) == (field, [code])
 
 
-def test_who_makes_room_before_being_let_in_is_closed() -> None:
+@played(LIMITS._replace(connections=2))
+async def test_who_makes_room_before_being_let_in_is_closed(stage: Stage) -> None:
     """All callers are accepted in one turn of the loop."""
-
-    async def crowd(stage: Stage) -> None:
-        with ExitStack() as stack:
-            callers = [stack.enter_context(socket.create_connection(stage.address)) for _ in range(5)]
-            await stage.works()
-            for caller in callers[:4]:
-                caller.settimeout(30)
-                assert caller.recv(1) == b""
-
-    played(crowd, LIMITS._replace(connections=2))
-
-
-def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever() -> None:
-    async def read_late(stage: Stage) -> None:
-        before = dropped("answer")
-        reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await stage.later(29)
-        assert (await reader.read()).endswith(LONG_ANSWER)
-        await stage.later(2)
-        assert dropped("answer") == before + 1
-
-    played(read_late, LIMITS._replace(unread=100_000_000))
-
-
-def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes() -> None:
-    async def flood(stage: Stage) -> None:
-        before = dropped("memory")
-        for _ in range(3):
-            await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert dropped("memory") == before + 3
-
-    played(flood)
-
-
-def test_a_connection_that_is_idle_does_not_hold_its_last_answer() -> None:
-    """Of each of a thousand it would be there for two minutes."""
-
-    async def read_and_stay(stage: Stage) -> None:
-        reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await reader.readuntil(b"\r\n\r\n")
-        assert await reader.readexactly(len(LONG_ANSWER)) == LONG_ANSWER
+    with ExitStack() as stack:
+        callers = [stack.enter_context(socket.create_connection(stage.address)) for _ in range(5)]
         await stage.works()
-        assert stage.answers[0].body is None
+        for caller in callers[:4]:
+            caller.settimeout(30)
+            assert caller.recv(1) == b""
 
-    played(read_and_stay, LIMITS._replace(unread=100_000_000))
+
+@played(LIMITS._replace(unread=100_000_000))
+async def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever(stage: Stage) -> None:
+    before = dropped("answer")
+    reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await stage.later(29)
+    assert (await reader.read()).endswith(LONG_ANSWER)
+    await stage.later(2)
+    assert dropped("answer") == before + 1
+
+
+@played()
+async def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes(stage: Stage) -> None:
+    before = dropped("memory")
+    for _ in range(3):
+        await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert dropped("memory") == before + 3
+
+
+@played(LIMITS._replace(unread=100_000_000))
+async def test_a_connection_that_is_idle_does_not_hold_its_last_answer(stage: Stage) -> None:
+    """Of each of a thousand it would be there for two minutes."""
+    reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    assert await reader.readexactly(len(LONG_ANSWER)) == LONG_ANSWER
+    await stage.works()
+    assert stage.answers[0].body is None
 
 
 # ---- short requests, as Go's client writes them
@@ -381,36 +368,31 @@ def test_a_connection_that_is_idle_does_not_hold_its_last_answer() -> None:
     st.lists(st.tuples(st.booleans(), st.binary(max_size=30)), min_size=1, max_size=4),
     st.lists(st.integers(1, 60), max_size=30),
 )
-def test_short_requests_and_others_are_told_apart_however_they_are_cut(
-    asked: list[tuple[bool, bytes]], cuts: list[int]
+@played()
+async def test_short_requests_and_others_are_told_apart_however_they_are_cut(
+    stage: Stage, asked: list[tuple[bool, bytes]], cuts: list[int]
 ) -> None:
-    async def say_in_pieces(stage: Stage) -> None:
-        sent = b"".join(short(body) if is_short else request(body) for is_short, body in asked)
-        sent += request(b"", b"Connection: close")
-        reader, writer = await stage.say(b"")
-        for size in [*cuts, len(sent)]:
-            writer.write(sent[:size])
-            sent = sent[size:]
-            await asyncio.sleep(0)
-        assert answers(await reader.read()) == [*(body for _, body in asked), b""]
-
-    played(say_in_pieces)
+    sent = b"".join(short(body) if is_short else request(body) for is_short, body in asked)
+    sent += request(b"", b"Connection: close")
+    reader, writer = await stage.say(b"")
+    for size in [*cuts, len(sent)]:
+        writer.write(sent[:size])
+        sent = sent[size:]
+        await asyncio.sleep(0)
+    assert answers(await reader.read()) == [*(body for _, body in asked), b""]
 
 
-def test_a_connection_with_nothing_to_do_takes_short_requests_again() -> None:
+@played()
+async def test_a_connection_with_nothing_to_do_takes_short_requests_again(stage: Stage) -> None:
     """As any of Go's transport may be the next one's."""
-
-    async def ask_in_turn(stage: Stage) -> None:
-        reader, writer = await stage.meet(is_first=False)
-        for _ in range(3):
-            before = stage.short
-            await stage.say_more(writer, short(b"short"))
-            assert (await reader.readuntil(b"short"))[-5:] == b"short"
-            assert stage.short == before + 1
-            await stage.say_more(writer, request(b"other"))
-            assert (await reader.readuntil(b"other"))[-5:] == b"other"
-
-    played(ask_in_turn)
+    reader, writer = await stage.meet(is_first=False)
+    for _ in range(3):
+        before = stage.short
+        await stage.say_more(writer, short(b"short"))
+        assert (await reader.readuntil(b"short"))[-5:] == b"short"
+        assert stage.short == before + 1
+        await stage.say_more(writer, request(b"other"))
+        assert (await reader.readuntil(b"other"))[-5:] == b"other"
 
 
 @each_of(
@@ -422,47 +404,39 @@ def test_a_connection_with_nothing_to_do_takes_short_requests_again() -> None:
     (short().replace(b"Accept-Encoding: gzip", b"Content-Length: 0"), 400),
     (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),
 )
-def test_what_is_wrong_with_a_short_request_is_told(sent: bytes, code: int) -> None:
-    async def status(stage: Stage) -> None:
-        reader, _ = await stage.say(sent)
-        assert (await reader.readline()).split()[1] == b"%d" % code
-
-    played(status)
+@played()
+async def test_what_is_wrong_with_a_short_request_is_told(stage: Stage, sent: bytes, code: int) -> None:
+    reader, _ = await stage.say(sent)
+    assert (await reader.readline()).split()[1] == b"%d" % code
 
 
-def test_a_call_ends_when_its_caller_hangs_up_also_with_another_on_the_way() -> None:
-    async def hang_up(stage: Stage) -> None:
-        for more in (b"", short(b"another")):
-            _, writer = await stage.say(short(target=b"/held") + more)
-            assert stage.held == stage.gone + 1
-            writer.close()
-            await writer.wait_closed()
-            await stage.works()
-            assert stage.gone == stage.held
-
-    played(hang_up)
+@played()
+async def test_a_call_ends_when_its_caller_hangs_up_also_with_another_on_the_way(stage: Stage) -> None:
+    for more in (b"", short(b"another")):
+        _, writer = await stage.say(short(target=b"/held") + more)
+        assert stage.held == stage.gone + 1
+        writer.close()
+        await writer.wait_closed()
+        await stage.works()
+        assert stage.gone == stage.held
 
 
-def test_who_asks_on_and_on_without_an_answer_is_closed() -> None:
-    async def flood(stage: Stage) -> None:
-        before = dropped("memory")
-        await stage.say(short(target=b"/held") + short(b"x" * 900) * 9)
-        assert (stage.gone, dropped("memory")) == (1, before + 1)
-
-    played(flood)
+@played()
+async def test_who_asks_on_and_on_without_an_answer_is_closed(stage: Stage) -> None:
+    before = dropped("memory")
+    await stage.say(short(target=b"/held") + short(b"x" * 900) * 9)
+    assert (stage.gone, dropped("memory")) == (1, before + 1)
 
 
-def test_a_long_answer_to_a_short_request_is_waited_for_but_not_for_ever() -> None:
-    async def read_late(stage: Stage) -> None:
-        before = dropped("answer")
-        reader, _ = await stage.say(short(target=b"/long") + request(b"", b"Connection: close"))
-        await stage.say(short(target=b"/long"))
-        await stage.later(29)
-        assert LONG_ANSWER in await reader.read()
-        await stage.later(2)
-        assert dropped("answer") == before + 1
-
-    played(read_late, LIMITS._replace(unread=100_000_000))
+@played(LIMITS._replace(unread=100_000_000))
+async def test_a_long_answer_to_a_short_request_is_waited_for_but_not_for_ever(stage: Stage) -> None:
+    before = dropped("answer")
+    reader, _ = await stage.say(short(target=b"/long") + request(b"", b"Connection: close"))
+    await stage.say(short(target=b"/long"))
+    await stage.later(29)
+    assert LONG_ANSWER in await reader.read()
+    await stage.later(2)
+    assert dropped("answer") == before + 1
 
 
 def test_a_short_call_that_is_not_answered_is_cut_at_the_end() -> None:
