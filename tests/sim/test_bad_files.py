@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli import main
+from tests.rows import each_of
 
 SPEC = "{schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}"
 POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {SPEC}\n"
@@ -51,159 +52,124 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param("", " no objects in there", id="empty"),
-        pytest.param("# nothing yet\n---\n", " no objects in there", id="comments"),
-        pytest.param(
-            "apiVersion: example.com/v1\nkind: Widget\n", "2: Widget: skipped, nothing is known", id="kind"
-        ),
-        pytest.param(POD.replace("kind: Pod", "kind: Pot"), '2: Pot "p": skipped', id="slip"),
-        pytest.param("kind: Pod\n", "1: apiVersion: missing", id="version"),
-        pytest.param("just words\n", "1: a document must be an object", id="words"),
-        pytest.param("apiVersion: v1\nkind: List\nitems: [1]\n", "3: a document must be", id="item"),
-        pytest.param(f"{HEAD}spec: {{}}\n", "4: spec.template: missing", id="no-template"),
-        pytest.param(job(template="{}"), "5: spec.template.spec: missing", id="no-spec"),
-        pytest.param(
-            job(template="\n    spec: {restartPolicy: Never}"),
-            "6: spec.template.spec.containers: missing; a pod has at least one",
-            id="no-containers",
-        ),
-        pytest.param(f"{RAY}spec: {{workerGroupSpecs: []}}\n", "4: spec.headGroupSpec", id="no-head"),
-        pytest.param(job("  parallelism: 1000000\n"), '1: Job "j": asks for 1000000 pods; of all', id="many"),
-        pytest.param(
-            job("  parallelism: -1\n"), "6: spec.parallelism: got -1; allowed is a whole", id="minus"
-        ),
-        pytest.param(job("  parallelism: two\n"), "6: spec.parallelism: got 'two'; allowed", id="no-number"),
-        pytest.param(job("  paralelism: 2\n"), "6: spec.paralelism: unknown field; allowed are", id="field"),
-        pytest.param(
-            POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests", id="less"
-        ),
-        pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
-        pytest.param(
-            f"{VOLCANO_JOB}  policies: [{{event: PodFailed, action: Explode}}]\n",
-            "1: Job \"v\": spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
-            id="volcano-policy",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{weight: 0}}\n",
-            '1: Queue "q": spec.weight: got 0; allowed is 1 or more',
-            id="weight",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{capability: {{cpu: 4}}, deserved: {{cpu: 8}}}}\n",
-            '1: Queue "q": spec.deserved[cpu]: got 8; allowed is the capability, 4, or less',
-            id="above-capability",
-        ),
-        pytest.param(
-            job("  completionMode: indexed\n"),
-            "6: spec.completionMode: got 'indexed'; allowed is In",
-            id="mode",
-        ),
-        pytest.param(
-            f"{QUEUE}spec:\n  flavors: [{{name: a, guarantee: {{resource: {{cpu: 4}}}}}}]\n",
-            "5: spec.flavors[0].guarantee: got {'resource': {'cpu': 4}}; allowed is quantities by resource",
-            id="amounts-in-amounts",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{preemption: {{atMost: 1d}}}}\n",
-            "4: spec.preemption.atMost: got '1d'; allowed is a duration such as 90s, 10m or 1h30m",
-            id="duration",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{preemption: {{after: 600}}}}\n",
-            "4: spec.preemption.after: got 600; allowed is a duration such as",
-            id="duration-number",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{preemption: {{withinQueue: Any}}}}\n",
-            "4: spec.preemption.withinQueue: got 'Any'; allowed is Never or LowerPriority",
-            id="choice",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{preemption: {{patience: -1}}}}\n",
-            "4: spec.preemption.patience: got -1; allowed is a number from 0 to 1000",
-            id="factor",
-        ),
-        pytest.param(
-            f"{QUEUE}spec: {{oversell: 1.5}}\n",
-            '4: spec.oversell: got 1.5; allowed is a number from 1 to 100; write it in quotes: "1.5"',
-            id="factor-unquoted",
-        ),
-        pytest.param(job(template="{spec: {containers: [null]}}"), "5: spec.template.spec.cont", id="null"),
-        pytest.param(POD.replace("name: p", "name: My_Pod"), "3: metadata.name: got 'My_Pod'", id="name"),
-        pytest.param(POD.replace("name: p", "name: 1"), "3: metadata.name: got 1; allowed", id="number"),
-        pytest.param(POD.replace("name: p", f"name: {'a' * 254}"), "3: metadata.name: got", id="long"),
-        pytest.param(POD.replace("name: p", "generateName: P-"), "3: metadata.generateName", id="prefix"),
-        pytest.param(POD.replace("{name: p}", "[]"), "3: metadata: got []", id="metadata"),
-        pytest.param(f"{POD}---\n{POD}", '6: Pod "p" already exists: it is at', id="twice"),
-        pytest.param(f"{POD}metadata: {{name: q}}\n", "5: metadata stands twice in one object", id="doubled"),
-        pytest.param(POD.replace("\nspec: ", "\nspec:\n\t"), "5: not YAML: found character", id="tab"),
-        pytest.param(
-            POD.replace("image: x", r'image: "C:\Users"'), "4: not YAML: expected esc", id="backslash"
-        ),
-        pytest.param(POD.replace("image: x", "image: [").encode(), "4: not YAML: ", id="bracket"),
-        pytest.param(POD.encode() + b"# caf\xe9\n", "5: cannot be read: not UTF-8", id="latin"),
-        pytest.param(POD.encode() + b"\x00\x01", "5: not YAML: it has a character that is no", id="binary"),
-        pytest.param("a: &a [*a]\n", "1: more than 1000000 values", id="in-itself"),
-        pytest.param(f"{QUEUE}spec:\n  l0: &l0 [x]\n{LAUGHS}", "1: more than 1000000 val", id="laughs"),
-        pytest.param("[" * 5000, " not YAML: it is nested too deep", id="deep"),
-    ],
+@each_of(
+    ("", " no objects in there"),
+    ("# nothing yet\n---\n", " no objects in there"),
+    ("apiVersion: example.com/v1\nkind: Widget\n", "2: Widget: skipped, nothing is known"),
+    (POD.replace("kind: Pod", "kind: Pot"), '2: Pot "p": skipped'),
+    ("kind: Pod\n", "1: apiVersion: missing"),
+    ("just words\n", "1: a document must be an object"),
+    ("apiVersion: v1\nkind: List\nitems: [1]\n", "3: a document must be"),
+    (f"{HEAD}spec: {{}}\n", "4: spec.template: missing"),
+    (job(template="{}"), "5: spec.template.spec: missing"),
+    (
+        job(template="\n    spec: {restartPolicy: Never}"),
+        "6: spec.template.spec.containers: missing; a pod has at least one",
+    ),
+    (f"{RAY}spec: {{workerGroupSpecs: []}}\n", "4: spec.headGroupSpec"),
+    (job("  parallelism: 1000000\n"), '1: Job "j": asks for 1000000 pods; of all'),
+    (job("  parallelism: -1\n"), "6: spec.parallelism: got -1; allowed is a whole"),
+    (job("  parallelism: two\n"), "6: spec.parallelism: got 'two'; allowed"),
+    (job("  paralelism: 2\n"), "6: spec.paralelism: unknown field; allowed are"),
+    (POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests"),
+    (f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2"),
+    (
+        f"{VOLCANO_JOB}  policies: [{{event: PodFailed, action: Explode}}]\n",
+        "1: Job \"v\": spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
+    ),
+    (f"{QUEUE}spec: {{weight: 0}}\n", '1: Queue "q": spec.weight: got 0; allowed is 1 or more'),
+    (
+        f"{QUEUE}spec: {{capability: {{cpu: 4}}, deserved: {{cpu: 8}}}}\n",
+        '1: Queue "q": spec.deserved[cpu]: got 8; allowed is the capability, 4, or less',
+    ),
+    (job("  completionMode: indexed\n"), "6: spec.completionMode: got 'indexed'; allowed is In"),
+    (
+        f"{QUEUE}spec:\n  flavors: [{{name: a, guarantee: {{resource: {{cpu: 4}}}}}}]\n",
+        "5: spec.flavors[0].guarantee: got {'resource': {'cpu': 4}}; allowed is quantities by resource",
+    ),
+    (
+        f"{QUEUE}spec: {{preemption: {{atMost: 1d}}}}\n",
+        "4: spec.preemption.atMost: got '1d'; allowed is a duration such as 90s, 10m or 1h30m",
+    ),
+    (
+        f"{QUEUE}spec: {{preemption: {{after: 600}}}}\n",
+        "4: spec.preemption.after: got 600; allowed is a duration such as",
+    ),
+    (
+        f"{QUEUE}spec: {{preemption: {{withinQueue: Any}}}}\n",
+        "4: spec.preemption.withinQueue: got 'Any'; allowed is Never or LowerPriority",
+    ),
+    (
+        f"{QUEUE}spec: {{preemption: {{patience: -1}}}}\n",
+        "4: spec.preemption.patience: got -1; allowed is a number from 0 to 1000",
+    ),
+    (
+        f"{QUEUE}spec: {{oversell: 1.5}}\n",
+        '4: spec.oversell: got 1.5; allowed is a number from 1 to 100; write it in quotes: "1.5"',
+    ),
+    (job(template="{spec: {containers: [null]}}"), "5: spec.template.spec.cont"),
+    (POD.replace("name: p", "name: My_Pod"), "3: metadata.name: got 'My_Pod'"),
+    (POD.replace("name: p", "name: 1"), "3: metadata.name: got 1; allowed"),
+    (POD.replace("name: p", f"name: {'a' * 254}"), "3: metadata.name: got"),
+    (POD.replace("name: p", "generateName: P-"), "3: metadata.generateName"),
+    (POD.replace("{name: p}", "[]"), "3: metadata: got []"),
+    (f"{POD}---\n{POD}", '6: Pod "p" already exists: it is at'),
+    (f"{POD}metadata: {{name: q}}\n", "5: metadata stands twice in one object"),
+    (POD.replace("\nspec: ", "\nspec:\n\t"), "5: not YAML: found character"),
+    (POD.replace("image: x", r'image: "C:\Users"'), "4: not YAML: expected esc"),
+    (POD.replace("image: x", "image: [").encode(), "4: not YAML: "),
+    (POD.encode() + b"# caf\xe9\n", "5: cannot be read: not UTF-8"),
+    (POD.encode() + b"\x00\x01", "5: not YAML: it has a character that is no"),
+    ("a: &a [*a]\n", "1: more than 1000000 values"),
+    (f"{QUEUE}spec:\n  l0: &l0 [x]\n{LAUGHS}", "1: more than 1000000 val"),
+    ("[" * 5000, " not YAML: it is nested too deep"),
 )
-def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_what_cannot_run_is_named_by_line(content: str | bytes, message: str, *, tmp_path: Path) -> None:
     """Nothing runs as long as something is to be corrected."""
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.report) == (2, "")
     assert outcome.faults[0].startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("content", "note"),
-    [
-        (
-            f"{QUEUE}spec: {{flavors: [{{name: a, nodeLabels: {{}}}}, {{name: b, nodeLabels: {{}}}}]}}\n",
-            '1: Queue "q": spec.flavors[1].nodeLabels: all nodes with these labels are of flavor a',
-        ),
-        (
-            f"{QUEUE}spec: {{flavors: [{{name: a, resourceFlavor: h100}}]}}\n",
-            '1: Queue "q": spec.flavors[0].resourceFlavor: there is no ResourceFlavor h100 yet',
-        ),
-        (f"{QUEUE}spec: {{parent: later}}\n", "1: Queue \"q\": spec.parent: got 'later'; there is no such"),
-        (
-            GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/checkpoint: often}"),
-            "1: PodGroup \"g\": metadata.annotations[kube-muster.io/checkpoint]: got 'often', which",
-        ),
-        (
-            GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/run-time: soon}"),
-            "1: PodGroup \"g\": metadata.annotations[kube-muster.io/run-time]: got 'soon', which",
-        ),
-        (
-            POD.replace("name: p", "name: r, annotations: {kube-muster.io/min-member: most}"),
-            "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
-        ),
-    ],
-    ids=["flavors", "resource-flavor", "parent", "checkpoint", "run-time", "min-member"],
+@each_of(
+    (
+        f"{QUEUE}spec: {{flavors: [{{name: a, nodeLabels: {{}}}}, {{name: b, nodeLabels: {{}}}}]}}\n",
+        '1: Queue "q": spec.flavors[1].nodeLabels: all nodes with these labels are of flavor a',
+    ),
+    (
+        f"{QUEUE}spec: {{flavors: [{{name: a, resourceFlavor: h100}}]}}\n",
+        '1: Queue "q": spec.flavors[0].resourceFlavor: there is no ResourceFlavor h100 yet',
+    ),
+    (f"{QUEUE}spec: {{parent: later}}\n", "1: Queue \"q\": spec.parent: got 'later'; there is no such"),
+    (
+        GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/checkpoint: often}"),
+        "1: PodGroup \"g\": metadata.annotations[kube-muster.io/checkpoint]: got 'often', which",
+    ),
+    (
+        GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/run-time: soon}"),
+        "1: PodGroup \"g\": metadata.annotations[kube-muster.io/run-time]: got 'soon', which",
+    ),
+    (
+        POD.replace("name: p", "name: r, annotations: {kube-muster.io/min-member: most}"),
+        "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
+    ),
 )
-def test_what_the_webhooks_would_warn_of_is_noted(tmp_path: Path, content: str, note: str) -> None:
+def test_what_the_webhooks_would_warn_of_is_noted(content: str, note: str, *, tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")
     assert outcome.faults[0].startswith(note)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(POD.replace("\n", "\r\n"), id="crlf"),
-        pytest.param(POD.replace("\n", "\r"), id="cr"),
-        pytest.param(b"\xef\xbb\xbf" + POD.encode(), id="bom"),
-        pytest.param(POD.encode("utf-16"), id="utf-16"),
-        pytest.param(json.dumps(yaml.safe_load(POD), indent="\t"), id="json-with-tabs"),
-        pytest.param(f"---\n---\n{POD}---\n...\n", id="separators"),
-        pytest.param(f"{POD}---\nnull\n", id="null"),
-        pytest.param(POD.replace("cpu: 1", "cpu: 0.5, memory: 1e9"), id="numbers"),
-    ],
+@each_of(
+    POD.replace("\n", "\r\n"),
+    POD.replace("\n", "\r"),
+    b"\xef\xbb\xbf" + POD.encode(),
+    POD.encode("utf-16"),
+    json.dumps(yaml.safe_load(POD), indent="\t"),
+    f"---\n---\n{POD}---\n...\n",
+    f"{POD}---\nnull\n",
+    POD.replace("cpu: 1", "cpu: 0.5, memory: 1e9"),
 )
-def test_files_of_any_editor_run(tmp_path: Path, content: str | bytes) -> None:
+def test_files_of_any_editor_run(content: str | bytes, *, tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.faults) == (0, [])
     assert outcome.report.startswith("1 pod,")
@@ -235,27 +201,24 @@ def test_the_limit_is_for_all_files_together(tmp_path: Path) -> None:
     assert message.startswith('8: Job "k": asks for 6000 pods; of all workloads together at most 10000')
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec"),
-    [
-        ("apps/v1\nkind: StatefulSet", f"{{replicas: 1000000000, template: {{spec: {SPEC}}}}}"),
-        (
-            "leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet",
-            f"{{replicas: 1000000000, leaderWorkerTemplate: {{size: 9, workerTemplate: {{spec: {SPEC}}}}}}}",
-        ),
-        (
-            "jobset.x-k8s.io/v1alpha2\nkind: JobSet",
-            "{replicatedJobs: [{name: a, replicas: 100000, template: {spec: {parallelism: 100000, template:"
-            f" {{spec: {SPEC}}}}}}}}}]}}",
-        ),
-        (
-            "ray.io/v1\nkind: RayCluster",
-            f"{{headGroupSpec: {{template: {{spec: {SPEC}}}}}, workerGroupSpecs: [{{groupName: g,"
-            f" replicas: 100000, numOfHosts: 100000, template: {{spec: {SPEC}}}}}]}}",
-        ),
-    ],
+@each_of(
+    ("apps/v1\nkind: StatefulSet", f"{{replicas: 1000000000, template: {{spec: {SPEC}}}}}"),
+    (
+        "leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet",
+        f"{{replicas: 1000000000, leaderWorkerTemplate: {{size: 9, workerTemplate: {{spec: {SPEC}}}}}}}",
+    ),
+    (
+        "jobset.x-k8s.io/v1alpha2\nkind: JobSet",
+        "{replicatedJobs: [{name: a, replicas: 100000, template: {spec: {parallelism: 100000, template:"
+        f" {{spec: {SPEC}}}}}}}}}]}}",
+    ),
+    (
+        "ray.io/v1\nkind: RayCluster",
+        f"{{headGroupSpec: {{template: {{spec: {SPEC}}}}}, workerGroupSpecs: [{{groupName: g,"
+        f" replicas: 100000, numOfHosts: 100000, template: {{spec: {SPEC}}}}}]}}",
+    ),
 )
-def test_no_count_is_too_large_to_be_refused_at_once(tmp_path: Path, kind: str, spec: str) -> None:
+def test_no_count_is_too_large_to_be_refused_at_once(kind: str, spec: str, *, tmp_path: Path) -> None:
     text = f"apiVersion: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
     outcome = handed_over(tmp_path / "given.yaml", text)
     assert outcome.status == 2

@@ -14,6 +14,7 @@ from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
 from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
 from tests.e2e.harness import objects
+from tests.rows import each_of
 from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, create, get, patch, pod
 
 
@@ -35,41 +36,37 @@ MAIN = {"name": "main", "image": "none"}
 VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        (PODS, pod("x_y"), 'Pod "x_y" is invalid: metadata.name: Invalid value: "x_y": a lowercase RFC 1123'),
-        (PODS, pod(labels={"a b": "1"}), 'metadata.labels: Invalid value: "a b": name part must consist of'),
-        (PODS, pod(containers=[]), "spec.containers: Required value"),
-        (PODS, pod(containers=[MAIN, MAIN]), 'spec.containers[1].name: Duplicate value: "main"'),
-        (PODS, pod(containers=[{"name": "main"}]), "spec.containers[0].image: Required value"),
-        (
-            PODS,
-            pod(cpu="-1"),
-            'resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
-        ),
-        (PODS, asking({"cpu": "2"}, {"cpu": "1"}), "must be less than or equal to cpu limit of 1"),
-        (
-            PODS,
-            asking({"example.com/gpu": "1"}, {}),
-            "Required value: Limit must be set for non overcommitable",
-        ),
-        (NODES, objects.node("n", cpu="-4"), 'status.allocatable.cpu: Invalid value: "-4"'),
-        (QUEUES, objects.queue("Q"), 'Queue.scheduling.volcano.sh "Q" is invalid: metadata.name'),
-        (QUEUES, objects.queue("q", weight=0), "spec.weight in body should be greater than or equal to 1"),
-        (QUEUES, objects.queue("q", capability={"cpu": "-1"}), "must be a quantity that is not negative"),
-        (QUEUES, objects.queue("q", state="Ajar"), 'Unsupported value: "Ajar": supported values: "Open"'),
-        (
-            VOLCANO_JOBS,
-            volcano_job(policies=[{"event": "PodFailed", "action": "Explode"}]),
-            "spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
-        ),
-        (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
-        (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),
-    ],
-    ids=lambda given: given if isinstance(given, str) and " " in given else "",
+@each_of(
+    (PODS, pod("x_y"), 'Pod "x_y" is invalid: metadata.name: Invalid value: "x_y": a lowercase RFC 1123'),
+    (PODS, pod(labels={"a b": "1"}), 'metadata.labels: Invalid value: "a b": name part must consist of'),
+    (PODS, pod(containers=[]), "spec.containers: Required value"),
+    (PODS, pod(containers=[MAIN, MAIN]), 'spec.containers[1].name: Duplicate value: "main"'),
+    (PODS, pod(containers=[{"name": "main"}]), "spec.containers[0].image: Required value"),
+    (
+        PODS,
+        pod(cpu="-1"),
+        'resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+    ),
+    (PODS, asking({"cpu": "2"}, {"cpu": "1"}), "must be less than or equal to cpu limit of 1"),
+    (
+        PODS,
+        asking({"example.com/gpu": "1"}, {}),
+        "Required value: Limit must be set for non overcommitable",
+    ),
+    (NODES, objects.node("n", cpu="-4"), 'status.allocatable.cpu: Invalid value: "-4"'),
+    (QUEUES, objects.queue("Q"), 'Queue.scheduling.volcano.sh "Q" is invalid: metadata.name'),
+    (QUEUES, objects.queue("q", weight=0), "spec.weight in body should be greater than or equal to 1"),
+    (QUEUES, objects.queue("q", capability={"cpu": "-1"}), "must be a quantity that is not negative"),
+    (QUEUES, objects.queue("q", state="Ajar"), 'Unsupported value: "Ajar": supported values: "Open"'),
+    (
+        VOLCANO_JOBS,
+        volcano_job(policies=[{"event": "PodFailed", "action": "Explode"}]),
+        "spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob",
+    ),
+    (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
+    (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),
 )
-def test_what_is_not_allowed_is_named(connection: Connection, path: str, body: Json, message: str) -> None:
+def test_what_is_not_allowed_is_named(path: str, body: Json, message: str, *, connection: Connection) -> None:
     with pytest.raises(Invalid) as refusal:
         create(connection, path, body)
     assert message in refusal.value.message
