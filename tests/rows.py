@@ -28,11 +28,11 @@ def each_of(*rows: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
         def test(**given: Any) -> None:
             faults = []
-            for row in rows:
+            for number, row in enumerate(rows, 1):
                 try:
                     check(*((row,) if takes_one else row), **given)
                 except (Exception, pytest.fail.Exception) as fault:
-                    fault.add_note(f"in the row {row!r}")
+                    fault.add_note(f"in row {number}: {row!r}")
                     faults.append(fault)
             if len(faults) == 1:
                 raise faults[0]

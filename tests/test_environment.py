@@ -89,16 +89,16 @@ def test_uv_is_told_where_pip_was_told_to_look(tmp_path: Path) -> None:
 
 
 @each_of(
-    ("", {}),
-    ("global.timeout='60'\ninstall.pre='1'", {}),
+    ("", {}),  # nothing
+    ("global.timeout='60'\ninstall.pre='1'", {}),  # what is not its own
     (
         "global.index-url='https://a/'\n:env:.index-url='https://c/'\ninstall.index-url='https://b/'",
         {"UV_DEFAULT_INDEX": "https://c/"},
-    ),
+    ),  # the strongest
     (
         "global.extra-index-url='\\nhttps://a/\\nhttps://b/'",
         {"UV_INDEX": "https://a/ https://b/", "UV_INDEX_STRATEGY": "unsafe-best-match"},
-    ),
+    ),  # two more indexes
     ("global.find-links='/a\\n/b'\nglobal.cert='/c'", {"UV_FIND_LINKS": "/a,/b", "SSL_CERT_FILE": "/c"}),
 )
 def test_the_settings_of_pip_by_the_names_of_uv(listed: str, expected: dict[str, str]) -> None:

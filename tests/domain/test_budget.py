@@ -28,13 +28,10 @@ def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
     assert world.verdicts(*(f"g{n}" for n in range(6))) == [STARTS] * 6
 
 
-@pytest.mark.parametrize(
-    ("queues", "places"),
-    [
-        pytest.param({"a": 1, "b": 1, "c": 1}, [64, 12, 12], id="alike"),
-        pytest.param({"a": 4, "b": 2, "c": 1}, [76, 12, 6], id="by weight"),
-        pytest.param({"a": 1, "a/b": 1, "c": 2}, [56, 6, 24], id="below another"),
-    ],
+@each_of(
+    ({"a": 1, "b": 1, "c": 1}, [64, 12, 12]),  # alike
+    ({"a": 4, "b": 2, "c": 1}, [76, 12, 6]),  # by weight
+    ({"a": 1, "a/b": 1, "c": 2}, [56, 6, 24]),  # below another
 )
 def test_no_queue_takes_all_places(queues: dict[str, int], places: list[int]) -> None:
     """Of what never binds: whoever comes next finds its part. Half is common, and `default` has a part."""

@@ -241,11 +241,11 @@ def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
 
 
 @each_of(
-    {"notes": {PREEMPTABLE: "false"}},
-    {"owner": ""},
-    {"priority": 5},
-    {"selector": {"kubernetes.io/hostname": "n0"}},
-    {"annotations": {PREEMPTABLE: "false"}},
+    {"notes": {PREEMPTABLE: "false"}},  # not preemptable
+    {"owner": ""},  # nothing makes it again
+    {"priority": 5},  # of higher priority
+    {"selector": {"kubernetes.io/hostname": "n0"}},  # tied to its node
+    {"annotations": {PREEMPTABLE: "false"}},  # pods say so
 )
 def test_what_may_not_move_stays(kept: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))

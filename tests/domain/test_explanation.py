@@ -310,43 +310,32 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
     return world.start(*(f"r{n}" for n in range(4 // size)))
 
 
-@pytest.mark.parametrize(
-    ("world", "members", "kept"),
-    [
-        pytest.param(
-            lambda: lent_out(budget("p", 0, team="r")),
-            1,
-            "disruption budget team/p keeps team/r0, so nothing is taken back for it",
-            id="a budget of all of them",
-        ),
-        pytest.param(
-            lambda: lent_out(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
-            2,
-            "disruption budgets team/o, team/p keep team/r0, so nothing is taken back for it",
-            id="each for a reason of its own",
-        ),
-        pytest.param(
-            lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
-            1,
-            "disruption budget team/p keeps team/r0, so nothing is taken back for it",
-            id="also while it would not be time yet",
-        ),
-        pytest.param(lambda: lent_out(budget("p", 0, app="x"), preemption=LATER), 1, "", id="of others"),
-        pytest.param(lambda: lent_out(preemption=LATER), 1, "", id="none"),
-        pytest.param(
-            lambda: lent_out(),
-            3,
-            "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
-            id="beyond its due",
-        ),
-        pytest.param(
-            lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
-            3,
-            "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
-            id="beyond its due next to a budget",
-        ),
-        pytest.param(lambda: small(stranger("s", on="n", cpu="3")), 2, "", id="nobody borrows"),
-    ],
+@each_of(
+    (  # a budget of all of them
+        lambda: lent_out(budget("p", 0, team="r")),
+        1,
+        "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+    ),
+    (  # each for a reason of its own
+        lambda: lent_out(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
+        2,
+        "disruption budgets team/o, team/p keep team/r0, so nothing is taken back for it",
+    ),
+    (  # also while it would not be time yet
+        lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+        1,
+        "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+    ),
+    (lambda: lent_out(budget("p", 0, app="x"), preemption=LATER), 1, ""),  # of others
+    (lambda: lent_out(preemption=LATER), 1, ""),  # none
+    # beyond its due
+    (lambda: lent_out(), 3, "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it"),
+    (  # beyond its due next to a budget
+        lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+        3,
+        "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
+    ),
+    (lambda: small(stranger("s", on="n", cpu="3")), 2, ""),  # nobody borrows
 )
 def test_why_what_others_hold_above_their_shares_is_kept_from_it(
     world: Callable[[], World], members: int, kept: str

@@ -65,10 +65,10 @@ def hold(world: World) -> World:
 
 
 @each_of(
-    lambda it: it.finish("g-0"),
-    lambda it: it.delete("g-0", "g-1"),
-    lambda it: hold(it).delete("g-0"),
-    lambda it: hold(it.delete("g-0")),
+    lambda it: it.finish("g-0"),  # succeeded
+    lambda it: it.delete("g-0", "g-1"),  # all are gone
+    lambda it: hold(it).delete("g-0"),  # held
+    lambda it: hold(it.delete("g-0")),  # held later
 )
 def test_no_place_is_kept_for_what_is_not_replaced(end: Callable[[World], object]) -> None:
     world = beside_another(running(2))

@@ -39,16 +39,16 @@ def left(*roots: object) -> set[str]:
 
 
 @each_of(
-    lambda text: {"queue": text},
-    lambda text: {"group": text},
-    lambda text: {"group": "g", "role": text},
-    lambda text: {"owner": text},
-    lambda text: {"labels": {text: "a", "b": text}},
-    lambda text: {"more": {f"example.com/{text}": "1"}},
-    lambda text: {"selector": {"a": text}},
-    lambda text: {"affinity": apart(a=text)},
-    lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},
-    lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},
+    lambda text: {"queue": text},  # queue
+    lambda text: {"group": text},  # group
+    lambda text: {"group": "g", "role": text},  # role
+    lambda text: {"owner": text},  # owner
+    lambda text: {"labels": {text: "a", "b": text}},  # labels
+    lambda text: {"more": {f"example.com/{text}": "1"}},  # resources
+    lambda text: {"selector": {"a": text}},  # selector
+    lambda text: {"affinity": apart(a=text)},  # terms
+    lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},  # run
+    lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},  # notes
 )
 def test_what_pods_named_is_forgotten_with_them(named: Callable[[str], dict[str, Any]]) -> None:
     there = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()

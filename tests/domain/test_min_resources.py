@@ -115,10 +115,10 @@ def driver(*objects: object, together: str = "4") -> World:
 
 
 @each_of(
-    ([], pod("e", "app", foreign_gate="example.com/theirs")),
+    ([], pod("e", "app", foreign_gate="example.com/theirs")),  # gate
     ([node("b", labels={"b": "b"}), pod("full", on="b", cpu="4")], pod("e", "app", selector={"b": "b"})),
-    ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),
-    ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),
+    ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),  # port
+    ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),  # affinity
 )
 def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object], executor: object) -> None:
     world = driver(*around)

@@ -33,11 +33,11 @@ def singles(count: int, of: str = "q", **options: Any) -> list[Any]:
 
 
 @each_of(
-    [queue("q", capability={"cpu": "4"})],
-    [queue("q", limits=QueueLimits(pods=2))],
-    [queue("q", limits=QueueLimits(groups=2))],
-    [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=2)))],
-    [queue("dept", capability={"cpu": "5"}), queue("q", parent="dept")],
+    [queue("q", capability={"cpu": "4"})],  # capability
+    [queue("q", limits=QueueLimits(pods=2))],  # pods
+    [queue("q", limits=QueueLimits(groups=2))],  # groups
+    [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=2)))],  # of a namespace
+    [queue("dept", capability={"cpu": "5"}), queue("q", parent="dept")],  # of a parent
 )
 def test_the_first_pods_of_a_queue_ask_up_to_its_headroom(ceilings: list[Any]) -> None:
     assert asking(full(*ceilings, singles(5))) == ["q0-0", "q1-0"]

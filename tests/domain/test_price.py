@@ -249,16 +249,16 @@ LATE = 450  # seconds after which cost does not count
 
 
 @each_of(
-    (1800, LATE + 75, {}, LATE + 75),
-    (1800, LATE + 150, {}, LATE + 150),
-    (1800, LATE + 170, {}, LATE),
-    (1800, LATE + 75, {"after": "30s"}, LATE),
-    (1800, None, {}, LATE),
-    (1800, -60, {}, LATE),
-    (1800, LATE + 125, {"at_most": "30s"}, 150),
-    (25, 175, {"patience": "2"}, 175),
-    (25, 300, {"patience": "2"}, 150),
-    (1800, LATE + 75, {"patience": "1000"}, 150),
+    (1800, LATE + 75, {}, LATE + 75),  # soon
+    (1800, LATE + 150, {}, LATE + 150),  # just in time
+    (1800, LATE + 170, {}, LATE),  # not soon
+    (1800, LATE + 75, {"after": "30s"}, LATE),  # not soon enough for its queue
+    (1800, None, {}, LATE),  # unknown
+    (1800, -60, {}, LATE),  # past its time
+    (1800, LATE + 125, {"at_most": "30s"}, 150),  # after what is twice the longest wait
+    (25, 175, {"patience": "2"}, 175),  # worth the wait, but more than is gained
+    (25, 300, {"patience": "2"}, 150),  # less than is gained
+    (1800, LATE + 75, {"patience": "1000"}, 150),  # worth any price
 )
 def test_what_is_known_to_end_soon_is_spared_once(
     ran: int, ends: int | None, rules: dict[str, str], waited: int

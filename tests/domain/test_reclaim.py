@@ -579,15 +579,12 @@ def shared(low: int, others: int, cpu: str = "8", **victims: Any) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("members", "victims", "gone"),
-    [
-        pytest.param(4, {}, ["b4-0", *names("low", 3)], id="both give, b what it borrowed"),
-        pytest.param(3, {}, [*names("low", 3)], id="its own queue gives enough"),
-        pytest.param(5, {}, [], id="above its share even then"),
-        pytest.param(4, {"reclaimable": False}, [], id="b gives nothing"),
-        pytest.param(4, {"guarantee": {"cpu": "5"}}, [], id="b keeps its guarantee"),
-    ],
+@each_of(
+    (4, {}, ["b4-0", *names("low", 3)]),
+    (3, {}, [*names("low", 3)]),
+    (5, {}, []),
+    (4, {"reclaimable": False}, []),
+    (4, {"guarantee": {"cpu": "5"}}, []),
 )
 def test_its_own_queue_and_another_one_make_way_together(
     members: int, victims: dict[str, Any], gone: list[str]

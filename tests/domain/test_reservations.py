@@ -131,9 +131,9 @@ def test_what_it_says_names_the_nodes_and_the_moment() -> None:
 
 
 @each_of(
-    lambda world: world.delete("big-0"),
-    lambda world: world.add(queue("default", capability={"cpu": "4"})),
-    lambda world: world.ledger.intake.drop_group("team/big"),
+    lambda world: world.delete("big-0"),  # a member is gone
+    lambda world: world.add(queue("default", capability={"cpu": "4"})),  # above the ceiling
+    lambda world: world.ledger.intake.drop_group("team/big"),  # deleted
 )
 def test_it_ends_when_the_group_cannot_start(spoil: Any) -> None:
     world = reserved()

@@ -37,25 +37,25 @@ def pod(
 
 
 @each_of(
-    (pod({"cpu": "1"}, None), 1000),
-    (pod({"cpu": "1"}, {"cpu": "1000m"}), 1000),
-    (pod({"cpu": "2"}, {"cpu": "1"}), 2000),
-    (pod({"cpu": "1"}, {"cpu": "3"}), 3000),
-    (pod({"cpu": "1"}, {"cpu": "1"}, {"cpu": "4"}), 4000),
-    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Deferred"), 9000),
-    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Infeasible"), 1000),
-    (pod({"cpu": "1"}, {"cpu": "3"}, sidecar=True), 3000),
+    (pod({"cpu": "1"}, None), 1000),  # no status
+    (pod({"cpu": "1"}, {"cpu": "1000m"}), 1000),  # settled
+    (pod({"cpu": "2"}, {"cpu": "1"}), 2000),  # grows
+    (pod({"cpu": "1"}, {"cpu": "3"}), 3000),  # shrinks
+    (pod({"cpu": "1"}, {"cpu": "1"}, {"cpu": "4"}), 4000),  # set aside
+    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Deferred"), 9000),  # deferred
+    (pod({"cpu": "9"}, {"cpu": "1"}, reason="Infeasible"), 1000),  # infeasible
+    (pod({"cpu": "1"}, {"cpu": "3"}, sidecar=True), 3000),  # a sidecar shrinks
 )
 def test_the_larger_size_counts(resized: Pod, cpu: int) -> None:
     assert pod_requests(counted_spec(resized))["cpu"] == cpu
 
 
 @each_of(
-    ("2", None, None, "", 2000),
-    ("2", "1", "1", "", 2000),
-    ("1", "3", "1", "", 3000),
-    ("1", "1", "4", "Deferred", 4000),
-    ("9", "1", "2", "Infeasible", 2000),
+    ("2", None, None, "", 2000),  # no status
+    ("2", "1", "1", "", 2000),  # grows
+    ("1", "3", "1", "", 3000),  # shrinks
+    ("1", "1", "4", "Deferred", 4000),  # set aside
+    ("9", "1", "2", "Infeasible", 2000),  # infeasible
 )
 def test_the_larger_size_of_the_pod_as_a_whole_counts(
     asked: str, in_force: str | None, set_aside: str | None, reason: str, cpu: int

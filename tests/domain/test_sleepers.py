@@ -67,11 +67,11 @@ def test_one_of_many_changes_and_most_sleep_on(ages: float, event: Event) -> Non
 
 
 @each_of(
-    (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),
-    (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),
-    (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),
-    (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),
-    (lambda world: world.mark_deleted("done-0"), 1),
+    (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),  # a little less room
+    (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),  # less room for some
+    (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),  # no room at all
+    (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),  # more room
+    (lambda world: world.mark_deleted("done-0"), 1),  # a member at rest is going
 )
 def test_an_event_wakes_only_whom_it_touches(event: Event, most: int) -> None:
     world = full_cluster()

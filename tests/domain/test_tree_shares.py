@@ -35,85 +35,57 @@ def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: An
     return QueueDemand(name, weight, {"cpu": request}, parent=parent, groups=request > 0, **amounts)
 
 
-@pytest.mark.parametrize(
-    ("demands", "deserved"),
-    [
-        pytest.param(
-            [wants("p", 0, weight=3), wants("a", 99, "p", weight=2), wants("b", 99, "p"), wants("q", 99)],
-            {"p": 72, "a": 48, "b": 24, "q": 24},
-            id="weights at every level",
-        ),
-        pytest.param(
-            [wants("p", 0), wants("a", 10, "p"), wants("b", 99, "p"), wants("q", 99)],
-            {"p": 48, "a": 10, "b": 38, "q": 48},
-            id="what one leaves, its sibling has first",
-        ),
-        pytest.param(
-            [wants("p", 0), wants("a", 10, "p"), wants("b", 5, "p"), wants("q", 99)],
-            {"p": 15, "a": 10, "b": 5, "q": 81},
-            id="what a subtree leaves, others have",
-        ),
-        pytest.param(
-            [wants("p", 0, capability=30), wants("a", 99, "p"), wants("b", 99, "p"), wants("q", 99)],
-            {"p": 30, "a": 15, "b": 15, "q": 66},
-            id="the capability of a parent",
-        ),
-        pytest.param(
-            [wants("p", 0), wants("a", 99, "p", capability=4), wants("q", 99)],
-            {"p": 4, "a": 4, "q": 92},
-            id="a parent asks for no more than its children may hold",
-        ),
-        pytest.param(
-            [wants("p", 40), wants("a", 40, "p"), wants("b", 40, "p"), wants("q", 99)],
-            {"p": 48, "a": 16, "b": 16, "q": 48},
-            id="a parent's own groups count as one more child",
-        ),
-        pytest.param(
-            [wants("p", 0), wants("a", 99, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
-            {"p": 48, "a": 40, "b": 8, "q": 48},
-            id="a guarantee below a parent",
-        ),
-        pytest.param(
-            [wants("p", 0), wants("idle", 0, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
-            {"p": 48, "b": 8, "q": 48},
-            id="the guarantee of an idle queue is kept for it",
-        ),
-        pytest.param(
-            [wants("a", 99, deserved=50), wants("b", 99, deserved=20), wants("c", 99)],
-            {"a": 58 + 2 / 3, "b": 28 + 2 / 3, "c": 8 + 2 / 3},
-            id="what is given by name comes first, the rest is divided",
-        ),
-        pytest.param(
-            [wants("a", 999, deserved=150), wants("b", 999, deserved=50), wants("c", 99)],
-            {"a": 72, "b": 24, "c": 0},
-            id="more is given than there is",
-        ),
-        pytest.param(
-            [wants("a", 10, deserved=50), wants("b", 99)],
-            {"a": 10, "b": 86},
-            id="what is given and not asked for is divided among others",
-        ),
-        pytest.param(
-            [wants("a", 99, deserved=10, borrowing_limit=5), wants("b", 99)],
-            {"a": 15, "b": 81},
-            id="the borrowing limit",
-        ),
-        pytest.param(
-            [wants("a", 10, deserved=50, lending_limit=15), wants("b", 99)],
-            {"a": 35, "b": 61},
-            id="the lending limit: 35 of 50 are kept",
-        ),
-        pytest.param(
-            [wants("a", 99, capability=30, oversell=2.0), wants("b", 99)],
-            {"a": 30, "b": 66},
-            id="nobody deserves more because more may be admitted",
-        ),
-        pytest.param(
-            [wants("a", 99, "b"), wants("b", 99, "a"), wants("lost", 99, "nowhere"), wants("c", 99, "lost")],
-            {"a": 32, "b": 32, "lost": 32, "c": 16},
-            id="a cycle, and a parent that does not exist",
-        ),
-    ],
+@each_of(
+    (  # weights at every level
+        [wants("p", 0, weight=3), wants("a", 99, "p", weight=2), wants("b", 99, "p"), wants("q", 99)],
+        {"p": 72, "a": 48, "b": 24, "q": 24},
+    ),
+    (  # what one leaves, its sibling has first
+        [wants("p", 0), wants("a", 10, "p"), wants("b", 99, "p"), wants("q", 99)],
+        {"p": 48, "a": 10, "b": 38, "q": 48},
+    ),
+    (  # what a subtree leaves, others have
+        [wants("p", 0), wants("a", 10, "p"), wants("b", 5, "p"), wants("q", 99)],
+        {"p": 15, "a": 10, "b": 5, "q": 81},
+    ),
+    (  # the capability of a parent
+        [wants("p", 0, capability=30), wants("a", 99, "p"), wants("b", 99, "p"), wants("q", 99)],
+        {"p": 30, "a": 15, "b": 15, "q": 66},
+    ),
+    # a parent asks for no more than its children may hold
+    ([wants("p", 0), wants("a", 99, "p", capability=4), wants("q", 99)], {"p": 4, "a": 4, "q": 92}),
+    (  # a parent's own groups count as one more child
+        [wants("p", 40), wants("a", 40, "p"), wants("b", 40, "p"), wants("q", 99)],
+        {"p": 48, "a": 16, "b": 16, "q": 48},
+    ),
+    (  # a guarantee below a parent
+        [wants("p", 0), wants("a", 99, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
+        {"p": 48, "a": 40, "b": 8, "q": 48},
+    ),
+    (  # the guarantee of an idle queue is kept for it
+        [wants("p", 0), wants("idle", 0, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
+        {"p": 48, "b": 8, "q": 48},
+    ),
+    (  # what is given by name comes first, the rest is divided
+        [wants("a", 99, deserved=50), wants("b", 99, deserved=20), wants("c", 99)],
+        {"a": 58 + 2 / 3, "b": 28 + 2 / 3, "c": 8 + 2 / 3},
+    ),
+    (  # more is given than there is
+        [wants("a", 999, deserved=150), wants("b", 999, deserved=50), wants("c", 99)],
+        {"a": 72, "b": 24, "c": 0},
+    ),
+    # what is given and not asked for is divided among others
+    ([wants("a", 10, deserved=50), wants("b", 99)], {"a": 10, "b": 86}),
+    # the borrowing limit
+    ([wants("a", 99, deserved=10, borrowing_limit=5), wants("b", 99)], {"a": 15, "b": 81}),
+    # the lending limit: 35 of 50 are kept
+    ([wants("a", 10, deserved=50, lending_limit=15), wants("b", 99)], {"a": 35, "b": 61}),
+    # nobody deserves more because more may be admitted
+    ([wants("a", 99, capability=30, oversell=2.0), wants("b", 99)], {"a": 30, "b": 66}),
+    (  # a cycle, and a parent that does not exist
+        [wants("a", 99, "b"), wants("b", 99, "a"), wants("lost", 99, "nowhere"), wants("c", 99, "lost")],
+        {"a": 32, "b": 32, "lost": 32, "c": 16},
+    ),
 )
 def test_division(demands: list[QueueDemand], deserved: dict[str, float]) -> None:
     assert cpus(96, *demands) == pytest.approx(deserved, abs=0.5)

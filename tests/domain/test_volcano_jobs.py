@@ -111,9 +111,9 @@ def test_so_many_of_its_pods_start_together(
 
 
 @each_of(
-    (task("a", 2, minAvailable=-1), True),
-    (task("a" * 300, 2, minAvailable=1), True),
-    (task("a", 2, minAvailable="some"), False),
+    (task("a", 2, minAvailable=-1), True),  # negative
+    (task("a" * 300, 2, minAvailable=1), True),  # long name
+    (task("a", 2, minAvailable="some"), False),  # no number
 )
 def test_its_unit_is_not_written_again_and_again_whatever_its_tasks_say(
     odd: dict[str, Any], starts: bool

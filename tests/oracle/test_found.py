@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from extender.api import keys
 from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Reason, Verdict
@@ -14,6 +12,7 @@ from tests.domain.world import World, gang, key, nodes
 from tests.oracle.placement import Node, Pod
 from tests.oracle.states import GPU, Group, Queue, State
 from tests.oracle.strategies import GIB
+from tests.rows import each_of
 
 STARTS = Verdict.STARTING
 
@@ -27,49 +26,42 @@ def sized(name: str, cpu: str) -> Any:
     return pod(name, "q1", cpu=cpu, more={"memory": "2Gi"})
 
 
-@pytest.mark.parametrize(
-    ("objects", "expected"),
-    [
-        pytest.param(
+@each_of(
+    (  # room that was lent to others is not there
+        [
+            [nodes("n", "m"), queue("q"), queue("r"), waiting("r1", 3, "4", queue="r")],
+            [waiting(f"q{n}", 1, "4") for n in (2, 3, 4)],
+        ],
+        {"r1": Reason.NEVER_FITS, "q2": STARTS, "q3": STARTS, "q4": Reason.NO_ROOM},
+    ),
+    (  # a reason that was true before another group started is not repeated
+        [
+            [node("n", cpu="2"), node("m", cpu="1"), node("k", cpu="3"), stranger("s", on="k", cpu="3")],
+            [queue("q"), waiting("q1", 1, "3"), waiting("q2", 2, "1"), waiting("q3", 1, "3")],
+        ],
+        {"q1": Reason.NO_ROOM, "q2": STARTS, "q3": Reason.NO_ROOM},
+    ),
+    (  # who can never start holds up nobody, whatever it waits for as yet
+        [
+            [node("n"), queue("q", strategy="fifo", capability={"cpu": "3"}), queue("a", parent="q")],
+            [waiting("a1", 1, "2", queue="a"), waiting("q2", 1, "2", more={"x.io/gpu": "1"})],
+            waiting("q3", 1, "1"),
+        ],
+        {"a1": STARTS, "q2": Reason.QUEUE_CEILING, "q3": STARTS},
+    ),
+    (  # members of two sizes fit if there is any way
+        [
             [
-                [nodes("n", "m"), queue("q"), queue("r"), waiting("r1", 3, "4", queue="r")],
-                [waiting(f"q{n}", 1, "4") for n in (2, 3, 4)],
+                node("n1", cpu="2", memory="4Gi"),
+                node("n2", cpu="2"),
+                node("n3", memory="4Gi"),
+                queue("q"),
             ],
-            {"r1": Reason.NEVER_FITS, "q2": STARTS, "q3": STARTS, "q4": Reason.NO_ROOM},
-            id="room that was lent to others is not there",
-        ),
-        pytest.param(
-            [
-                [node("n", cpu="2"), node("m", cpu="1"), node("k", cpu="3"), stranger("s", on="k", cpu="3")],
-                [queue("q"), waiting("q1", 1, "3"), waiting("q2", 2, "1"), waiting("q3", 1, "3")],
-            ],
-            {"q1": Reason.NO_ROOM, "q2": STARTS, "q3": Reason.NO_ROOM},
-            id="a reason that was true before another group started is not repeated",
-        ),
-        pytest.param(
-            [
-                [node("n"), queue("q", strategy="fifo", capability={"cpu": "3"}), queue("a", parent="q")],
-                [waiting("a1", 1, "2", queue="a"), waiting("q2", 1, "2", more={"x.io/gpu": "1"})],
-                waiting("q3", 1, "1"),
-            ],
-            {"a1": STARTS, "q2": Reason.QUEUE_CEILING, "q3": STARTS},
-            id="who can never start holds up nobody, whatever it waits for as yet",
-        ),
-        pytest.param(
-            [
-                [
-                    node("n1", cpu="2", memory="4Gi"),
-                    node("n2", cpu="2"),
-                    node("n3", memory="4Gi"),
-                    queue("q"),
-                ],
-                [group("q1", 6, "q"), [sized(f"small-{n}", "1") for n in range(4)]],
-                [sized(f"large-{n}", "2") for n in range(2)],
-            ],
-            {"q1": STARTS},
-            id="members of two sizes fit if there is any way",
-        ),
-    ],
+            [group("q1", 6, "q"), [sized(f"small-{n}", "1") for n in range(4)]],
+            [sized(f"large-{n}", "2") for n in range(2)],
+        ],
+        {"q1": STARTS},
+    ),
 )
 def test_reasons_are_true(objects: list[Any], expected: Mapping[str, Reason | Verdict]) -> None:
     world = World(*objects)
@@ -100,38 +92,25 @@ def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
 LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it while q asks for less
 
 
-@pytest.mark.parametrize(
-    ("objects", "change"),
-    [
-        pytest.param(
-            [waiting("q2", 1, "3", min_member=2), LARGE],
-            "with 1 more member",
-            id="a member more is asked for, too",
-        ),
-        pytest.param(
-            [waiting("q2", 2, "3", notes={keys.HOLD: "true"}), LARGE],
-            f"without the annotation {keys.HOLD}",
-            id="so is what was held",
-        ),
-        pytest.param(
-            [queue("q", weight=3, stop_policy="Hold"), waiting("q2", 2, "3"), LARGE],
-            "with spec.stopPolicy None in queue q",
-            id="so is all that a queue waits for that was held",
-        ),
-        pytest.param(
-            [queue("q", capability={"cpu": "1"}), waiting("q2", 2, "1"), waiting("q3", 1, "1")],
-            "with spec.capability cpu 2 instead of 1 in queue q",
-            id="who comes later takes nothing of a higher ceiling",
-        ),
-        pytest.param(
-            [
-                [queue("q", weight=3, capability={"cpu": "2"}), queue("s", weight=2, parent="q")],
-                [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("x1", 1, "2")],
-            ],
-            "with spec.capability cpu 3 instead of 2 in queue q",
-            id="of a higher ceiling its own queue deserves enough before there is room for all",
-        ),
-    ],
+@each_of(
+    ([waiting("q2", 1, "3", min_member=2), LARGE], "with 1 more member"),  # a member more is asked for, too
+    # so is what was held
+    ([waiting("q2", 2, "3", notes={keys.HOLD: "true"}), LARGE], f"without the annotation {keys.HOLD}"),
+    (  # so is all that a queue waits for that was held
+        [queue("q", weight=3, stop_policy="Hold"), waiting("q2", 2, "3"), LARGE],
+        "with spec.stopPolicy None in queue q",
+    ),
+    (  # who comes later takes nothing of a higher ceiling
+        [queue("q", capability={"cpu": "1"}), waiting("q2", 2, "1"), waiting("q3", 1, "1")],
+        "with spec.capability cpu 2 instead of 1 in queue q",
+    ),
+    (  # of a higher ceiling its own queue deserves enough before there is room for all
+        [
+            [queue("q", weight=3, capability={"cpu": "2"}), queue("s", weight=2, parent="q")],
+            [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("x1", 1, "2")],
+        ],
+        "with spec.capability cpu 3 instead of 2 in queue q",
+    ),
 )
 def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
     world = World(node("n", cpu="8"), queue("q", weight=3), queue("r"), *objects)

@@ -135,24 +135,24 @@ def test_what_cannot_run_is_named_by_line(content: str | bytes, message: str, *,
     (
         f"{QUEUE}spec: {{flavors: [{{name: a, nodeLabels: {{}}}}, {{name: b, nodeLabels: {{}}}}]}}\n",
         '1: Queue "q": spec.flavors[1].nodeLabels: all nodes with these labels are of flavor a',
-    ),
+    ),  # flavors
     (
         f"{QUEUE}spec: {{flavors: [{{name: a, resourceFlavor: h100}}]}}\n",
         '1: Queue "q": spec.flavors[0].resourceFlavor: there is no ResourceFlavor h100 yet',
-    ),
+    ),  # resource-flavor
     (f"{QUEUE}spec: {{parent: later}}\n", "1: Queue \"q\": spec.parent: got 'later'; there is no such"),
     (
         GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/checkpoint: often}"),
         "1: PodGroup \"g\": metadata.annotations[kube-muster.io/checkpoint]: got 'often', which",
-    ),
+    ),  # checkpoint
     (
         GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/run-time: soon}"),
         "1: PodGroup \"g\": metadata.annotations[kube-muster.io/run-time]: got 'soon', which",
-    ),
+    ),  # run-time
     (
         POD.replace("name: p", "name: r, annotations: {kube-muster.io/min-member: most}"),
         "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
-    ),
+    ),  # min-member
 )
 def test_what_the_webhooks_would_warn_of_is_noted(content: str, note: str, *, tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")

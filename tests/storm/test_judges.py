@@ -48,10 +48,10 @@ def test_a_gang_that_fits_must_run() -> None:
 
 
 @each_of(
-    [node(cpu="1")],
-    [node(unschedulable=True)],
-    [node(taints=[{"key": "k"}])],
-    [node(cpu="1"), node("n1", "500m")],
+    [node(cpu="1")],  # too small
+    [node(unschedulable=True)],  # cordoned
+    [node(taints=[{"key": "k"}])],  # tainted
+    [node(cpu="1"), node("n1", "500m")],  # in pieces
 )
 def test_a_gang_that_does_not_fit_may_wait(room: list[Json]) -> None:
     assert judged(pod("a"), pod("b"), group=group(2), nodes=room) == []

@@ -30,13 +30,13 @@ def only(data: bytes) -> PodEvent:
 
 
 @each_of(
-    b"",
-    b"\xff",
-    b"\xff" * 30,
-    field(2, field(1, b"k8s\0")),
-    TYPE + b"\x12\x7f",
-    field(1, b"\xff") + field(2, b""),
-    TYPE + field(2, b"\x0f"),
+    b"",  # empty
+    b"\xff",  # number cut
+    b"\xff" * 30,  # number too long
+    field(2, field(1, b"k8s\0")),  # no type
+    TYPE + b"\x12\x7f",  # cut
+    field(1, b"\xff") + field(2, b""),  # no text
+    TYPE + field(2, b"\x0f"),  # bad object
 )
 def test_what_is_no_event_ends_the_stream(event: bytes) -> None:
     with pytest.raises(BrokenPods):
@@ -44,15 +44,15 @@ def test_what_is_no_event_ends_the_stream(event: bytes) -> None:
 
 
 @each_of(
-    b"",
-    b"{}",
-    b"k8s\1" + NAMED + field(2, POD),
-    b"k8s\0" + field(2, POD),
-    b"k8s\0" + field(1, b"\xff") + field(2, POD),
-    b"k8s\0" + NAMED + field(2, POD[:-1]),
-    b"k8s\0" + NAMED + field(2, field(1, field(5, b"\xff") + field(6, b"9"))),
-    b"k8s\0" + NAMED + field(2, field(1, b"\x28\x05" + field(6, b"9"))),
-    b"k8s\0" + NAMED + field(2, POD + field(2, b"\x51")),
+    b"",  # empty
+    b"{}",  # json
+    b"k8s\1" + NAMED + field(2, POD),  # prefix
+    b"k8s\0" + field(2, POD),  # no kind
+    b"k8s\0" + field(1, b"\xff") + field(2, POD),  # bad kind
+    b"k8s\0" + NAMED + field(2, POD[:-1]),  # cut
+    b"k8s\0" + NAMED + field(2, field(1, field(5, b"\xff") + field(6, b"9"))),  # uid no text
+    b"k8s\0" + NAMED + field(2, field(1, b"\x28\x05" + field(6, b"9"))),  # uid a number
+    b"k8s\0" + NAMED + field(2, POD + field(2, b"\x51")),  # 64 bits
 )
 def test_a_pod_that_cannot_be_read_costs_one_event_only(obj: bytes) -> None:
     bad = holding(obj)

@@ -39,19 +39,19 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
 
 
 @each_of(
-    (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),
+    (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),  # tasks
     (
         job(replace(task("w", 1), template={"spec": WIDE})),
         "spec.tasks[0].template.spec.containers: got 65; allowed are 64",
-    ),
+    ),  # containers
     (
         job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
         "spec.volumes: got 257; allowed are 256",
-    ),
+    ),  # volumes
     (
         job(replace(task("w", 1), policies=CODES[1:]), policies=CODES),
         "spec.policies, with those of tasks: got 1025; allowed are 1024",
-    ),
+    ),  # policies
 )
 def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(given: VolcanoJob, told: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
