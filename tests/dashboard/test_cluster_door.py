@@ -194,7 +194,7 @@ def test_false_tokens_cost_few_reviews_and_do_not_shut_out_who_was_here() -> Non
     tokens = Tokens(authority.owner_of, clock)
     assert tokens.owner("of-ann", "10.0.0.1") == ANN
     refused = 0
-    for second in range(60):
+    for second in range(20):
         clock.now += 1
         for number in range(500):
             try:
@@ -202,8 +202,8 @@ def test_false_tokens_cost_few_reviews_and_do_not_shut_out_who_was_here() -> Non
             except TooManyRequests:
                 refused += 1
         assert tokens.owner("of-ann", "10.0.0.1") == ANN
-    assert authority.asked["token"] <= 60 * 10 + 20 + 60 / 4 + 2
-    assert refused > 29_000
+    assert authority.asked["token"] <= 20 * 10 + 20 + 20 / 4 + 2
+    assert refused > 9_000
 
 
 def test_one_address_leaves_turns_to_others() -> None:
@@ -292,7 +292,7 @@ def test_what_cannot_be_a_name_is_not_asked_about() -> None:
 def test_whoever_comes_with_many_names_does_not_have_muster_ask_without_end() -> None:
     authority, clock = Authority(), Clock()
     rights, names = Grants(authority.grants, clock), [f"n{number}" for number in range(500)]
-    for number in range(50):  # as many accounts as a tenant likes
+    for number in range(20):  # as many accounts as a tenant likes
         clock.now += 0.1
         with suppress(Unsure):
             rights.where(Subject(f"account-{number}"), LIST, names)
