@@ -150,7 +150,7 @@ def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
 ) -> None:
     shown = screen(node("a", cpu="4"), stranger("s", on="a", cpu="3"), gang("g", 2)).show("why", "team", "g")
     assert shown["holders"] == [{"name": "team/s", "pods": 1, "amounts": {"cpu": 3000}, "uid": "uid-s"}]
-    assert shown["change"] == {"text": "once pod team/s ends", "ends": ["team/s"]}
+    assert shown["change"]["ends"] == ["team/s"]
     assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
 
 
