@@ -14,6 +14,7 @@ from extender.apimachinery.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS,
 from extender.cli import queue_removal
 from extender.domain.explain.observed import ObservedQueue
 from tests.cli.desk import Desk
+from tests.rows import each_of
 
 Q = "queue.scheduling.volcano.sh"
 G = "podgroup.scheduling.volcano.sh"
@@ -114,26 +115,23 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
     assert error == 'Error: queues.scheduling.volcano.sh "idle" already exists'
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("a", "--weight", "0"), "'--weight': got '0'; allowed is a whole number from 1 to 65535"),
-        (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
-        (("a", "--weight", "many"), "'--weight': got 'many'; allowed is a whole number from 1 to 65535"),
-        (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
-        (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),
-        (("a", "--deserved", "cpu=8Q"), "'--deserved': got 'cpu=8Q'; allowed is NAME=QUANTITY"),
-        (("a", "--guarantee", "cpu-"), "--guarantee: got NAME-; allowed in a new queue is NAME=QUANTITY"),
-        (("a", "--state", "Closing"), "'Closing' is not one of 'Open', 'Closed'"),
-        (("a", "--reclaimable", "no"), "'no' is not one of 'true', 'false'."),
-        (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'fifo', 'traverse', 'fair'"),
-        (("a", "--dry-run", "maybe"), "'maybe' is not one of 'none', 'client', 'server'."),
-        (("a", "--name", "b"), "--name: got 'b' as well as NAME 'a'; allowed is one of them"),
-        ((), "NAME: got nothing; allowed is the name of a queue"),
-        (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
-    ],
+@each_of(
+    (("a", "--weight", "0"), "'--weight': got '0'; allowed is a whole number from 1 to 65535"),
+    (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
+    (("a", "--weight", "many"), "'--weight': got 'many'; allowed is a whole number from 1 to 65535"),
+    (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
+    (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),
+    (("a", "--deserved", "cpu=8Q"), "'--deserved': got 'cpu=8Q'; allowed is NAME=QUANTITY"),
+    (("a", "--guarantee", "cpu-"), "--guarantee: got NAME-; allowed in a new queue is NAME=QUANTITY"),
+    (("a", "--state", "Closing"), "'Closing' is not one of 'Open', 'Closed'"),
+    (("a", "--reclaimable", "no"), "'no' is not one of 'true', 'false'."),
+    (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'fifo', 'traverse', 'fair'"),
+    (("a", "--dry-run", "maybe"), "'maybe' is not one of 'none', 'client', 'server'."),
+    (("a", "--name", "b"), "--name: got 'b' as well as NAME 'a'; allowed is one of them"),
+    ((), "NAME: got nothing; allowed is the name of a queue"),
+    (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
 )
-def test_errors_name_their_flag(desk: Desk, flags: tuple[str, ...], message: str) -> None:
+def test_errors_name_their_flag(flags: tuple[str, ...], message: str, *, desk: Desk) -> None:
     assert message in desk.refuses("queue", "create", *flags, status=2)
 
 
@@ -169,8 +167,8 @@ def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
     }
 
 
-@pytest.mark.parametrize("run", ["none", "client", "server"])
-def test_an_amount_is_taken_away(town: Desk, run: str) -> None:
+@each_of("client", "server", "none")
+def test_an_amount_is_taken_away(run: str, *, town: Desk) -> None:
     arguments = ("queue", "update", "research", "--capability", "cpu-", f"--dry-run={run}", "-o", "json")
     assert json.loads(town.output(*arguments))["spec"]["capability"] == {"memory": "64Gi"}
     assert ("cpu" in spec(town, "research")["capability"]) == (run != "none")
@@ -181,17 +179,14 @@ def test_an_update_of_nothing(town: Desk) -> None:
     assert error.startswith("Error: nothing to change; allowed is at least one of --weight, --capability, ")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open")],
-)
-def test_a_queue_that_is_not_there(town: Desk, command: tuple[str, ...]) -> None:
+@each_of(("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open"))
+def test_a_queue_that_is_not_there(command: tuple[str, ...], *, town: Desk) -> None:
     error = town.refuses("queue", command[0], "reserch", *command[1:])
     assert error == "Error: queue 'reserch' not found; there are: research, idle"
 
 
-@pytest.mark.parametrize("command", [("update", "--weight", "5"), ("close",), ("delete",)])
-def test_a_name_with_a_slash_reaches_no_subresource(desk: Desk, command: tuple[str, ...]) -> None:
+@each_of(("update", "--weight", "5"), ("close",), ("delete",))
+def test_a_name_with_a_slash_reaches_no_subresource(command: tuple[str, ...], *, desk: Desk) -> None:
     before = desk.store.changed_at
     error = desk.refuses("queue", command[0], "research/status", *command[1:])
     assert error.startswith("Error: queue 'research/status' not found")
@@ -268,8 +263,8 @@ def test_a_dry_run_closes_nothing(town: Desk) -> None:
     assert "state" not in spec(town, "idle")
 
 
-@pytest.mark.parametrize("timeout", ["5", "-1s", "soon"])
-def test_a_timeout_that_is_none(town: Desk, timeout: str) -> None:
+@each_of("5", "-1s", "soon")
+def test_a_timeout_that_is_none(timeout: str, *, town: Desk) -> None:
     message = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
     assert message in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
 
@@ -344,18 +339,15 @@ def test_operate_does_what_the_others_do(town: Desk) -> None:
     assert spec(town, "idle") == {**DEFAULTS, "weight": 7, "state": "Open"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "Error: --action: got nothing; allowed is one of open, close, update"),
-        (("--action", "drain"), "Error: --action: got 'drain'; allowed is one of open, close, update"),
-        (
-            ("--action", "update"),
-            "Error: --weight: got nothing; allowed with --action update is a number from",
-        ),
-    ],
+@each_of(
+    ((), "Error: --action: got nothing; allowed is one of open, close, update"),
+    (("--action", "drain"), "Error: --action: got 'drain'; allowed is one of open, close, update"),
+    (
+        ("--action", "update"),
+        "Error: --weight: got nothing; allowed with --action update is a number from",
+    ),
 )
-def test_operate_needs_an_action_that_it_knows(town: Desk, flags: tuple[str, ...], message: str) -> None:
+def test_operate_needs_an_action_that_it_knows(flags: tuple[str, ...], message: str, *, town: Desk) -> None:
     assert town.refuses("queue", "operate", "idle", *flags, status=2).startswith(message)
 
 
@@ -458,8 +450,8 @@ def test_the_timeout_ends_with_pods_that_have_no_group(
     )
 
 
-@pytest.mark.parametrize("run", ["client", "server"])
-def test_a_dry_run_of_a_cascade_shows_what_would_go(town: Desk, run: str) -> None:
+@each_of("client", "server")
+def test_a_dry_run_of_a_cascade_shows_what_would_go(run: str, *, town: Desk) -> None:
     output = town.output("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
     assert output[:2] == [
         f"{G}/sweep would be deleted (namespace other)",
@@ -575,8 +567,8 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
     assert "'--preemption-patience': got '1001'; allowed is a number from 0 to 1000" in printed
 
 
-@pytest.mark.parametrize("given", ["groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999"])
-def test_a_limit_that_is_no_number_is_told(town: Desk, given: str) -> None:
+@each_of("groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999")
+def test_a_limit_that_is_no_number_is_told(given: str, *, town: Desk) -> None:
     printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)
     assert f"'--limits': got '{given}'; allowed is groups=NUMBER, pods=NUMBER" in printed
 
@@ -604,7 +596,7 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
     assert not annotations()
 
 
-@pytest.mark.parametrize("command", ["hold", "resume"])
-def test_of_a_group_that_is_not_there_it_says_which_are(town: Desk, command: str) -> None:
+@each_of("hold", "resume")
+def test_of_a_group_that_is_not_there_it_says_which_are(command: str, *, town: Desk) -> None:
     error = town.refuses(command, "sweeep", "-n", "other")
     assert error == "Error: podgroup 'sweeep' not found in namespace other; there are: sweep"

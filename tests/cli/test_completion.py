@@ -42,35 +42,29 @@ def test_bash_takes_its_script() -> None:
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    [
-        (("queue", "describe", "re"), ["reports", "research", ":4"]),
-        (("queue", "close", "research", "rep"), ["reports", ":4"]),
-        (("podgroup", "describe", ""), ["sweep", ":4"]),
-        (("pg", "get", "-n", "other", ""), ["far", ":4"]),
-        (("why", "s"), ["statefulset/", "sweep-0", ":4"]),
-        (("why", "jo"), ["job/", ":4"]),
-        (("why", "queue/res"), ["queue/research", ":4"]),
-        (("why", "pg/"), ["pg/sweep", ":4"]),
-    ],
+@each_of(
+    (("queue", "describe", "re"), ["reports", "research", ":4"]),
+    (("queue", "close", "research", "rep"), ["reports", ":4"]),
+    (("podgroup", "describe", ""), ["sweep", ":4"]),
+    (("pg", "get", "-n", "other", ""), ["far", ":4"]),
+    (("why", "s"), ["statefulset/", "sweep-0", ":4"]),
+    (("why", "jo"), ["job/", ":4"]),
+    (("why", "queue/res"), ["queue/research", ":4"]),
+    (("why", "pg/"), ["pg/sweep", ":4"]),
 )
-def test_names_are_those_of_the_cluster(town: Desk, typed: tuple[str, ...], found: list[str]) -> None:
+def test_names_are_those_of_the_cluster(typed: tuple[str, ...], found: list[str], *, town: Desk) -> None:
     assert offered(town, *typed) == found
 
 
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    [
-        ("p", ["priority="]),
-        ("queue.we", ["queue.weight="]),
-        ("queue.d", ["queue.deserved."]),
-        ("queue.weight=re", ["queue.weight=reports", "queue.weight=research"]),
-        ("delete=podgroup/", ["delete=podgroup/sweep"]),
-        ("minMember=", []),
-    ],
+@each_of(
+    ("p", ["priority="]),
+    ("queue.we", ["queue.weight="]),
+    ("queue.d", ["queue.deserved."]),
+    ("queue.weight=re", ["queue.weight=reports", "queue.weight=research"]),
+    ("delete=podgroup/", ["delete=podgroup/sweep"]),
+    ("minMember=", []),
 )
-def test_terms_are_offered(town: Desk, typed: str, found: list[str]) -> None:
+def test_terms_are_offered(typed: str, found: list[str], *, town: Desk) -> None:
     line = ["why", "--kubeconfig", str(town.kubeconfig), "sweep", "--what-if", typed]
     assert list(completions(main, line)) == [*found, ":4"]
 

@@ -11,6 +11,7 @@ from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
+from tests.rows import each_of
 
 NO_ROOM = "cpu: 8 needed, 2 left on suitable nodes; position 2 in queue research"
 DONE = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -424,8 +425,8 @@ def test_a_name_of_several_kinds_has_to_be_told(desk: Desk, front: Front) -> Non
     assert desk.output("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
 
 
-@pytest.mark.parametrize("value", ["pod/x", "queue/x", "a/b/c", "job/", "/x"])
-def test_a_kind_that_is_no_job_is_refused(desk: Desk, value: str) -> None:
+@each_of("pod/x", "queue/x", "a/b/c", "job/", "/x")
+def test_a_kind_that_is_no_job_is_refused(value: str, *, desk: Desk) -> None:
     printed = " ".join(desk.muster("job", "describe", value).stderr.split())
     assert f"got {value!r}" in printed
     assert "allowed" in printed
@@ -453,8 +454,8 @@ def test_why_a_job_waits_without_pods(town: Desk) -> None:
     assert printed["remedies"]
 
 
-@pytest.mark.parametrize("name", ["held", "late", "stopped"])
-def test_the_command_that_helps_is_offered(town: Desk, name: str) -> None:
+@each_of("held", "late", "stopped")
+def test_the_command_that_helps_is_offered(name: str, *, town: Desk) -> None:
     lines = [each["line"] for each in why(town, f"job/{name}")["commands"]]
     assert f"muster job resume job/{name} -n team" in lines
 
@@ -639,7 +640,7 @@ def test_a_volcano_job_of_flags(desk: Desk) -> None:
     assert "the cluster knows no jobs.batch.volcano.sh" in desk.refuses("job", "run", "--name", "train")
 
 
-@pytest.mark.parametrize("amounts", ["cpu", "cpu=-1", "cpu=lots", "=1", ""])
-def test_amounts_that_are_none(desk: Desk, amounts: str) -> None:
+@each_of("cpu", "cpu=-1", "cpu=lots", "=1", "")
+def test_amounts_that_are_none(amounts: str, *, desk: Desk) -> None:
     error = desk.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
     assert f"got {amounts!r}; allowed is NAME=QUANTITY with commas between" in error

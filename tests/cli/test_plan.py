@@ -16,6 +16,7 @@ from extender.sim.kubelets import node
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
+from tests.rows import each_of
 
 
 def with_node(desk: Desk, name: str) -> None:
@@ -230,15 +231,12 @@ def test_what_is_there_already_is_not_planned(town: Desk, write: Any) -> None:
     assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a: b", "apiVersion: missing; every object has an apiVersion and a kind"),
-        ("{", "bad.yaml:1: not YAML"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers"),
-    ],
+@each_of(
+    ("a: b", "apiVersion: missing; every object has an apiVersion and a kind"),
+    ("{", "bad.yaml:1: not YAML"),
+    ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers"),
 )
-def test_files_that_make_no_sense(town: Desk, tmp_path: Path, text: str, says: str) -> None:
+def test_files_that_make_no_sense(text: str, says: str, *, town: Desk, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     result = town.muster("plan", str(path))

@@ -51,10 +51,8 @@ def lines(*rows: str) -> str:
 # ---- tables
 
 
-@pytest.mark.parametrize(
-    "command", [("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x")]
-)
-def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
+@each_of(("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x"))
+def test_queues_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
     assert town.output(*command) == lines(
         "NAME       STATE   WEIGHT   SHARE   TOTAL   PENDING   INQUEUE   RUNNING   AGE",
         "batch      Open    1        -       0       0         0         0         20d",
@@ -75,10 +73,8 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
     assert re.split(r" {3,}", lent)[-2:] == ["cpu 4; h100: nvidia.com/gpu 8", "-"]
 
 
-@pytest.mark.parametrize(
-    "command", [("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here")]
-)
-def test_groups_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
+@each_of(("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here"))
+def test_groups_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
     assert town.output(*command) == lines(
         "NAME    QUEUE      PHASE     MIN   POSITION   REASON   AGE",
         "fit     research   Running   2     -          -        20d",
@@ -115,25 +111,22 @@ def test_a_wide_table_of_groups(town: Desk) -> None:
     assert second[7:] == ["-", "2", "0", "0", "fit", "-"]
 
 
-@pytest.mark.parametrize("flags", [("-n", "other"), ("--context", "there")])
-def test_a_namespace_is_that_of_the_flag_or_of_the_context(town: Desk, flags: tuple[str, ...]) -> None:
+@each_of(("-n", "other"), ("--context", "there"))
+def test_a_namespace_is_that_of_the_flag_or_of_the_context(flags: tuple[str, ...], *, town: Desk) -> None:
     assert town.output("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
 
 
-@pytest.mark.parametrize("table", [("queue", "list"), ("pg", "list", "-A")])
-def test_tables_fit_into_80_columns(town: Desk, table: tuple[str, ...]) -> None:
+@each_of(("queue", "list"), ("pg", "list", "-A"))
+def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Desk) -> None:
     assert max(map(len, town.output(*table).splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (("queue", "list"), "No queues found"),
-        (("pg", "list"), "No podgroups found in namespace team"),
-        (("pg", "list", "-A"), "No podgroups found"),
-    ],
+@each_of(
+    (("queue", "list"), "No queues found"),
+    (("pg", "list"), "No podgroups found in namespace team"),
+    (("pg", "list", "-A"), "No podgroups found"),
 )
-def test_where_there_is_nothing_it_says_so(desk: Desk, command: tuple[str, ...], message: str) -> None:
+def test_where_there_is_nothing_it_says_so(command: tuple[str, ...], message: str, *, desk: Desk) -> None:
     result = desk.muster(*command)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{message}\n")
 
@@ -189,17 +182,14 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
     assert desk.refuses("why", "queue/a") == "Error: queue 'a' not found"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("queue", "list", "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'."),
-        (("pg", "list", "--context", "nowhere"), "--context: got 'nowhere'; allowed is here, there"),
-        (("pg", "get", "fit", "-A"), "-A: got NAME 'fit' as well; a name is looked for in one namespace"),
-        (("queue", "lst"), "No such command 'lst'."),
-    ],
+@each_of(
+    (("queue", "list", "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'."),
+    (("pg", "list", "--context", "nowhere"), "--context: got 'nowhere'; allowed is here, there"),
+    (("pg", "get", "fit", "-A"), "-A: got NAME 'fit' as well; a name is looked for in one namespace"),
+    (("queue", "lst"), "No such command 'lst'."),
 )
 def test_errors_name_flag_value_and_what_is_allowed(
-    desk: Desk, arguments: tuple[str, ...], message: str
+    arguments: tuple[str, ...], message: str, *, desk: Desk
 ) -> None:
     assert message in desk.refuses(*arguments, status=2)
 

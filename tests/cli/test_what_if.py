@@ -16,6 +16,7 @@ from extender.web.listen import listen
 from tests.cli.desk import Desk
 from tests.cli.test_dashboard import browser
 from tests.pages.town import settle
+from tests.rows import each_of
 
 
 def with_node(desk: Desk, name: str, cpu: str = "8") -> None:
@@ -99,24 +100,21 @@ def test_nothing_is_written(town: Desk) -> None:
     assert town.store.listing(PODS)[1] == before
 
 
-@pytest.mark.parametrize(
-    ("target", "term", "says"),
-    [
-        ("sweep", "node=1", "--what-if: 'node=1': allowed is nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
-        (
-            "sweep",
-            "nodes=+many",
-            "--what-if: 'nodes=+many': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a",
-        ),
-        ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': there is no queue lab"),
-        (
-            "queue/research",
-            "nodes=+1",
-            "--what-if: queue/research is no group, and in none; allowed is one group",
-        ),
-    ],
+@each_of(
+    ("sweep", "node=1", "--what-if: 'node=1': allowed is nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
+    (
+        "sweep",
+        "nodes=+many",
+        "--what-if: 'nodes=+many': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a",
+    ),
+    ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': there is no queue lab"),
+    (
+        "queue/research",
+        "nodes=+1",
+        "--what-if: queue/research is no group, and in none; allowed is one group",
+    ),
 )
-def test_what_makes_no_sense_is_named(town: Desk, target: str, term: str, says: str) -> None:
+def test_what_makes_no_sense_is_named(target: str, term: str, says: str, *, town: Desk) -> None:
     assert f"Error: {says}" in town.refuses("why", target, "--what-if", term, status=2)
 
 

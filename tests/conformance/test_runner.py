@@ -204,23 +204,20 @@ def test_that_a_group_does_not_block_its_owner_is_named(
     assert output.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{",
-        '{"cases": []}',
-        '{"schemaVersion": 2, "cases": []}',
-        '{"schema_version": 2, "cases": []}',
-        '{"schemaVersion": 1}',
-        '{"schema_version": 1, "cases": [{"family": "backoff"}]}',
-        '{"schema_version": 1, "cases": [{"id": "x"}]}',
-        '{"schema_version": 1, "cases": [{"id": "x", "family": null}]}',
-        '{"schema_version": 1, "cases": ["x"]}',
-    ],
+@each_of(
+    "",
+    "[]",
+    "{",
+    '{"cases": []}',
+    '{"schemaVersion": 2, "cases": []}',
+    '{"schema_version": 2, "cases": []}',
+    '{"schemaVersion": 1}',
+    '{"schema_version": 1, "cases": [{"family": "backoff"}]}',
+    '{"schema_version": 1, "cases": [{"id": "x"}]}',
+    '{"schema_version": 1, "cases": [{"id": "x", "family": null}]}',
+    '{"schema_version": 1, "cases": ["x"]}',
 )
-def test_a_file_of_something_else(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_something_else(text: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cases.json"
     path.write_text(text)
     assert main([str(path)]) == 2

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import POD_GROUPS, PODS, Json
 from extender.apimachinery.service import Service
@@ -190,18 +188,15 @@ def written(folder: Path, kind: str, spec: str, meta: str = "name: j") -> Path:
 KINDS = {"batch/v1": "Job", "apps/v1": "StatefulSet", "ray.io/v1": "RayCluster"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "count"),
-    [
-        ("", 1),
-        ("parallelism: 3, ", 3),
-        ("completions: 3, ", 1),
-        ("parallelism: 5, completions: 3, ", 3),
-        ("parallelism: 0, ", 0),
-        ("suspend: true, ", 0),
-    ],
+@each_of(
+    ("", 1),
+    ("parallelism: 3, ", 3),
+    ("completions: 3, ", 1),
+    ("parallelism: 5, completions: 3, ", 3),
+    ("parallelism: 0, ", 0),
+    ("suspend: true, ", 0),
 )
-def test_a_job_makes_as_many_pods_as_run_at_once(tmp_path: Path, spec: str, count: int) -> None:
+def test_a_job_makes_as_many_pods_as_run_at_once(spec: str, count: int, *, tmp_path: Path) -> None:
     creation, _ = created(written(tmp_path, "batch/v1", f"{{{spec}template: {SPEC}}}"))
     assert len(pods_of(creation)) == count
 
@@ -221,12 +216,9 @@ def test_differences_from_a_real_cluster_are_named(name: str, message: str) -> N
     assert list(notes(FOLDER / f"{name}.yaml")) == [message]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [("suspend: true", []), ("parallelism: 0", ['1: Job "j": asks for no pods'])],
-)
+@each_of(("suspend: true", []), ("parallelism: 0", ['1: Job "j": asks for no pods']))
 def test_a_job_without_pods_says_why_unless_it_is_suspended(
-    tmp_path: Path, spec: str, message: list[str]
+    spec: str, message: list[str], *, tmp_path: Path
 ) -> None:
     path = written(tmp_path, "batch/v1", f"{{{spec}, template: {SPEC}}}")
     assert list(notes(path)) == message

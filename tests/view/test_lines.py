@@ -244,15 +244,12 @@ def test_what_does_not_reach_the_api_server_may_come_again(
         assert b"cannot be reached" in client.read_until(b'"code":429}')
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        (f"/{SECRET}/api/v1/namespaces/a/pods", 403),
-        (f"/{SECRET}/api/v1//events", 400),
-        (EVENTS, 404),
-    ],
+@each_of(
+    (f"/{SECRET}/api/v1/namespaces/a/pods", 403),
+    (f"/{SECRET}/api/v1//events", 400),
+    (EVENTS, 404),
 )
-def test_what_is_refused_is_refused_in_this_form_too(front: Front, path: str, told: int) -> None:
+def test_what_is_refused_is_refused_in_this_form_too(path: str, told: int, *, front: Front) -> None:
     with closing(dial(front.port)) as client:
         client.send(event(path))
         assert client.read_until(b"\r\n").split()[1] == b"%d" % told

@@ -1,6 +1,7 @@
 """What holds for pods in JSON and in protobuf: the facts, and that nothing but the three edits changes."""
 
 from contextlib import suppress
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -57,10 +58,8 @@ def test_the_facts_of_a_pod(form: PodForm) -> None:
     assert bound.facts == SEEN._replace(node="n-1")
 
 
-@pytest.mark.parametrize(
-    ("phase", "ended"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
-)
-def test_whether_a_pod_has_ended(form: PodForm, phase: str, ended: bool) -> None:
+@each_of(("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True))
+def test_whether_a_pod_has_ended(phase: str, ended: bool, *, form: PodForm) -> None:
     obj = pod(node="n-1")
     obj["status"] = {**obj.get("status", {}), "phase": phase}
     assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", ended=ended)
@@ -75,8 +74,8 @@ def test_bookmarks_and_errors(form: PodForm) -> None:
     assert (error[:4], error.unreadable) == (("ERROR", 0, None, False), False)
 
 
-@pytest.mark.parametrize("version", ["", "nine", "-9", " 9", "1_0", "٩", "9" * 5000])
-def test_a_version_that_is_no_number_makes_a_pod_unreadable(form: PodForm, version: str) -> None:
+@each_of("", "nine", "-9", " 9", "1_0", "٩", "9" * 5000)
+def test_a_version_that_is_no_number_makes_a_pod_unreadable(version: str, *, form: PodForm) -> None:
     event = only(form, "ADDED", pod(version=version))
     assert (event.facts, event.unreadable, event.version) == (None, True, 0)
     assert event.frame == form.frame("ADDED", pod(version=version))
@@ -179,9 +178,8 @@ def test_a_list_of_another_kind_is_refused(form: PodForm) -> None:
         form.codec.page(form.listed({"resourceVersion": "9"}, [], kind="Table"))
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-@pytest.mark.parametrize("one_page", [True, False])
-def test_a_list_is_written_piece_by_piece(form: PodForm, count: int, one_page: bool) -> None:
+@each_of(*product([0, 1, 3], [True, False]))
+def test_a_list_is_written_piece_by_piece(count: int, one_page: bool, *, form: PodForm) -> None:
     metadata = {"resourceVersion": "900", "continue": "c"}
     pods = [pod(f"p-{number}") for number in range(count)]
     page = form.codec.page(form.listed(metadata, pods))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.server import Reply, Server, status
+from tests.rows import each_of
 from tests.view.conftest import SECRET, Front, Start, status_and_reason
 from tests.view.raw import CHUNKED, RawServer, chunk, dial
 
@@ -194,10 +195,8 @@ def test_bytes_that_are_no_text(
     client.close()
 
 
-@pytest.mark.parametrize(
-    "head", [b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n"]
-)
-def test_what_is_no_http_is_malformed(front: Front, head: bytes) -> None:
+@each_of(b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n")
+def test_what_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
     client = dial(front.port)
     client.send(head)
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
@@ -205,11 +204,8 @@ def test_what_is_no_http_is_malformed(front: Front, head: bytes) -> None:
     client.close()
 
 
-@pytest.mark.parametrize(
-    ("target", "headers"),
-    [(b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70)],
-)
-def test_a_head_has_its_limits(front: Front, target: bytes, headers: bytes) -> None:
+@each_of((b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70))
+def test_a_head_has_its_limits(target: bytes, headers: bytes, *, front: Front) -> None:
     client = dial(front.port)
     client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
     assert b" 400 Bad Request" in client.read_until(b"\r\n")

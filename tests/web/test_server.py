@@ -5,6 +5,7 @@ import signal
 import socket
 from contextlib import ExitStack
 from http.client import HTTPConnection
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 
 from extender.web.server import SPARE
 from tests.e2e.harness.waiting import wait_for
+from tests.rows import each_of
 from tests.web.program import STOPPED, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
@@ -145,19 +147,16 @@ def test_a_caller_that_waits_is_not_taken_for_gone(lasting_program: Server) -> N
     lasting_program.let_go([call])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("POST", "/v1/filter", b"{", 400),
-        ("POST", "/v1/nothing", b"{}", 404),
-        ("POST", "//v1/filter", b"{}", 404),
-        ("GET", "/v1/filter", b"", 405),
-        ("POST", "/v1/filter", b" " * (16 * 1024 * 1024 + 1), 413),
-        ("POST", "/v1/filter", b" " * (48 * 1024 * 1024), 413),
-    ],
+@each_of(
+    ("POST", "/v1/filter", b"{", 400),
+    ("POST", "/v1/nothing", b"{}", 404),
+    ("POST", "//v1/filter", b"{}", 404),
+    ("GET", "/v1/filter", b"", 405),
+    ("POST", "/v1/filter", b" " * (16 * 1024 * 1024 + 1), 413),
+    ("POST", "/v1/filter", b" " * (48 * 1024 * 1024), 413),
 )
 def test_bad_calls_get_their_status(
-    lasting_program: Server, method: str, path: str, body: bytes, status: int
+    method: str, path: str, body: bytes, status: int, *, lasting_program: Server
 ) -> None:
     connection = lasting_program.connect()
     connection.request(method, path, body)
@@ -184,19 +183,20 @@ def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
     assert (response.status, b"Content-Length" in response.read()) == (411, True)
 
 
-@pytest.mark.parametrize("port", ["port", "debug_port", "health_port"])
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Host": "evil.example"},  # a page whose own name was given the address of loopback
-        {"Host": "127.0.0.1.evil.example:8281"},
-        {"Host": "[::1"},
-    ],
+@each_of(
+    *product(
+        ["port", "debug_port", "health_port"],
+        [
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Host": "evil.example"},  # a page whose own name was given the address of loopback
+            {"Host": "127.0.0.1.evil.example:8281"},
+            {"Host": "[::1"},
+        ],
+    )
 )
 def test_what_a_web_page_sends_is_refused(
-    lasting_program: Server, port: str, headers: dict[str, str]
+    port: str, headers: dict[str, str], *, lasting_program: Server
 ) -> None:
     connection = lasting_program.connect(getattr(lasting_program, port))
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
@@ -205,8 +205,8 @@ def test_what_a_web_page_sends_is_refused(
     assert "error" in msgspec.json.decode(response.read())
 
 
-@pytest.mark.parametrize("host", ["localhost:8281", "127.0.0.1", "[::1]:8281"])
-def test_the_names_of_loopback_are_answered(lasting_program: Server, host: str) -> None:
+@each_of("localhost:8281", "127.0.0.1", "[::1]:8281")
+def test_the_names_of_loopback_are_answered(host: str, *, lasting_program: Server) -> None:
     connection = lasting_program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), {"Host": host})
     assert answer(connection)["NodeNames"] == ["a", "b"]
@@ -220,20 +220,17 @@ def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
         assert caller.makefile("rb").read().split()[1] == b"431"
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"GARBAGE\r\n\r\n", 400),
-        (b"\r\n\r\nGARBAGE\r\n\r\n", 400),  # RFC 9112: empty lines before a request are ignored
-        (b"GET / HTTP/9.9\r\n\r\n", 400),
-        (b"GET /\x00 HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", 400),
-        (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n", 414),
-        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    ],
+@each_of(
+    (b"GARBAGE\r\n\r\n", 400),
+    (b"\r\n\r\nGARBAGE\r\n\r\n", 400),  # RFC 9112: empty lines before a request are ignored
+    (b"GET / HTTP/9.9\r\n\r\n", 400),
+    (b"GET /\x00 HTTP/1.1\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", 400),
+    (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n", 414),
+    (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
 )
-def test_what_is_no_request_is_told_so(lasting_program: Server, sent: bytes, status: int) -> None:
+def test_what_is_no_request_is_told_so(sent: bytes, status: int, *, lasting_program: Server) -> None:
     with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
         caller.sendall(sent)
         answer = caller.makefile("rb").read()

@@ -120,15 +120,14 @@ def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pa
     assert identity.context is served
 
 
-@pytest.mark.parametrize(
-    ("offset", "found"),
-    [
-        (0.0, None),
-        (-2 * DAY, "the certificate is not valid before 172500 s from now: a clock is or was wrong"),
-        (LIFE, "the certificate has expired"),
-    ],
+@each_of(
+    (0.0, None),
+    (-2 * DAY, "the certificate is not valid before 172500 s from now: a clock is or was wrong"),
+    (LIFE, "the certificate has expired"),
 )
-def test_a_certificate_is_missing_outside_of_its_time(pair: Pair, offset: float, found: str | None) -> None:
+def test_a_certificate_is_missing_outside_of_its_time(
+    offset: float, found: str | None, *, pair: Pair
+) -> None:
     identity = Identity("webhooks", lambda: NOW + offset)
     identity.use(pair.certificate, pair.key)
     assert identity.missing() == found

@@ -8,6 +8,7 @@ import pytest
 from extender.api.objects.queues import QueueFlavor
 from extender.webhooks.reviews import Malformed
 from tests.domain.builders import flavor, node, queue, shared
+from tests.rows import each_of
 from tests.webhooks.desk import ALICE, VOLCANO, Desk, job, pod, pod_group
 
 Json = dict[str, Any]
@@ -39,41 +40,36 @@ def test_the_paths_are_those_that_are_configured(desk: Desk) -> None:
     assert desk.reviewer.paths.keys() == set(PATHS)
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "truncated"),
-        (b"{", "truncated"),
-        (b"\xff", "invalid"),
-        (b"[]", "array"),
-        (json.dumps(GOOD).encode(), "request"),
-        (json.dumps({**GOOD, "request": {"operation": "CREATE"}}).encode(), "$.request"),
-        (json.dumps({**GOOD, "request": {"uid": 1, "operation": "CREATE"}}).encode(), "$.request.uid"),
-        (b'{"x":' * 100_000, "(recursion|truncated)"),  # truncated: Python 3.14
-    ],
+@each_of(
+    (b"", "truncated"),
+    (b"{", "truncated"),
+    (b"\xff", "invalid"),
+    (b"[]", "array"),
+    (json.dumps(GOOD).encode(), "request"),
+    (json.dumps({**GOOD, "request": {"operation": "CREATE"}}).encode(), "$.request"),
+    (json.dumps({**GOOD, "request": {"uid": 1, "operation": "CREATE"}}).encode(), "$.request.uid"),
+    (b'{"x":' * 100_000, "(recursion|truncated)"),  # truncated: Python 3.14
 )
-def test_what_is_no_review_is_malformed_with_its_path(body: bytes, message: str, desk: Desk) -> None:
+def test_what_is_no_review_is_malformed_with_its_path(body: bytes, message: str, *, desk: Desk) -> None:
     with pytest.raises(Malformed, match="(?i)" + message.replace("$", r"\$").replace(".", r"\.")):
         desk.reviewer.answer("/queues/validate", body)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("apiVersion", "admission.k8s.io/v2"), ("kind", "ConversionReview")]
-)
-def test_another_version_gets_the_reviews_own_error(field: str, value: str, desk: Desk) -> None:
+@each_of(("apiVersion", "admission.k8s.io/v2"), ("kind", "ConversionReview"))
+def test_another_version_gets_the_reviews_own_error(field: str, value: str, *, desk: Desk) -> None:
     review = {**GOOD, "request": {"uid": "7", "operation": "CREATE"}, field: value}
     answer = desk.send("/queues/validate", review)
     assert (answer["uid"], answer["allowed"]) == ("7", False)
     assert answer["status"]["message"].startswith(f"{field}: got {value!r}; allowed is ")
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_an_operation_that_nobody_asked_for_is_refused(path: str, desk: Desk) -> None:
+@each_of(*PATHS)
+def test_an_operation_that_nobody_asked_for_is_refused(path: str, *, desk: Desk) -> None:
     assert desk.faults(path, {"metadata": {"name": "x"}}, "CONNECT") == ["InvalidOperation"]
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, desk: Desk) -> None:
+@each_of(*PATHS)
+def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, *, desk: Desk) -> None:
     answer = desk.ask(path, {"metadata": {"name": 5}})
     assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
     assert "$.metadata.name" in answer["status"]["message"]
@@ -183,18 +179,14 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
 
 
-@pytest.mark.parametrize(
-    ("labels", "warned"),
-    [
-        ([{"life": "spot"}, {"life": "spot"}], True),
-        ([{}, {"life": "spot"}], True),
-        ([{"life": "spot"}, {"life": "spot", "zone": "a"}], True),
-        ([{"life": "spot", "zone": "a"}, {"life": "spot"}, {}], False),
-    ],
-    ids=str,
+@each_of(
+    ([{"life": "spot"}, {"life": "spot"}], True),
+    ([{}, {"life": "spot"}], True),
+    ([{"life": "spot"}, {"life": "spot", "zone": "a"}], True),
+    ([{"life": "spot", "zone": "a"}, {"life": "spot"}, {}], False),
 )
 def test_a_flavor_whose_nodes_are_all_of_an_earlier_one_warns(
-    desk: Desk, labels: list[dict[str, str]], warned: bool
+    labels: list[dict[str, str]], warned: bool, *, desk: Desk
 ) -> None:
     flavors = [{"name": f"f{number}", "nodeLabels": each} for number, each in enumerate(labels)]
     answer = desk.ask("/queues/validate", {"metadata": {"name": "q"}, "spec": {"flavors": flavors}})
@@ -213,20 +205,16 @@ def test_a_flavor_names_a_resource_flavor_that_exists_or_warns(desk: Desk) -> No
     assert desk.faults("/queues/validate", {**named, "spec": {"flavors": [both]}}) == ["FlavorNotValid"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "faults"),
-    [
-        ({}, []),
-        ({"nodeLabels": {"example.com/gpu": "h100", "gpu": ""}}, []),
-        ({"nodeLabels": {"Example.com/gpu": "h100"}}, ["FlavorNotValid"]),
-        ({"nodeLabels": {"a/b/c": "h100", "": "x"}}, ["FlavorNotValid", "FlavorNotValid"]),
-        ({"nodeLabels": {"g" * 64: "h100"}}, ["FlavorNotValid"]),
-        ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}, []),
-        ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}] * 2}, ["FlavorNotValid"]),
-    ],
-    ids=str,
+@each_of(
+    ({}, []),
+    ({"nodeLabels": {"example.com/gpu": "h100", "gpu": ""}}, []),
+    ({"nodeLabels": {"Example.com/gpu": "h100"}}, ["FlavorNotValid"]),
+    ({"nodeLabels": {"a/b/c": "h100", "": "x"}}, ["FlavorNotValid", "FlavorNotValid"]),
+    ({"nodeLabels": {"g" * 64: "h100"}}, ["FlavorNotValid"]),
+    ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}, []),
+    ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}] * 2}, ["FlavorNotValid"]),
 )
-def test_labels_and_taints_of_a_resource_flavor(desk: Desk, spec: Json, faults: list[str]) -> None:
+def test_labels_and_taints_of_a_resource_flavor(spec: Json, faults: list[str], *, desk: Desk) -> None:
     assert desk.faults("/resourceflavors/validate", {"metadata": {"name": "f"}, "spec": spec}) == faults
 
 

@@ -15,6 +15,7 @@ from extender.domain.scheduling.decide import decide
 from extender.webhooks.latest import BUDGET
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
+from tests.rows import each_of
 from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, pod, pod_group
 
 Json = dict[str, Any]
@@ -61,17 +62,14 @@ def test_a_queue_gets_what_it_leaves_out(desk: Desk) -> None:
     assert desk.patch("/queues/mutate", full) == []
 
 
-@pytest.mark.parametrize(
-    ("stored", "annotations", "state"),
-    [
-        ("Closed", {}, "Closed"),
-        ("Open", {}, "Open"),
-        ("Closing", {}, "Open"),  # then refused: it is no state that a queue can be made with
-        ("Closed", {"volcano.sh/closed-by-parent": "true"}, "Open"),
-    ],
+@each_of(
+    ("Closed", {}, "Closed"),
+    ("Open", {}, "Open"),
+    ("Closing", {}, "Open"),  # then refused: it is no state that a queue can be made with
+    ("Closed", {"volcano.sh/closed-by-parent": "true"}, "Open"),
 )
 def test_a_queue_begins_in_the_state_that_vcctl_writes(
-    desk: Desk, stored: str, annotations: dict[str, str], state: str
+    stored: str, annotations: dict[str, str], state: str, *, desk: Desk
 ) -> None:
     spec = {"weight": 1, "reclaimable": True}
     thing = {
@@ -179,30 +177,27 @@ def test_marks_leave_what_is_asked_for() -> None:
 # ---- where it goes
 
 
-@pytest.mark.parametrize(
-    ("thing", "expected"),
-    [
-        (pod_group("open"), []),
-        (pod_group(""), []),
-        (pod_group("default"), []),
-        (pod_group("shut"), ["QueueNotOpen"]),
-        (pod_group("closing"), ["QueueNotOpen"]),
-        (pod_group("nowhere"), ["QueueNotFound"]),
-        (pod_group("parent"), []),
-        (
-            pod_group("nowhere", networkTopology={"highestTierAllowed": 0, "highestTierName": "rack"}),
-            ["QueueNotFound", "TopologyBothTiers"],
+@each_of(
+    (pod_group("open"), []),
+    (pod_group(""), []),
+    (pod_group("default"), []),
+    (pod_group("shut"), ["QueueNotOpen"]),
+    (pod_group("closing"), ["QueueNotOpen"]),
+    (pod_group("nowhere"), ["QueueNotFound"]),
+    (pod_group("parent"), []),
+    (
+        pod_group("nowhere", networkTopology={"highestTierAllowed": 0, "highestTierName": "rack"}),
+        ["QueueNotFound", "TopologyBothTiers"],
+    ),
+    (
+        pod_group(
+            "open",
+            subGroupPolicy=[{"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}}],
         ),
-        (
-            pod_group(
-                "open",
-                subGroupPolicy=[{"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}}],
-            ),
-            ["TopologyBothTiers"],
-        ),
-    ],
+        ["TopologyBothTiers"],
+    ),
 )
-def test_groups(thing: Json, expected: list[str], desk: Desk) -> None:
+def test_groups(thing: Json, expected: list[str], *, desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", thing) == expected
 
 
@@ -215,41 +210,35 @@ def test_a_group_is_judged_again_when_it_moves(desk: Desk) -> None:
     assert ask("open") == ["QueueNotOpen"]
 
 
-@pytest.mark.parametrize(
-    ("thing", "expected"),
-    [
-        (pod("open"), []),
-        (pod(), []),
-        (pod("shut"), ["QueueNotOpen"]),
-        (pod("nowhere"), ["QueueNotFound"]),
-        (pod("nowhere", scheduler="other"), []),
-        (pod("nowhere", group="there"), []),
-        (pod(group="later"), []),
-        (pod("shut", group="later"), ["QueueNotOpen"]),
-        (owned(pod(), "ReplicaSet", "owner"), []),
-        (owned(pod("closing"), "ReplicaSet", "owner"), []),
-        (owned(pod("shut"), "ReplicaSet", "owner"), ["QueueNotOpen"]),
-        (owned(pod("shut"), "ReplicaSet", "stranger"), ["QueueNotOpen"]),
-    ],
+@each_of(
+    (pod("open"), []),
+    (pod(), []),
+    (pod("shut"), ["QueueNotOpen"]),
+    (pod("nowhere"), ["QueueNotFound"]),
+    (pod("nowhere", scheduler="other"), []),
+    (pod("nowhere", group="there"), []),
+    (pod(group="later"), []),
+    (pod("shut", group="later"), ["QueueNotOpen"]),
+    (owned(pod(), "ReplicaSet", "owner"), []),
+    (owned(pod("closing"), "ReplicaSet", "owner"), []),
+    (owned(pod("shut"), "ReplicaSet", "owner"), ["QueueNotOpen"]),
+    (owned(pod("shut"), "ReplicaSet", "stranger"), ["QueueNotOpen"]),
 )
-def test_pods(thing: Json, expected: list[str], desk: Desk) -> None:
+def test_pods(thing: Json, expected: list[str], *, desk: Desk) -> None:
     assert desk.faults("/pods/validate", thing) == expected
 
 
-@pytest.mark.parametrize(
-    ("budgets", "expected"),
-    [
-        ({"min-available": "3"}, []),
-        ({"max-unavailable": "99%"}, []),
-        ({"min-available": "0"}, ["BudgetNotValid"]),
-        ({"min-available": "-1"}, ["BudgetNotValid"]),
-        ({"min-available": "0%"}, ["BudgetNotValid"]),
-        ({"min-available": "100%"}, ["BudgetNotValid"]),
-        ({"min-available": "half"}, ["BudgetNotValid"]),
-        ({"min-available": "1", "max-unavailable": "1"}, ["BudgetTwice"]),
-    ],
+@each_of(
+    ({"min-available": "3"}, []),
+    ({"max-unavailable": "99%"}, []),
+    ({"min-available": "0"}, ["BudgetNotValid"]),
+    ({"min-available": "-1"}, ["BudgetNotValid"]),
+    ({"min-available": "0%"}, ["BudgetNotValid"]),
+    ({"min-available": "100%"}, ["BudgetNotValid"]),
+    ({"min-available": "half"}, ["BudgetNotValid"]),
+    ({"min-available": "1", "max-unavailable": "1"}, ["BudgetTwice"]),
 )
-def test_budgets(budgets: dict[str, str], expected: list[str], desk: Desk) -> None:
+def test_budgets(budgets: dict[str, str], expected: list[str], *, desk: Desk) -> None:
     thing = pod("open")
     thing["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
     assert desk.faults("/pods/validate", thing) == expected
@@ -272,38 +261,32 @@ def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("open", []),
-        ("leaf", []),
-        ("shut", ["QueueNotOpen"]),
-        ("nowhere", ["QueueNotFound"]),
-        ("root", ["QueueIsRoot"]),
-        ("parent", ["QueueNotLeaf"]),
-    ],
+@each_of(
+    ("open", []),
+    ("leaf", []),
+    ("shut", ["QueueNotOpen"]),
+    ("nowhere", ["QueueNotFound"]),
+    ("root", ["QueueIsRoot"]),
+    ("parent", ["QueueNotLeaf"]),
 )
-def test_jobs_of_both_kinds(name: str, expected: list[str], desk: Desk) -> None:
+def test_jobs_of_both_kinds(name: str, expected: list[str], *, desk: Desk) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": name, "schedulerName": "muster"}}
     assert desk.faults("/jobs/validate", job(name), kind=BATCH) == expected
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == expected
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"minAvailable": 3, "tasks": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}]}, []),
-        ({"minAvailable": 3}, []),  # its own controller refuses it
-        ({"minAvailable": 4, "tasks": [{"name": "a", "replicas": 3}]}, ["MinAvailableAboveReplicas"]),
-        ({"minAvailable": 1, "tasks": [{"replicas": -1}]}, ["NegativeReplicas"]),
-        ({"tasks": [{"name": "a"}, {"name": "a"}]}, ["DuplicateTaskName"]),
-        ({"tasks": [{}, {}]}, []),  # Volcano names them
-        ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}]}, ["DependsOnInvalid"]),
-        ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b"}]}, []),
-    ],
+@each_of(
+    ({"minAvailable": 3, "tasks": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}]}, []),
+    ({"minAvailable": 3}, []),  # its own controller refuses it
+    ({"minAvailable": 4, "tasks": [{"name": "a", "replicas": 3}]}, ["MinAvailableAboveReplicas"]),
+    ({"minAvailable": 1, "tasks": [{"replicas": -1}]}, ["NegativeReplicas"]),
+    ({"tasks": [{"name": "a"}, {"name": "a"}]}, ["DuplicateTaskName"]),
+    ({"tasks": [{}, {}]}, []),  # Volcano names them
+    ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}]}, ["DependsOnInvalid"]),
+    ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b"}]}, []),
 )
 def test_a_gang_of_a_volcano_job_that_could_never_be_whole(
-    spec: Json, expected: list[str], desk: Desk
+    spec: Json, expected: list[str], *, desk: Desk
 ) -> None:
     thing = {"metadata": {"name": "j"}, "spec": {"queue": "open", "schedulerName": "muster", **spec}}
     assert desk.faults("/jobs/validate", thing, kind=VOLCANO) == expected
