@@ -12,12 +12,11 @@ from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
-from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import in_the_way, is_gated, queue_figures_of
+from extender.cli.why.answers import Workloads
+from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.groups import explain_group
-from extender.cli.why.queues import explain_queue, holders, waits
+from extender.cli.why.queues import explain_queue, holders, summary_of, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
-from extender.cli.why.workloads import Workloads
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
@@ -132,9 +131,10 @@ def queue_description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
     evidence = Evidence(place, "")
-    answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
-    heading, verdict, *rest = paragraphs(answer)
-    figures = queue_figures_of(queue)
+    answer = explain_queue(evidence, queue)
+    figures = answer.queue
+    assert figures is not None, "that of a queue has them"
+    heading, verdict, *rest = paragraphs(msgspec.structs.replace(answer, queue=None, waiting=[]))
     most = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
     flavors = [
         f"{flavor.name}: holds {amounts(flavor.allocated)}"
@@ -233,15 +233,15 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
         for group in own[:_MOST]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
-                stands = waits(group).removeprefix("waits: ")
-                ahead = holders(evidence, group, scheduled.reason) if scheduled else []
+                stands = waits(group).text.removeprefix("waits: ")
+                ahead = holders(evidence, group)
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 stands = f"needs {group.spec.min_member}{since}"
-            shown = in_the_way(group, stands).spoken_name
+            shown = summary_of(group).spoken_name
             lines.append(folded(f"{shown}: {stands}", _INDENT, hanging=_INDENT))
             if ahead:
-                names = ", ".join(other.spoken_name for other in ahead)
+                names = ", ".join(other.who.spoken_name for other in ahead)
                 lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))
         lines += (f"{_INDENT}{text}" for text in and_more(len(own) - _MOST))
         yield section(f"{heading} ({len(own)}):", lines, indent="")

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD = ("NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
 _WIDE = ("ESTIMATE", "LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
-_COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Finished": "cyan"}
+_COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended": "cyan"}
 
 
 @click.group()
@@ -127,7 +127,10 @@ def _queue(job: "ObservedJob", evidence: "Evidence") -> str:
 
 
 def _message(job: "ObservedJob", evidence: "Evidence") -> str:
-    return job.message or evidence.unheeded(job.meta, job.spoken_name, _queue(job, evidence))
+    if job.message:
+        return job.message
+    unheeded = evidence.unheeded(job.meta, job.spoken_name, _queue(job, evidence))
+    return unheeded.text if unheeded else ""
 
 
 def _reason(job: "ObservedJob") -> str:
@@ -220,13 +223,14 @@ def _change(
     targets: list[Target], change: "Callable[[ObservedJob], JobChange]", done: str, dry_run: str, **flags: Any
 ) -> None:
     with opened(Flags(**flags)) as place:
-        from extender.cli.observed_jobs import ObservedJobState, find_job
+        from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
+        from extender.domain.model.reasons import Verdict
 
         evidence = Evidence(place, place.namespace)
         for target in targets:
             job = find_job(evidence, target)
-            if job.state is ObservedJobState.FINISHED:
+            if job.state == Verdict.ENDED:
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
             wanted = change(job)
             if dry_run != out.CLIENT:

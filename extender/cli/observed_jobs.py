@@ -1,7 +1,6 @@
 """Jobs as the API server has them, each with its PodGroup, and how they are found."""
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import click
@@ -16,25 +15,19 @@ from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_of, job_row, table
 from extender.cli.lookup import fetched
 from extender.cli.output import Json
-from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import SCHEDULERS
+from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
-from extender.kube.access import right_to
+from extender.kube.access import Right, right_to
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
 
-
-class ObservedJobState(StrEnum):
-    WAITING = "Waiting"
-    HELD = "Held"  # by its user, or because it came too late too often
-    STARTING = "Starting"
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"  # until its user resumes it
-    FINISHED = "Finished"
+# States of jobs, next to the verdicts of groups.
+HELD = "Held"  # by its user, or after several start timeouts
+SUSPENDED = "Suspended"  # until its user resumes it
 
 
 class QueueRefusal(NamedTuple):
@@ -92,28 +85,27 @@ class ObservedJob(NamedTuple):
         return ((self.unit and self.unit.metadata.annotations) or {}).get(START_TIMEOUTS, "")
 
     @property
-    def state(self) -> ObservedJobState:
+    def state(self) -> str:
+        """A verdict, Held or Suspended."""
         verdict = self.unit.verdict if self.unit else Verdict.UNKNOWN
         if self.obj is None:
-            if verdict is Verdict.ENDED:
-                return ObservedJobState.FINISHED
-            return ObservedJobState.RUNNING if verdict is Verdict.RUNNING else self._place_in_line
+            return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._place_in_line
         if outcome_of(self.row, self.obj):
-            return ObservedJobState.FINISHED
+            return Verdict.ENDED
         if self.is_suspended:
-            return ObservedJobState.SUSPENDED if self.is_stopped else self._place_in_line
+            return SUSPENDED if self.is_stopped else self._place_in_line
         if verdict in (Verdict.RUNNING, Verdict.ENDED):
-            return ObservedJobState.RUNNING
-        return ObservedJobState.STARTING if self.was_let_go else self._place_in_line
+            return Verdict.RUNNING
+        return Verdict.STARTING if self.was_let_go else self._place_in_line
 
     @property
-    def _place_in_line(self) -> ObservedJobState:
+    def _place_in_line(self) -> str:
         scheduled = self.unit.scheduled if self.unit else None
         is_held = ((self.unit and self.unit.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
-            return ObservedJobState.HELD
+            return HELD
         starts = scheduled is not None and scheduled.reason == Verdict.STARTING
-        return ObservedJobState.STARTING if starts else ObservedJobState.WAITING
+        return Verdict.STARTING if starts else Verdict.WAITING
 
     @property
     def reason(self) -> str:
@@ -127,7 +119,7 @@ class ObservedJob(NamedTuple):
     @property
     def position(self) -> int:
         """1 for the next one; 0 for one that is not in line."""
-        return self.unit.waiting.position if self.unit and self.state is ObservedJobState.WAITING else 0
+        return self.unit.waiting.position if self.unit and self.state == Verdict.WAITING else 0
 
     @property
     def pods(self) -> int:
@@ -140,6 +132,10 @@ class ObservedJob(NamedTuple):
     @property
     def _as_read(self) -> tuple[records.JobKind, records.AnyJob]:
         return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
+
+    @property
+    def patching(self) -> Right:
+        return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def suspending(self, value: bool) -> Json:
         """The patch that suspends it, or lets it go on, where it has a field for that."""
@@ -205,7 +201,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     pod = record.pods[0].pod
     queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
     reason, message = evidence.refusal_of(queue)
-    return QueueRefusal(queue, reason, message) if reason else None
+    return QueueRefusal(queue, reason, message.text) if message else None
 
 
 def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, Json] | None:

@@ -1,5 +1,5 @@
-"""The read model made of objects of the API alone, with the rights of whoever looks: what Muster wrote into
-statuses, and what pods and nodes say themselves. It works while Muster is down, too."""
+"""Overview made of watched API objects, with its user's rights: statuses that Muster wrote, pods and nodes.
+It works while Muster is down, too."""
 
 import threading
 import time
@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock, Thread
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.cluster import Event, Lease, lively
+from extender.api.objects.cluster import Event, Lease, Namespace, Node, lively
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.api.summaries import (
     EventSummary,
     GroupDetails,
@@ -25,13 +27,14 @@ from extender.api.units import timestamp_at
 from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
 from extender.cli.kinds import job_of
-from extender.cli.watched import WatchedReader
-from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import scheduled
+from extender.cli.lookup import ListedObject
+from extender.cli.why.evidence import Evidence, scheduled
 from extender.cli.why.groups import explain_group
+from extender.cli.why.rendering import remedies_of
 from extender.dashboard.source import LastHour
 from extender.domain.explain.observed import (
     ObservedGroup,
+    ObservedQueue,
     RequestSums,
     group_summary,
     node_summaries,
@@ -42,19 +45,141 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
-from extender.kube.errors import ApiError, NotFound
-from extender.kube.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS
+from extender.kube import resources as kube
+from extender.kube.decoding import NamedObject, learn_structs
+from extender.kube.errors import ApiError, Forbidden, NotFound
+from extender.kube.reflector import Reflector, Removed
+from extender.kube.requests import Reader
+from extender.kube.resources import Resource
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
+T = TypeVar("T")
+O = TypeVar("O", bound=NamedObject)  # noqa: E741
+
+_FIRST = 20.0  # seconds that whoever looks first waits for the lists
 _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds for a look to end that is under way
 _LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
 _SILENCE = 90.0  # bookmarks come every minute
 _UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
-_MOST_GROUPS = 16  # that are named on one node
 _MOST_EVENTS = 200
+_KINDS: tuple[tuple[Resource, type[Any]], ...] = (
+    (kube.QUEUES, ObservedQueue),
+    (kube.POD_GROUPS, ObservedGroup),
+    (kube.PODS, Pod),
+    (kube.NODES, Node),
+    (kube.LOCAL_QUEUES, LocalQueue),
+    (kube.RESOURCE_FLAVORS, ResourceFlavor),
+    (kube.NAMESPACES, Namespace),
+)
+_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS)
+
+
+class Copies(Generic[O]):
+    """A sink: all objects of a kind by namespace and name, and when any of them last changed."""
+
+    def __init__(self, changed: threading.Event) -> None:
+        self.objects: dict[tuple[str, str], O] = {}
+        self._changed = changed
+        self._lock = Lock()
+
+    def upsert(self, obj: O) -> None:
+        with self._lock:
+            self.objects[obj.metadata.namespace, obj.metadata.name] = obj
+        self._changed.set()
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            self.objects.pop((gone.namespace, gone.name), None)
+        self._changed.set()
+
+    def all(self, namespace: str = "") -> list[O]:
+        with self._lock:
+            return [obj for key, obj in self.objects.items() if namespace in ("", key[0])]
+
+
+class _Watch(NamedTuple):
+    kind: type[Any]
+    namespace: str  # empty: all
+    copies: Copies[Any]
+    reflector: Reflector[Any]
+
+
+class WatchedReader(Reader):
+    """Reader of watched copies, and of the API server for all else: of all namespaces where its user may list
+    them, else of one. Each change sets `changed`."""
+
+    def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(place.connection)
+        self.changed = threading.Event()
+        self.unread: list[str] = []  # kinds that may not be listed, by their plural names
+        self._place, self._clock = place, clock
+        self._watches: dict[Resource, _Watch] = {}
+
+    def start(self) -> None:
+        """Find out what may be read, and wait until it has been. Raises ApiError."""
+        learn_structs()
+        for resource, kind in _KINDS:
+            if (namespace := self._scope(resource)) is None:
+                self.unread.append(resource.plural)
+                continue
+            copies: Copies[Any] = Copies(self.changed)
+            reflector = Reflector(self._connection, resource, kind, copies, namespace=namespace)
+            self._watches[resource] = _Watch(kind, namespace, copies, reflector)
+            reflector.start()
+        until = self._clock() + _FIRST
+        while self._clock() < until and not all(it.reflector.synced for it in self._watches.values()):
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        for watch in self._watches.values():
+            watch.reflector.halt()
+
+    def silence(self) -> float:
+        """Seconds since the API server was last heard of, through any watch. Bookmarks come every minute."""
+        heard = [it.reflector.last_contact or 0.0 for it in self._watches.values()]
+        return self._clock() - max(heard) if heard else 0.0
+
+    def scope(self, resource: Resource) -> str | None:
+        """The namespace of which a kind is watched, empty for all; None: it may not be read."""
+        watch = self._watches.get(resource)
+        return watch.namespace if watch else None
+
+    def watched(self, resource: Resource) -> list[Any]:
+        """All of a kind that may be read."""
+        watch = self._watches.get(resource)
+        return watch.copies.all() if watch else []
+
+    def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
+        watch = self._watches.get(resource)
+        if watch is not None and watch.kind is kind and watch.namespace in ("", namespace):
+            with suppress(KeyError):
+                found: T = watch.copies.objects[namespace, name]
+                return found
+        return super().get(resource, namespace, name, kind)
+
+    def list(
+        self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
+    ) -> list[T]:
+        """Raises Forbidden without asking for what may not be read of all namespaces."""
+        watch = self._watches.get(resource)
+        if fields or labels or (watch is not None and watch.kind is not kind):
+            return super().list(resource, namespace, kind, fields, labels)
+        if watch is not None and watch.namespace in ("", namespace):
+            return watch.copies.all(namespace)
+        if watch is not None or resource.plural in self.unread:
+            raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
+        return super().list(resource, namespace, kind, fields, labels)
+
+    def _scope(self, resource: Resource) -> str | None:
+        own = () if resource in _OF_THE_CLUSTER else (self._place.namespace,)
+        for namespace in ("", *filter(None, own)):
+            with suppress(Forbidden, NotFound):
+                self._get(resource.path(namespace), ListedObject, query={"limit": 1})
+                return namespace
+        return None
 
 
 class ObservedSource:
@@ -119,8 +244,8 @@ class ObservedSource:
 
     def _observed(self, silent_since: str) -> Overview:
         evidence, reader = self._evidence(), self._reader
-        scopes = (reader.scope(resource) for resource in (POD_GROUPS, PODS))
-        groups, pods = (reader.watched(resource) for resource in (POD_GROUPS, PODS))
+        scopes = (reader.scope(resource) for resource in (kube.POD_GROUPS, kube.PODS))
+        groups, pods = (reader.watched(resource) for resource in (kube.POD_GROUPS, kube.PODS))
         self._requests.forget_all_but(pods)
         members: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
@@ -143,10 +268,10 @@ class ObservedSource:
             version="",
             at="",
             silent_since=silent_since,
-            queues=[*queue_summaries(reader.watched(QUEUES))],
+            queues=[*queue_summaries(reader.watched(kube.QUEUES))],
             groups=found,
-            nodes=[*node_summaries(reader.watched(NODES), pods, self._requests, _pools(reader))]
-            if reader.scope(PODS) == ""
+            nodes=[*node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader))]
+            if reader.scope(kube.PODS) == ""
             else [],
             notes=notes,
         )
@@ -159,7 +284,7 @@ class ObservedSource:
             for serving in site.workloads:
                 if serving.setting("leader_elect") == "off":
                     continue
-                lease = site.get(LEASES, *serving.setting("lease").split("/"))
+                lease = site.get(kube.LEASES, *serving.setting("lease").split("/"))
                 spec = msgspec.convert(lease, Lease).spec if lease else None
                 if spec is not None and not lively(spec, now):
                     return spec.renew_time or ""
@@ -171,22 +296,22 @@ class ObservedSource:
         """Raises ApiError."""
         evidence = self._evidence(namespace)
         try:
-            group = self._reader.get(POD_GROUPS, namespace, name, ObservedGroup)
+            group = self._reader.get(kube.POD_GROUPS, namespace, name, ObservedGroup)
         except NotFound:
             return None
         found, members = explain_group(evidence, group), evidence.members(group) or []
         summary = _summary(evidence, group, members, RequestSums())
         if summary.wait is not None and not summary.wait.remedy:
-            summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(found.remedies)))
+            summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(found))))
         return GroupDetails(
             summary,
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
             [*self._timeline(group, members)],
-            found.commands,
+            [offer.command for offer in found.commands],
             [
-                *(f"{len(stray.pods)} pods do not count: {stray.cause}." for stray in found.uncounted),
-                *found.notes,
+                *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
+                *(note.text for note in found.notes),
             ],
         )
 
@@ -203,7 +328,7 @@ class ObservedSource:
         yield EventSummary(group.metadata.creation_timestamp or "", "Created", "it was created")
         names = {group.name, *(pod.metadata.name for pod in members)}
         try:
-            found = self._reader.list(EVENTS, group.namespace, Event)
+            found = self._reader.list(kube.EVENTS, group.namespace, Event)
         except ApiError:
             return
         own = [event for event in found if event.about.name in names]
@@ -231,9 +356,9 @@ def _member(pod: Pod) -> MemberSummary:
 def _pools(reader: WatchedReader) -> Pools:
     """The flavors of all queues that may be read."""
     tree = Queues()
-    for flavor in reader.watched(RESOURCE_FLAVORS):
+    for flavor in reader.watched(kube.RESOURCE_FLAVORS):
         tree.put_flavor(flavor.metadata.name, shared_flavor(flavor))
-    for queue in reader.watched(QUEUES):
+    for queue in reader.watched(kube.QUEUES):
         if queue.spec.flavors:
             tree.put(queue_record(queue))
     return tree.pools

@@ -14,8 +14,7 @@ from extender.cli.kinds import job_row
 from extender.cli.lookup import fetch
 from extender.cli.output import CLIENT, SERVER, echo, show_done
 from extender.cli.queue_spec import Timeout, updated
-from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import ours
+from extender.cli.why.evidence import Evidence, ours
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.errors import Conflict, NotFound

@@ -28,10 +28,10 @@ from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
 from extender.cli.output import METHODS, Json, echo, folded, show_document
+from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
 from extender.cli.why.rendering import joined
-from extender.cli.why.subjects import answers
 from extender.domain.explain.explain import explain_group
 from extender.domain.explain.what_if import (
     BadTerm,

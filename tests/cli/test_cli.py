@@ -264,7 +264,7 @@ def test_version() -> None:
     [
         ("extender.cli", "flask gunicorn kubernetes numpy prometheus_client structlog yaml extender.kube"),
         (
-            "extender.cli.why.subjects, extender.cli.describe, extender.kube.connection",
+            "extender.cli.why.answers, extender.cli.describe, extender.kube.connection",
             "aiohttp flask gunicorn numpy prometheus_client structlog",
         ),
         ("extender.host.host", "cryptography extender.view.pods extender.webhooks.rules"),

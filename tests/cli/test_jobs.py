@@ -96,7 +96,7 @@ STATES = {
     "starts": "Starting",
     "runs": "Running",
     "stopped": "Suspended",
-    "over": "Finished",
+    "over": "Ended",
 }
 
 
@@ -235,7 +235,7 @@ def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(de
         "The pod is in the group of job/train, which has no PodGroup. The queue does not exist."
     )
     answer = json.loads(desk.output("why", "job/train", "-o", "json"))
-    assert (answer["reason"], answer["notes"][0]) == ("QueueNotFound", "One more pod stands like this.")
+    assert (answer["reason"], answer["notes"][0]) == ("QueueNotFound", "1 more pod in the same state.")
 
 
 def test_a_queue_that_a_job_names_does_not_count_for_pods_and_that_is_said(desk: Desk) -> None:

@@ -79,7 +79,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "2 of 4 members exist",
         [
             (
-                "start with the 2 pods that are there",
+                "start with the existing 2 pods",
                 PATCH_GROUP + """'{"spec": {"minMember": 2}}'""",
                 "patch podgroups in team",
             )

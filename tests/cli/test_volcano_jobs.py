@@ -65,7 +65,7 @@ def test_how_each_stands(town: Desk) -> None:
         "runs": ("Running", 4, "research"),
         "theirs": ("Running", 4, "research"),
         "stopped": ("Suspended", 4, "research"),
-        "over": ("Finished", 4, "research"),
+        "over": ("Ended", 4, "research"),
     }
 
 

@@ -536,7 +536,7 @@ Waiting for 20d: GroupNotFound
 What helps:
   Create the PodGroup in the pod's namespace, or correct the name in the pod's
     annotation scheduling.k8s.io/group-name.
-  To create it for the pod:
+  To create it, which 1 pod names:
     echo '{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}, \
 "spec": {"minMember": 1}}' | kubectl -n team create -f -
 """

@@ -201,7 +201,7 @@ def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front:
     pods(desk, owner, "a", "b", "c")
     shown = desk.output("why", "job/x")
     assert shown.startswith("pod/a in namespace team\n\nWaiting")
-    assert "2 more pods stand like this." in shown
+    assert "2 more pods in the same state." in shown
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import OK, Finding, fine, wrong
 from extender.cli.installation import Installation, at, name_of
-from extender.cli.observed_jobs import ObservedJobState, observed_job
+from extender.cli.observed_jobs import observed_job
 from extender.cli.output import Json
+from extender.domain.model.reasons import Verdict
 from extender.kube import resources as kube
 from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import many
@@ -87,7 +88,7 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
             if record is None or not record.ours or record.is_part:
                 continue
             label, namespace = record.local_queue, record.namespace
-            waits = job.is_suspended and job.state is ObservedJobState.WAITING
+            waits = job.is_suspended and job.state == Verdict.WAITING
             if label is not None and label.is_kueues and waits:
                 yield f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}"
 

@@ -1,5 +1,8 @@
-"""`muster why`: what something waits for, in a sentence, with the numbers. It reads only objects of the API
-server, with its user's rights: while Muster is down, it tells what was written last."""
+"""`muster why`: the reason why something waits, its numbers, and what helps.
+
+It reads objects of the API server with its user's rights (`evidence`), makes a record of them (`answers`,
+`groups`, `queues`, `commands`), and prints that (`rendering`). While Muster is down, it shows the
+last state."""
 
 from typing import Any
 
@@ -39,19 +42,15 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
 
         return show_what_if(Flags(**flags), target, terms, output)
     with opened(Flags(**flags)) as place:
-        from extender.cli.why.subjects import answers
+        from extender.cli.why.answers import answers
 
         found = answers(place, target)
-    if output == "text":
-        from extender.cli.why.rendering import joined, paragraphs, rendered_list
+        from extender.cli.why.rendering import document, joined, paragraphs, rendered_list
 
+    if output == "text":
         echo(joined(*paragraphs(found[0])) if len(found) == 1 else rendered_list(target, found))
     else:
-        import msgspec
-
-        from extender.api.summaries import VERSION
-
-        single, *more = ({"form": VERSION, **msgspec.to_builtins(answer)} for answer in found)
+        single, *more = map(document, found)
         show_document({"kind": "List", "items": [single, *more]} if more else single, output)
 
 

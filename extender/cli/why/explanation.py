@@ -1,26 +1,76 @@
-"""The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text from."""
+"""Record of an answer of `muster why`: verdict, reason, numbers, and statements by their codes. The table of
+codes has the sentence or phrase of each, its remedy, and the purpose and line of its command."""
 
-import re
-from collections.abc import Iterable
+from types import SimpleNamespace
 
-from extender.api.configuration import Configuration
-from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
-from extender.api.objects.base import Condition, Quantities, Wire, condition
-from extender.api.objects.pods import Pod
+from msgspec.structs import replace
+
+from extender.api.keys import GROUP_ANNOTATION
+from extender.api.objects.base import Quantities, Wire
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import CommandSummary, HolderSummary
-from extender.api.units import BadQuantity
+from extender.api.texts import texts
 from extender.api.workloads.shape import spoken_kind
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
-from extender.domain.model.resources import PODS, pod_requests, quantities, total
+from extender.domain.model import reasons
+from extender.kube.access import Right
 
-# Answers about pods and workloads that no Verdict of a group says.
+# Verdicts of pods and workloads, next to those of groups.
 PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 
+class Statement(SimpleNamespace):
+    """Code with the values of its fields, some of which may be statements."""
+
+    def __init__(self, code: str, **fields: object) -> None:
+        super().__init__(code=code, **fields)
+
+    @property
+    def text(self) -> str:
+        return self._filled(SENTENCES[self.code])
+
+    @property
+    def remedy(self) -> str:
+        """Text of what helps; empty where nothing is known."""
+        return self._filled(REMEDIES.get(self.code, ""))
+
+    def _filled(self, template: str) -> str:
+        known = vars(self)
+        texts = {name: each.text if isinstance(each, Statement) else each for name, each in known.items()}
+        reason = known.get("reason", "")
+        helps = reasons.remedy(reason).replace("minMember", known.get("number", "minMember"))
+        meaning = reasons.sentence(reason)
+        return template.format(annotation=GROUP_ANNOTATION, meaning=meaning, remedy=helps, **texts)
+
+
+def numbers(message: str) -> Statement | None:
+    """Return the message of a condition or an event as it is; None if it is empty."""
+    return Statement("Numbers", message=message) if message else None
+
+
+class Blocker(Statement):
+    """Group or queue that is ahead of another one, and how."""
+
+    who: HolderSummary
+
+    @property
+    def summary(self) -> HolderSummary:
+        return replace(self.who, does=self.text)
+
+
+class Offer(Statement):
+    """Command that may help, and the right that it takes."""
+
+    right: Right
+    allowed: bool
+
+    @property
+    def command(self) -> CommandSummary:
+        purpose, line = map(self._filled, COMMANDS[self.code].split(" => "))
+        return CommandSummary(purpose, line, str(self.right), self.allowed)
+
+
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
-    """How many pods of a group exist that have not ended, and how many of them are on nodes."""
+    """Numbers of the pods of a group. `there`: those that have not ended; `placed`: of these, on nodes."""
 
     needed: int
     there: int
@@ -46,12 +96,11 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that were meant for a group and do not count, for one `cause`. `misnamed`: an annotation helps."""
+    """Pods that were meant for a group and do not count. `misnamed`: an annotation on them helps."""
 
     pods: list[str]
     namespace: str
-    cause: str
-    remedy: str
+    cause: Statement
     misnamed: bool = False
 
 
@@ -61,21 +110,21 @@ class Explanation(Wire, frozen=True):
     kind: str
     name: str
     verdict: str
-    sentence: str
+    sentence: list[Statement]
     namespace: str = ""
     group: str = ""
     reason: str = ""
-    detail: str = ""
+    detail: Statement | None = None
     since: str | None = None
     estimate: Estimate | None = None
     members: MemberCounts | None = None
     queue: QueueFigures | None = None
     uncounted: list[Uncounted] = []
-    waiting: list[HolderSummary] = []
-    holders: list[HolderSummary] = []
-    remedies: list[str] = []
-    commands: list[CommandSummary] = []
-    notes: list[str] = []
+    waiting: list[Blocker] = []
+    holders: list[Blocker] = []
+    remedies: list[Statement] = []
+    commands: list[Offer] = []
+    notes: list[Statement] = []
     api_version: str = ""
 
     @property
@@ -84,92 +133,186 @@ class Explanation(Wire, frozen=True):
         return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 
-def in_the_way(
-    group: ObservedGroup, does: str, pods: int = 0, holds: Quantities | None = None
-) -> HolderSummary:
-    """By the kind and name that people know it by."""
-    kind, name, of = group.called.kind, group.called.name, group.called.api_version
-    return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, does=does, api_version=of)
+# ---- the table of codes, with the names of fields in braces
 
+SENTENCES = {"StartApart": reasons.TO_START_WHOLE} | texts("""
+Reason: {meaning}
+Numbers: {message}
 
-def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:
-    pods = list(pods)
-    phases = [pod.status.phase for pod in pods]
-    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    return MemberCounts(
-        needed=needed,
-        there=len(left),
-        placed=sum(bool(pod.spec.node_name) for pod in left),
-        gated=sum(map(is_gated, left)),
-        succeeded=phases.count("Succeeded"),
-        failed=phases.count("Failed"),
-    )
+GroupStarting: It was admitted, and its members are being placed. None runs before all that it needs can.
+GroupRunning: It runs: all members that it needs are on nodes.
+GroupEnded: It has ended.
+GroupUnknown: Muster has not looked at it yet.
+PartlyStarting: It was admitted.
+PartlyRunning: It runs. Further members wait:
+MembersEnded: Its members have ended: {succeeded} succeeded, {failed} failed.
+SomeRun: {placed} of {there} pods run.
+PodsRefused: Its controller has created {made} of {needed} pods: {refusal}.
+InQueue: It is in queue {queue}.
+CountsElsewhere: It is sent to queue {asked}, but has started in queue {queue} and counts there until none of
+  its pods holds room.
+QueueOfOwner: {owner} names queue {own} itself, but its pods do not: they are in queue {queue}. Name it in
+  their template.
 
+WrongScheduler: schedulerName is {scheduler}, and Muster's is {ours}
+OtherGates: other scheduling gates hold it back: {gates}
+WrongKey: the group is named by the {key}, not by the annotation {annotation}
+NoSuchGroup: it names the group {group}, which does not exist
+OtherNamespace: it is in namespace {namespace}, and members are in the namespace of their group
+NamesGroupBy: It names podgroup/{group} by the {key}; what counts is the annotation {annotation}.
 
-def is_gated(pod: Pod) -> bool:
-    return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
+PodSucceeded: The pod has ended: all its containers succeeded.
+PodFailed: The pod has ended: it failed.
+PodEnding: The pod is being deleted.
+PodEndingOnNode: The pod is being deleted on node {node}.
+PodRuns: The pod does not wait: it runs on node {node}.
+PodPlaced: The pod does not wait for a place: it is on node {node}, which is to start its containers.
+PodGatedByOthers: The pod is held back by scheduling gates that are not Muster's: {gates}.
+PodForeign: Nothing shows that the pod is Muster's: {scheduler} places it.
+GroupNotKept: It names the group {group}, but no scheduler keeps that group together.
+PodInGroup: The pod waits with its whole group.
+PodForItself: The pod does not wait for others.
+PodMissing: Its group runs without it.
+PodFollows: Its group runs; it is to follow.
+PodUngated: Its group starts now, and the pod's scheduling gate is about to be opened.
+PodToBind: Its group starts now: the pod waits for the others, to be bound with them.
+PodNominated: It is planned for node {node}.
+AboutGroup: About its group:
+NoGroup: The pod belongs to the group {group}, but there is no PodGroup of that name in its namespace.
+GatedUntilGroup: It stays behind its scheduling gate until there is.
+GroupElsewhere: there is one in namespace {namespace}, whose members have to be there, too
+InOtherGroup: The pod's group {group} is a PodGroup of {project}.
+GroupOfOwner: The pod is in the group of {owner}, which has no PodGroup.
+OwnGroup: The pod's group, which is its own, has no PodGroup.
+Alone: The pod names no group, so it waits on its own.
+Gated: It is behind Muster's scheduling gate; what for, its events do not say yet.
+NothingSays: Nothing on it says yet what it waits for.
+MorePods: {pods} in the same state.
 
+QueueDeleted: It is being deleted.
+QueueOpen: It takes new groups.
+QueueTakesNone: It takes no new groups.
+QueueClosing: It takes no new groups; {left} that came before are still in it, and go on.
+QueueClosed: It is closed: it takes no new groups.
+QueueStopped: It takes new groups, and starts none: its spec.stopPolicy is {policy}.
+QueueGuaranteeUnmet: Its guarantee is not met in full: {message}.
+QueueValid: But {message}.
+QueueFlavorNotFound: But {message}.
+QueueIsNotOpen: queue {queue} is {state}
+QueueIsDeleted: queue {queue} is {state}, because it is being deleted
+QueueIsMissing: queue {queue} does not exist
+ShareUnknown: Muster has not written yet what it holds and deserves.
+QueueUses: It uses {share}.
+KeepsAbove: What is above it keeps.
+BorrowsAbove: What is above is lent to it until others take it back.
+HasClaim: Groups that wait have a claim on the rest.
+Share: {used} of what it deserves
+ShareOfResource: {used} of what it deserves ({resource} {held} of {deserved})
+ShareOfFlavor: {used} of what it deserves ({resource} {held} of {deserved} on {flavor})
 
-def queue_figures_of(queue: ObservedQueue) -> QueueFigures:
-    spec, status, counts = queue.spec, queue.status, queue.counts
-    return QueueFigures(
-        name=queue.name,
-        state=queue.state,
-        weight=spec.weight,
-        share=status.share,
-        allocated=status.allocated or {},
-        deserved=status.deserved or {},
-        capability=spec.capability or {},
-        pending=counts["pending"],
-        inqueue=counts["inqueue"],
-        running=counts["running"],
-    )
+Uses: uses {share}
+HasPending: {pending} of its groups wait, uses {share}
+Starts: starts, needs {needs}
+Runs: runs, needs {needs}
+StartsOnNodes: starts, {pods} on nodes
+RunsOnNodes: runs, {pods} on nodes
+Waits: waits: {reason}
+WaitsWithNumbers: waits: {reason} ({message})
+WaitsUnseen: waits, not looked at yet
 
+WorkloadEnded: It has ended, and its pods are gone.
+WorkloadEndedAs: It has ended ({ending}), and its pods are gone.
+PodsUnknown: Its groups are known by its pods, and you may not list pods in this namespace.
+WorkloadSuspended: It is suspended.
+NoReplicas: It wants no pods: spec.replicas is 0.
+NoPods: Its controller has made no pods for it.
+JobStopped: It was suspended after Muster had started it, and stays out of its queue until it is resumed.
+JobWaits: It waits as a job: its {pods} will be made when it starts.
+JobSuspendedByOthers: It is suspended, and Muster does not manage it:
+JobOfOthers: It has no pods yet, and Muster does not manage it:
+JobIsPart: it belongs to {whole}, which starts as a whole.
+JobNamesGroup: its pods name a PodGroup, so once it is let go, they wait in that.
+JobOfScheduler: its pods name another scheduler than {ours}, whose pods Muster places by default. For Muster
+  to start it, create it again with schedulerName: muster in the spec of its pods.
+JobOfKueue: its label kueue.x-k8s.io/queue-name names no LocalQueue of Muster here, so it is Kueue's to start.
+JobWithoutQueue: it names no queue, and neither does its namespace.
+JobNotPermitted: its account may not change {kind}. docs/reference/jobs.md#the-rights says how that is
+  granted.
+JobNotTaken: nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does
+  not run, or its role for {plural} is not installed, or {off} is off, or --unmanaged-namespace or
+  --unmanaged-kind names {namespace} or {kind}.
 
-def held_by(pods: Iterable[Pod]) -> Quantities:
-    """What those of these pods hold that are on nodes."""
-    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
-    try:
-        sums = total(pod_requests(pod.spec) for pod in holding)
-    except BadQuantity:
-        return {}
-    return {name: quantity for name, quantity in quantities(sums).items() if name != PODS}
+QueuesNotShown: Shares and limits of queues are not shown: you may not read queues. Queues belong to no
+  namespace, so it takes a ClusterRoleBinding to the role kube-muster-view, or to another that may get and
+  list them.
+OtherGroupsNotShown: Groups of other namespaces are not shown: you may not list podgroups there.
+PodsNotShown: Members are not shown: you may not list pods in this namespace.
+""")
 
+REMEDIES = texts("""
+Reason: {remedy}
+ReasonOfGroups: {reason}: {remedy}
+Message: {message}.
+GroupUnknown: Wait a moment. If it stays so, Muster does not run, or does not lead.
+NothingSays: Wait a moment. If it stays so, Muster does not run, or does not lead.
+PodsRefused: Raise the quota that it names, or ask whoever runs the webhook.
+WrongScheduler: The schedulerName of a pod cannot be changed: create the pods again with schedulerName:
+  {ours}.
+OtherGates: Scheduling gates are removed by those who set them.
+WrongKey: Correct it in the template that the pods are made from: the pods have to name the group by the
+  annotation {annotation}.
+NoSuchGroup: Correct it in the template that the pods are made from: there is no group {group}.
+OtherNamespace: The namespace of a pod cannot be changed: create the pods again in the namespace of the group.
+PodGatedByOthers: Their owner must remove them. Until then the pod does not count as a member of a group.
+PodForeign: For Muster to place it, create it with schedulerName: {likeliest} (or another name that your
+  administrator gave it).
+ReadItsEvents: Its events will say what it waits for.
+NameAGroup: The administrator sees the reason in the debug pages. To see it here, create a PodGroup with
+  minMember: 1, and name it in the pod's annotation {annotation}.
+Reclaims: What other queues hold above their shares is taken back for groups with which this queue stays
+  within its own: after {after} if that loses little work, after {most} whatever it loses, unless disruption
+  budgets keep it (spec.preemption of the queues).
+""")
 
-# ---- what a pod's object shows of the scheduler that is to place it
-#
-# Which pods are Muster's is for its configuration to say, which only its administrator sees. What Muster left
-# on a pod (its gate, its mark, its message in a condition) says it, too, and else the names that it has by
-# default.
-
-SCHEDULERS = Configuration().scheduler_names
-_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
-
-
-def ours(pod: Pod) -> bool:
-    if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _our_reason(pod):
-        return True
-    return any(not MARKS.isdisjoint(container.resources.requests or ()) for container in pod.spec.containers)
-
-
-def foreign_gates(pod: Pod) -> list[str]:
-    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
-
-
-def scheduled(pod: Pod) -> Condition:
-    """Its condition PodScheduled; one that says nothing while there is none."""
-    return condition(pod.status.conditions, POD_SCHEDULED) or Condition(POD_SCHEDULED, "Unknown")
-
-
-def _our_reason(pod: Pod) -> str:
-    """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
-    found = _OURS.search(scheduled(pod).message)
-    return found[1] if found else ""
-
-
-def reason_of(pod: Pod) -> tuple[str, str]:
-    """The reason that the pod's condition gives, and its message; empty where it gives none."""
-    if reason := _our_reason(pod):
-        return reason, ""
-    condition = scheduled(pod)
-    return (Reason.REFUSED_BY_SCHEDULER, condition.message) if condition.reason == UNSCHEDULABLE else ("", "")
+COMMANDS = texts("""
+CheckMuster: look whether Muster works => muster check
+NameGroup: name the group {group} =>
+  kubectl -n {namespace} annotate --overwrite pod {pod} {annotation}={group}
+CreateGroup: create it, which {pods} => echo '{manifest}' | kubectl -n {namespace} create -f -
+AnnotatePods: name the group on {count} =>
+  kubectl -n {namespace} annotate --overwrite pod {pods} {annotation}={group}
+NameQueue: name the queue {queue} => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
+CreateQueue: create it => muster queue create {queue}
+Edit: correct it => kubectl -n {namespace} edit {what}
+EditQueue: correct the queue => kubectl edit queue.scheduling.volcano.sh {queue}
+NoteUse: note that you may use it =>
+  kubectl -n {namespace} annotate {what} kube-muster.io/may-use={queue}/{kind}
+PatchNumber: start with the existing {pods} => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
+AnnotateNumber: start with the existing {pods} =>
+  kubectl -n {namespace} annotate --overwrite {what} kube-muster.io/min-member={there}
+ResumeJob: let it start => muster job resume {name} -n {namespace}
+ResumeGroup: let it start => muster resume {name} -n {namespace}
+DescribeJob: see what failed => muster job describe {name} -n {namespace}
+DescribeGroup: see what failed => muster podgroup describe {name} -n {namespace}
+DescribePod: read the scheduler's message => kubectl -n {namespace} describe pod {pod}
+FollowPod: see how far it is => kubectl -n {namespace} describe pod {pod}
+OpenQueue: open it => muster queue open {queue}
+OpenQueueAbove: open the queue above it => muster queue open {queue}
+ResumeQueue: let it admit groups again => muster queue resume {queue}
+ResumeLocalQueue: let its LocalQueue admit groups again =>
+  kubectl -n {namespace} patch localqueues.kube-muster.io {name} --type merge -p '{patch}'
+LabelNamespace: have the queue take the namespace => kubectl label namespace {namespace} {labels}
+RaiseCapability: raise its capability => muster queue update {queue} --capability {amounts}
+RaiseCapabilityOf: raise the capability of queue {queue} => muster queue update {queue} --capability {amounts}
+RaiseWeight: give it a larger share => muster queue update {queue} --weight {weight}
+LetOvertake: let groups overtake => muster queue update {queue} --dequeue-strategy traverse
+AskFirst: see what the first one waits for => muster why podgroup/{group} -n {namespace}
+AskWhole: ask about that => muster why {whole} -n {namespace}
+QueueAgain: let it queue again, at its old place => muster job resume {name} -n {namespace}
+LetGoOn: let it go on => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
+NameLocalQueue: have Muster start it, by a LocalQueue of Muster =>
+  kubectl -n {namespace} label {what} kueue.x-k8s.io/queue-name- kube-muster.io/local-queue=NAME
+NoteQueue: let it wait in a queue =>
+  kubectl -n {namespace} annotate {what} scheduling.volcano.sh/queue-name=default
+DescribeOwner: see what its controller says => kubectl -n {namespace} describe {what}
+""")

@@ -1,156 +1,163 @@
-"""Why a group waits, or how it stands: its condition as a sentence, with what members and queues add, and
-pods that were meant for it and do not count."""
+"""Diagnosis of groups and pods: the condition of a group, with what members and queues add; pods that were
+meant for it and do not count; and the differences of a pod from its group."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Any
 
-from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
+from msgspec.structs import replace
+
+from extender.api.keys import ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
-from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import (
+from extender.cli.why.commands import Case, checking, commands
+from extender.cli.why.evidence import (
     SCHEDULERS,
+    Evidence,
+    OtherGroup,
+    foreign_gates,
+    is_gated,
+    ours,
+    reason_of,
+    scheduled,
+    scheduler_of,
+)
+from extender.cli.why.explanation import (
+    ENDING,
+    FOREIGN,
+    PLACED,
     Explanation,
     MemberCounts,
-    QueueFigures,
+    Offer,
+    Statement,
     Uncounted,
-    foreign_gates,
-    member_counts,
-    ours,
-    queue_figures_of,
+    numbers,
 )
-from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
-from extender.cli.why.queues import holders, taking_back
+from extender.cli.why.queues import holders, queue_figures, reclaiming
 from extender.domain.explain.observed import ObservedGroup
-from extender.domain.model.ownership import auto_name, group_name
-from extender.domain.model.reasons import TO_START_WHOLE, Reason, Verdict, remedy, sentence
-from extender.kube.access import right_to
-from extender.kube.resources import PODS
-from extender.terminal.text import near_miss
+from extender.domain.model.ownership import auto_name, group_name, maker_of
+from extender.domain.model.queue_of_group import explicit_queue
+from extender.domain.model.reasons import Reason, Verdict
+from extender.kube.resources import EVENTS, PODS
+from extender.terminal.text import did_you_mean, many, near_miss, near_misses
 
-NOT_LOOKED_AT = "Wait a moment. If it stays so, Muster does not run, or does not lead."
-_PLAIN: Mapping[str, str] = {
-    Verdict.STARTING: "It was admitted, and its members are being placed. None runs before all that it needs"
-    " can.",
-    Verdict.RUNNING: "It runs: all members that it needs are on nodes.",
-    Verdict.ENDED: "It has ended.",
-    Verdict.UNKNOWN: "Muster has not looked at it yet.",
-}
-
-_OF_REFUSED = "Raise the quota that it names, or ask whoever runs the webhook."
+_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # of which a reason may say what they lack
 _ALIKE = 0.8  # of two keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
-_RIGHT_NAME = f"the pods have to name the group by the annotation {GROUP_ANNOTATION}"
-_TEMPLATE = "Correct it in the template that the pods are made from"
 
 
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
-    """`pod`: the member that is asked about, if one is."""
-    scheduled, reason = group.scheduled, group.reason
+    """Return the answer about a group. `pod`: the member that is asked about, if one is."""
     # Pods that do not count are looked for where they could be what it lacks.
-    lacks = scheduled is None or scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
+    lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks else []
-    left_out = {name for stray in strays if stray.namespace == group.namespace for name in stray.pods}
-    members, counts, waiting = evidence.members(group), None, ""
-    if members is not None:
-        counted = [member for member in members if member.metadata.name not in left_out]
-        counts = member_counts(group.spec.min_member, counted)
-        waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
-    verdict, says = _standing(group, counts)
-    refusal = ""
-    if group.maker and (lacks or verdict == Verdict.STARTING) and counts and counts.there < counts.needed:
-        refusal = evidence.refusal(group.maker)
-        made = f"Its controller has created {counts.there} of {counts.needed} pods"
-        says += f" {made}: {refusal}." if refusal else ""
-    blocked = verdict in (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)
-    name, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
-    figures = queue_figures(evidence, name)
+    members, counts = _members(evidence, group, strays)
+    verdict = _verdict(group, counts)
+    refused = _refused(evidence, group, counts) if lacks or verdict is Verdict.STARTING else []
+    blocked = verdict in _BLOCKED
+    queue, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
+    ahead = holders(evidence, group) if blocked else []
+    pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
-    case = Case(evidence, group.namespace, name, group.message, group, pod or waiting, there=there)
-    ahead = holders(evidence, group, reason) if blocked else []
+    case = Case(evidence, group.namespace, queue, group, pod, there=there)
+    sentence = [*_state(group, verdict, counts), *refused]
+    remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
+    offers = commands(group.reason, case) if blocked else []
     is_here = group.namespace == evidence.namespace
     unheeded = evidence.unheeded_by(group.maker, asked) if blocked and is_here else []
-    if verdict == Verdict.UNKNOWN:
-        remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
-    else:
-        remedies = [remedy(reason)] if blocked and remedy(reason) else []
-        remedies += taking_back(evidence, group, ahead)
-        remedies = [_OF_REFUSED] if refusal else remedies
-        offers = commands(reason, case) if blocked else []
     return Explanation(
         kind="PodGroup",
         name=group.name,
         namespace=group.namespace,
         verdict=verdict,
-        sentence=says,
-        reason=reason if blocked else "",
-        detail=group.message,
-        since=scheduled.last_transition_time if scheduled else None,
-        estimate=group.waiting.estimate if verdict == Verdict.WAITING else None,
+        sentence=sentence,
+        reason=group.reason if blocked else "",
+        detail=numbers(group.message),
+        since=group.scheduled.last_transition_time if group.scheduled else None,
+        estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
         members=counts,
-        queue=figures,
+        queue=queue_figures(evidence.queue(queue)),
         uncounted=strays,
         holders=ahead,
-        remedies=[*(stray.remedy for stray in strays), *remedies],
-        commands=[*(offered(evidence, offer) for offer in renaming(group, strays)), *offers],
-        notes=[*in_queue(name, figures), *_kept_from(asked, name), *unheeded, *evidence.notes],
+        remedies=[*(stray.cause for stray in strays), *remedies],
+        commands=[
+            *_renaming(case, strays),
+            *([checking(case)] if verdict is Verdict.UNKNOWN else offers),
+        ],
+        notes=[*in_queue(evidence, queue), *_kept_from(asked, queue), *unheeded, *evidence.notes],
     )
 
 
-def queue_figures(evidence: Evidence, name: str) -> QueueFigures | None:
-    queue = evidence.queue(name)
-    return queue_figures_of(queue) if queue else None
+def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:
+    pods = list(pods)
+    phases = [pod.status.phase for pod in pods]
+    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    return MemberCounts(
+        needed=needed,
+        there=len(left),
+        placed=sum(bool(pod.spec.node_name) for pod in left),
+        gated=sum(map(is_gated, left)),
+        succeeded=phases.count("Succeeded"),
+        failed=phases.count("Failed"),
+    )
 
 
-def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
-    """The queue, where there are no figures to name it."""
-    return [] if figures else [f"It is in queue {name}."]
+def in_queue(evidence: Evidence, name: str) -> list[Statement]:
+    """Return the queue, where there are no figures to name it."""
+    return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
-def _kept_from(asked: str, name: str) -> list[str]:
-    """Where a group counts elsewhere than in the queue that it is sent to."""
-    if asked == name:
-        return []
-    text = f"It is sent to queue {asked}, but has started in queue {name} and counts there"
-    return [f"{text} until none of its pods holds room."]
+def _kept_from(asked: str, queue: str) -> list[Statement]:
+    """Return that a group counts elsewhere than in the queue that it names, if it does."""
+    return [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
 
 
-def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
-    verdict = group.verdict
-    if members and members.succeeded + members.failed and (verdict == Verdict.ENDED or not members.there):
-        return (
-            Verdict.ENDED,
-            f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed.",
-        )
-    if verdict == Verdict.WAITING:
-        says = sentence(group.reason)
-    elif verdict == Verdict.RUNNING and group.reason:
-        says = f"It runs. Further members wait: {sentence(group.reason)}"
-    elif verdict == Verdict.STARTING and group.reason:
-        says = f"It was admitted. {sentence(group.reason)}"
-    else:
-        says = _PLAIN[verdict]
-    # Of pods that start one by one, how many have, and what would have them start together.
+def _members(
+    evidence: Evidence, group: ObservedGroup, strays: Iterable[Uncounted]
+) -> tuple[list[Pod], MemberCounts | None]:
+    """Return the pods that name a group, and the counts of those that are members; None if unknown."""
+    if (named := evidence.members(group)) is None:
+        return [], None
+    out = {name for stray in strays if stray.namespace == group.namespace for name in stray.pods}
+    members = [pod for pod in named if pod.metadata.name not in out]
+    return named, member_counts(group.spec.min_member, members)
+
+
+def _verdict(group: ObservedGroup, members: MemberCounts | None) -> Verdict:
+    all_ended = members and members.succeeded + members.failed and not members.there
+    return Verdict.ENDED if all_ended else group.verdict
+
+
+def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
+    is_held_up = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
+    if verdict is Verdict.ENDED and members and members.succeeded + members.failed:
+        yield Statement("MembersEnded", succeeded=members.succeeded, failed=members.failed)
+    elif verdict is not Verdict.WAITING:
+        yield Statement(f"{'Partly' if is_held_up else 'Group'}{verdict}")
+    if verdict is Verdict.WAITING or is_held_up:
+        yield Statement("Reason", reason=group.reason)
     starts_apart = group.maker is not None and group.spec.min_member <= 1
     may_start_more = starts_apart and verdict in (Verdict.WAITING, Verdict.RUNNING)
     if may_start_more and members and members.placed < members.there > 1:
-        says += f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
-    return verdict, says
+        yield Statement("SomeRun", placed=members.placed, there=members.there)
+        yield Statement("StartApart")
+
+
+def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
+    """Return why the controller of a group could not create all its pods, if an event says so."""
+    lacks_pods = members is not None and members.there < members.needed
+    refusal = evidence.refusal(group.maker) if group.maker and lacks_pods else ""
+    if not refusal or members is None:
+        return []
+    return [Statement("PodsRefused", made=members.there, needed=members.needed, refusal=refusal)]
 
 
 # ---- pods that do not count
 
 
-class Exclusion(NamedTuple):
-    text: str
-    remedy: str
-    misnamed: bool = False
-
-
 def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
-    """Nothing where pods may not be read."""
+    """Return the pods that were meant for a group, by cause; none where pods may not be read."""
     if group.namespace != evidence.namespace:
         return []
     found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
@@ -159,66 +166,62 @@ def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     for pod in evidence.waiting_pods:
         place = pod.metadata.namespace
         if group_name(pod) == group.name and place not in homes:
-            text = f"it is in namespace {place}, and members are in the namespace of their group"
-            found.append((pod, Exclusion(text, f"{_again('namespace')} in the namespace of the group.")))
-    by_cause: dict[Exclusion, list[Pod]] = {}
+            found.append((pod, Statement("OtherNamespace", namespace=place)))
+    strays: list[Uncounted] = []
     for pod, cause in found:
-        by_cause.setdefault(cause, []).append(pod)
-    return [
-        Uncounted([pod.metadata.name for pod in pods], pods[0].metadata.namespace or group.namespace, *cause)
-        for cause, pods in by_cause.items()
-    ]
+        known = next((stray for stray in strays if stray.cause == cause), None)
+        if known is None:
+            place = pod.metadata.namespace or group.namespace
+            known = Uncounted([], place, cause, misnamed=cause.code in _MISNAMED)
+            strays.append(known)
+        known.pods.append(pod.metadata.name)
+    return strays
 
 
-def renaming(group: ObservedGroup, found: Iterable[Uncounted]) -> Iterator[Offer]:
-    """How a few pods that name the group wrongly are put right; many are better made anew."""
-    for stray in found:
-        if stray.misnamed and len(stray.pods) <= _MOST:
-            line = annotating(group.namespace, stray.pods, group.name)
-            pods = "the pod" if len(stray.pods) == 1 else "the pods"
-            yield Offer(f"name the group on {pods}", line, right_to("patch", PODS, group.namespace))
+_MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods corrects
 
 
-def misnamed(evidence: Evidence, pod: Pod) -> list[str]:
-    """That a pod names a group that there is, and not in the way that counts."""
-    written, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
-    if not named or named == group_name(pod):
-        return []
-    return [f"It names podgroup/{named} by the {written}; what counts is the annotation {GROUP_ANNOTATION}."]
-
-
-def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | None:
+def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | None:
     if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp:
         return None
     named = group_name(pod)
     if named == group.name:
-        scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-        if not ours(pod) and not any(
-            other.spec.scheduler_name == scheduler and ours(other) for other in evidence.pods or ()
-        ):
-            text = f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}"
-            return Exclusion(text, f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}.")
-        if gates := foreign_gates(pod):
-            text = f"other scheduling gates hold it back: {', '.join(gates)}"
-            return Exclusion(text, "Scheduling gates are removed by those who set them.")
-        return None
+        if not ours(pod) and not _takes_scheduler(evidence, scheduler_of(pod)):
+            return Statement("WrongScheduler", scheduler=scheduler_of(pod), ours=SCHEDULERS[0])
+        gates = foreign_gates(pod)
+        return Statement("OtherGates", gates=", ".join(gates)) if gates else None
     if named in ("", auto_name(pod)):
-        written, _ = _wrong_key(pod, lambda value: value == group.name)
-        text = f"the group is named by the {written}, not by the annotation {GROUP_ANNOTATION}"
-        return Exclusion(text, f"{_TEMPLATE}: {_RIGHT_NAME}.", misnamed=True) if written else None
+        key, _ = _wrong_key(pod, lambda value: value == group.name)
+        return Statement("WrongKey", key=key) if key else None
     names = [other.name for other in evidence.groups_here]
     if named in names or near_miss(named, names) != group.name:
         return None
-    text = f"it names the group {named}, which does not exist"
-    return Exclusion(text, f"{_TEMPLATE}: there is no group {named}.", misnamed=True)
+    return Statement("NoSuchGroup", group=named)
 
 
-def _again(field: str) -> str:
-    return f"The {field} of a pod cannot be changed: create the pods anew"
+def _takes_scheduler(evidence: Evidence, scheduler: str) -> bool:
+    """Return whether Muster has taken pods of a scheduler name."""
+    return any(pod.spec.scheduler_name == scheduler and ours(pod) for pod in evidence.pods or ())
+
+
+def _renaming(case: Case, found: Iterable[Uncounted]) -> Iterator[Offer]:
+    """Yield the annotation of a few pods that name the group wrongly; many are better created again."""
+    for stray in found:
+        if stray.misnamed and len(stray.pods) <= _MOST:
+            pods, count = " ".join(stray.pods), many(len(stray.pods), "pod")
+            yield case.offer("AnnotatePods", case.to("patch", PODS), pods=pods, count=count)
+
+
+def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
+    """Return that a pod names a group that exists in a way that does not count, if it does."""
+    key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
+    if not named or named == group_name(pod):
+        return []
+    return [Statement("NamesGroupBy", group=named, key=key)]
 
 
 def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
-    """How a pod names a group in a wrong way, and that group; empty where nothing does."""
+    """Return the key by which a pod names a group in a wrong way, and that group, or two empty texts."""
     meta = pod.metadata
     for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
@@ -232,3 +235,166 @@ def _is_near_miss(place: str, key: str) -> bool:
         return (place, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
     return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _ALIKE
+
+
+# ---- pods
+
+
+def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
+    meta, phase, node, name = pod.metadata, pod.status.phase, pod.spec.node_name, group_name(pod)
+    if phase in ENDED_PHASES:
+        return _answer(pod, Verdict.ENDED, Statement(f"Pod{phase}"))
+    if meta.deletion_timestamp:
+        code = "PodEndingOnNode" if node else "PodEnding"
+        return _answer(pod, ENDING, Statement(code, node=node), since=meta.deletion_timestamp)
+    if node:
+        return _placed(evidence, pod)
+    if gates := foreign_gates(pod):
+        return _answer(pod, Verdict.WAITING, Statement("PodGatedByOthers", gates=", ".join(gates)))
+    if not ours(pod):
+        return _foreign(pod, name)
+    if name and (group := evidence.group(name)):
+        return _member(evidence, pod, group)
+    if name and (other := evidence.other_group(name)):
+        return _in_other_group(evidence, pod, other)
+    if not name or name == auto_name(pod):
+        return _alone(evidence, pod)
+    return _without_group(evidence, pod, name)
+
+
+def _answer(pod: Pod, verdict: str, *sentence: Statement, **more: Any) -> Explanation:
+    """Return the answer about a pod without its group. The remedies are those of the sentence by default."""
+    meta = pod.metadata
+    more = {"since": meta.creation_timestamp, "remedies": [*sentence], **more}
+    return Explanation(
+        kind="Pod",
+        name=meta.name,
+        verdict=verdict,
+        sentence=[*sentence],
+        namespace=meta.namespace,
+        group=group_name(pod),
+        **more,
+    )
+
+
+def _placed(evidence: Evidence, pod: Pod) -> Explanation:
+    meta, is_running = pod.metadata, pod.status.phase == "Running"
+    case = Case(evidence, meta.namespace, pod=meta.name)
+    return _answer(
+        pod,
+        PLACED,
+        Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
+        since=scheduled(pod).last_transition_time or meta.creation_timestamp,
+        commands=[] if is_running else [case.offer("FollowPod", case.to("list", EVENTS))],
+        notes=misnamed(evidence, pod),
+    )
+
+
+def _foreign(pod: Pod, group: str) -> Explanation:
+    scheduler = scheduler_of(pod)
+    likeliest = (*near_misses(scheduler, SCHEDULERS, 1), *SCHEDULERS)[0]
+    stands = Statement("PodForeign", scheduler=scheduler, likeliest=likeliest)
+    parts = [Statement("GroupNotKept", group=group)] if group else []
+    return _answer(pod, FOREIGN, stands, *parts, detail=numbers(scheduled(pod).message))
+
+
+def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
+    """Return the answer about a group as that about one of its members."""
+    of_group = explain_group(evidence, group, pod.metadata.name)
+    named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
+    match of_group.verdict:
+        case Verdict.WAITING:
+            stands = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
+            return replace(named, sentence=[stands, *of_group.sentence])
+        case Verdict.RUNNING:
+            return _late(evidence, pod, group, named)
+        case Verdict.STARTING if is_gated(pod):
+            return replace(named, sentence=[Statement("PodUngated")])
+        case Verdict.STARTING:
+            node = pod.status.nominated_node_name
+            nominated = [Statement("PodNominated", node=node)] if node else []
+            return replace(named, sentence=[Statement("PodToBind"), *nominated])
+    return replace(named, sentence=[Statement("AboutGroup"), *of_group.sentence])
+
+
+def _late(evidence: Evidence, pod: Pod, group: ObservedGroup, named: Explanation) -> Explanation:
+    """Return the answer about a pod that its group does not need, or that replaces a lost one."""
+    reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
+    case = Case(evidence, group.namespace, evidence.queue_of(group), group, pod.metadata.name)
+    since, why = pod.metadata.creation_timestamp, [Statement("Reason", reason=reason)] if reason else []
+    stands = Statement("PodMissing" if reason else "PodFollows")
+    waits = replace(named, verdict=Verdict.WAITING, sentence=[stands, *why], since=since, remedies=why)
+    return replace(waits, reason=reason, detail=detail, commands=commands(reason, case))
+
+
+def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+    """Return the answer about a pod whose group does not exist: it is misspelt, or in another namespace."""
+    meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
+    meant = numbers(did_you_mean(near_misses(name, (each.name for each in evidence.groups_here), 1)))
+    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
+    if not meant and homes:
+        meant = Statement("GroupElsewhere", namespace=homes[0])
+    there = sum(group_name(other) == name for other in evidence.pods or ())
+    case = Case(evidence, meta.namespace, pod=meta.name, wanted=name, there=there)
+    return _answer(
+        pod,
+        Verdict.WAITING,
+        Statement("NoGroup", group=name),
+        *([Statement("GatedUntilGroup")] if is_gated(pod) else []),
+        reason=reason,
+        detail=meant,
+        remedies=[Statement("Reason", reason=reason)],
+        commands=commands(reason, case),
+    )
+
+
+def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
+    """Return the answer about a pod in a group on which Muster writes no more than an event."""
+    record, meta = other.record, pod.metadata
+    queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
+    told = evidence.reason_in_events("PodGroup", record.name)
+    if not told[0]:
+        told = evidence.reason_in_events("Pod", meta.name)
+    members = [each for each in evidence.pods or () if group_name(each) == record.name]
+    counts = member_counts(record.min_member, members) if evidence.pods is not None else None
+    case = Case(
+        evidence, meta.namespace, queue, pod=meta.name, there=counts.there if counts else 0, other=other
+    )
+    stands = Statement("InOtherGroup", group=record.name, project=other.project)
+    return replace(_by_itself(pod, case, stands, told, "ReadItsEvents"), members=counts)
+
+
+def _alone(evidence: Evidence, pod: Pod) -> Explanation:
+    queue, name, maker = evidence.queue_of_pod(pod), group_name(pod), maker_of(pod)
+    stands = Statement("OwnGroup" if name else "Alone")
+    if maker:
+        stands = Statement("GroupOfOwner", owner=maker.spoken_name)
+    case = Case(evidence, pod.metadata.namespace, queue, pod=pod.metadata.name)
+    told = evidence.reason_in_events("Pod", pod.metadata.name)
+    answer = _by_itself(pod, case, stands, told, "NameAGroup")
+    return replace(answer, notes=[*evidence.unheeded_by(maker, queue), *answer.notes])
+
+
+def _by_itself(
+    pod: Pod, case: Case, stands: Statement, told: tuple[str, Statement | None], advice: str
+) -> Explanation:
+    """Return the answer about a pod without a PodGroup of Volcano's.
+
+    `told`: the reason and the numbers in events; `advice`: the remedy while there are none."""
+    evidence = case.evidence
+    found = reason_of(pod)
+    if not found[0]:
+        found = evidence.refusal_of(case.queue)
+    if not found[0] or (found[0] == told[0] and not found[1]):
+        found = told
+    reason, detail = found
+    notes = [*misnamed(evidence, pod), *in_queue(evidence, case.queue), *evidence.notes]
+    more: dict[str, Any] = {"queue": queue_figures(evidence.queue(case.queue)), "notes": notes}
+    if reason:
+        number = case.other.number[-1] if case.other else "minMember"
+        why = Statement("Reason", reason=reason, number=number)
+        more |= {"reason": reason, "detail": detail, "remedies": [why], "commands": commands(reason, case)}
+        return _answer(pod, Verdict.WAITING, stands, why, **more)
+    if is_gated(pod):
+        return _answer(pod, Verdict.WAITING, stands, Statement("Gated"), remedies=[Statement(advice)], **more)
+    return _answer(pod, Verdict.UNKNOWN, stands, Statement("NothingSays"), commands=[checking(case)], **more)

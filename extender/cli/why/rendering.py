@@ -1,15 +1,19 @@
-"""An answer as text for people: what is the matter, then the numbers, what is ahead, and what would help."""
+"""Forms of an answer: the document of -o json, and text for people, which has the verdict first, then the
+numbers, the groups ahead, and the remedies."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 
-from extender.api.summaries import HolderSummary
+from extender.api.summaries import VERSION
 from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
-from extender.cli.output import NOTHING, age, amount, amounts, folded, number, outlook, percent, width
-from extender.cli.why.explanation import ENDING, FOREIGN, PLACED, Explanation, QueueFigures
+from extender.cli.output import NOTHING, Json, age, amount, amounts, folded, number, outlook, percent, width
+from extender.cli.why.explanation import ENDING, FOREIGN, PLACED, Blocker, Explanation, Offer, QueueFigures
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
@@ -27,6 +31,29 @@ _COLOURS = {
 }
 
 
+def document(answer: Explanation) -> Json:
+    """Return an answer as -o json prints it, with the texts of its statements."""
+    shown: Json = msgspec.to_builtins(replace(answer, remedies=[]), enc_hook=_shown)
+    for stray, found in zip(shown.get("uncounted", ()), answer.uncounted, strict=True):
+        stray["remedy"] = found.cause.remedy
+    remedies = {"remedies": helps} if (helps := remedies_of(answer)) else {}
+    return {"form": VERSION, **shown, "sentence": _sentence(answer), **remedies}
+
+
+def _shown(said: Any) -> object:
+    if isinstance(said, Offer):
+        return said.command
+    return said.summary if isinstance(said, Blocker) else said.text
+
+
+def _sentence(answer: Explanation) -> str:
+    return " ".join(said.text for said in answer.sentence)
+
+
+def remedies_of(answer: Explanation) -> list[str]:
+    return [said.remedy for said in answer.remedies if said.remedy]
+
+
 def joined(*parts: str) -> str:
     """Paragraphs as one text, those with nothing to say left out."""
     return "\n\n".join(filter(None, parts))
@@ -36,7 +63,7 @@ def paragraphs(answer: Explanation) -> list[str]:
     """The first says what it is about, the second how it stands."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     group = f", of podgroup/{answer.group}" if answer.group else ""
-    uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause}" for stray in answer.uncounted)
+    uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
         [folded(f"{answer.spoken_name}{where}{group}")],
         _verdict(answer),
@@ -46,7 +73,7 @@ def paragraphs(answer: Explanation) -> list[str]:
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _help(answer),
-        [folded(note) for note in dict.fromkeys(answer.notes)],
+        [folded(note) for note in dict.fromkeys(note.text for note in answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
@@ -55,9 +82,9 @@ def _verdict(answer: Explanation) -> Iterator[str]:
     verdict = click.style(answer.verdict, fg=_COLOURS.get(answer.verdict, "yellow"), bold=True)
     since = f" for {age(answer.since)}" if answer.since and answer.verdict in _LASTING else ""
     yield f"{verdict}{since}" + (f": {answer.reason}" if answer.reason else "")
-    yield folded(answer.sentence, _INDENT)
+    yield folded(_sentence(answer), _INDENT)
     if answer.detail:
-        yield folded(answer.detail, _INDENT)
+        yield folded(answer.detail.text, _INDENT)
     if expected := outlook(answer.estimate):
         yield folded(expected, _INDENT)
 
@@ -96,28 +123,29 @@ def _resources_of(queue: QueueFigures) -> list[str]:
     return sorted((moving - {PODS}) | queue.capability.keys())
 
 
-def _others(heading: str, others: Sequence[HolderSummary]) -> Iterator[str]:
+def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
     shown = []
     for other in others[:_MOST]:
-        held = amounts(other.holds)
-        shown.append(f"{other.spoken_name} {other.does}" + ("" if held == NOTHING else f": {held}"))
+        held = amounts(other.who.holds)
+        shown.append(f"{other.who.spoken_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
     return _list(heading, shown + and_more(len(others) - len(shown)))
 
 
 def _help(answer: Explanation) -> Iterator[str]:
     """A command stays in one line, so that it can be copied."""
-    if answer.remedies or answer.commands:
+    remedies = remedies_of(answer)
+    if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
-    yield from (folded(remedy, _INDENT, hanging=_INDENT) for remedy in answer.remedies)
-    for command in answer.commands:
-        lead = f"To {command.purpose}:"
-        if not command.allowed:
-            lead = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
-        if len(line := f"{_INDENT}{lead} {command.line}") <= width():
+    yield from (folded(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
+    for offer in (offered.command for offered in answer.commands):
+        lead = f"To {offer.purpose}:"
+        if not offer.allowed:
+            lead = f"To {offer.purpose}, ask an administrator, for you may not {offer.right}:"
+        if len(line := f"{_INDENT}{lead} {offer.line}") <= width():
             yield line
         else:
             yield folded(lead, _INDENT, hanging=_INDENT)
-            yield f"{_INDENT * 2}{command.line}"
+            yield f"{_INDENT * 2}{offer.line}"
 
 
 def _list(heading: str, items: Iterable[str]) -> Iterator[str]:

@@ -60,6 +60,11 @@ class ObservedQueue(Queue, frozen=True):
         return self.status.share or 0.0
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether it admits no groups, by its stop policy."""
+        return self.spec.stop_policy not in ("", STOP_NONE)
+
+    @property
     def has_fault(self) -> bool:
         """Return whether its own specification is invalid."""
         found = condition(self.status.conditions, "Valid")

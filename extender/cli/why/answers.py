@@ -1,0 +1,324 @@
+"""Answers about a target of `muster why`: the objects that a name leads to, and of a workload its groups, its
+pods, or why it has none."""
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+
+import click
+from msgspec.structs import replace
+
+from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES
+from extender.api.objects.base import Meta, OwnerReference, Wire
+from extender.api.objects.cluster import WorkloadSpec
+from extender.api.objects.pods import Pod
+from extender.cli.access import ClusterAccess
+from extender.cli.kinds import (
+    POD,
+    POD_GROUP,
+    QUEUE,
+    OwnerKind,
+    Target,
+    job_kinds,
+    kind_of_owner,
+    owner_kind,
+    owner_kinds,
+)
+from extender.cli.lookup import fetch
+from extender.cli.observed_jobs import SUSPENDED, ObservedJob, job_of_kind
+from extender.cli.output import Json
+from extender.cli.why.commands import Case, checking
+from extender.cli.why.evidence import HIGHEST, SCHEDULERS, Evidence
+from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
+from extender.cli.why.groups import explain_group, explain_pod
+from extender.cli.why.queues import explain_queue
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.model.ownership import controller_of, group_name
+from extender.domain.model.reasons import Verdict
+from extender.kube.access import right_to
+from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES, Resource
+from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
+
+_ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
+
+
+def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
+    """Return at least one answer. A target that does not exist ends the command."""
+    evidence = Evidence(place, place.namespace)
+    namespace, name = place.namespace, target.name
+    match target.kind:
+        case "":
+            return _of_name(evidence, name)
+        case "pod":
+            return [explain_pod(evidence, fetch(place.reader, PODS, namespace, name, Pod))]
+        case "podgroup":
+            group = evidence.find(POD_GROUPS, name, ObservedGroup)
+            if group is None and (naming := _naming(evidence, name)):
+                raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {naming}")
+            group = group or fetch(place.reader, POD_GROUPS, namespace, name, ObservedGroup)
+            return [explain_group(evidence, group)]
+        case "queue":
+            return [explain_queue(evidence, fetch(place.reader, QUEUES, "", name, ObservedQueue))]
+    kind = owner_kind(target.kind)
+    assert kind is not None, "the command line lets no other through"
+    if found := Workloads(evidence).explain(kind, name):
+        return found
+    resource = evidence.resource_of_kind(kind)
+    if resource is None:
+        raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
+    fetch(place.reader, resource, namespace, name, object)
+    raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
+
+
+# ---- a name alone
+
+
+def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
+    """Return one answer for each group, even if a pod or a workload of the name leads to it as well."""
+    found: dict[str, Explanation] = {}
+    for answer in _called(evidence, name):
+        is_of_group = any(group.name == answer.group for group in evidence.groups_here)
+        subject = f"podgroup/{answer.group}" if is_of_group else answer.spoken_name
+        found.setdefault(subject, answer)
+    if found:
+        return list(found.values())
+    message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
+    if naming := _naming(evidence, name):
+        raise click.ClickException(f"{message}; {naming}")
+    unread = f"you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
+    meant = _home(evidence, name) or _meant(evidence, name)
+    raise click.ClickException("; ".join(filter(None, (message, unread, meant))))
+
+
+def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
+    if pod := evidence.find(PODS, name, Pod):
+        yield explain_pod(evidence, pod)
+    if group := evidence.find(POD_GROUPS, name, ObservedGroup):
+        yield explain_group(evidence, group)
+    workloads = Workloads(evidence)
+    for kind in owner_kinds():
+        yield from workloads.explain(kind, name)
+    if queue := evidence.find(QUEUES, name, ObservedQueue):
+        yield explain_queue(evidence, queue)
+
+
+def _naming(evidence: Evidence, name: str) -> str:
+    """Return `2 pods name trian: did you mean train?` if pods name a group that does not exist."""
+    there = [group.name for group in evidence.groups_here]
+    pods = sum(
+        group_name(pod) == name and pod.status.phase not in ENDED_PHASES for pod in evidence.pods or ()
+    )
+    if POD_GROUPS.plural in evidence.unread or not pods:
+        return ""
+    meant = did_you_mean(near_misses(name, there)) or _home(evidence, name) or "no podgroup has this name"
+    return f"{pods_that_name(pods)} {name}: {meant}"
+
+
+def _home(evidence: Evidence, name: str) -> str:
+    """Return the namespace that has a group of this name, if one has."""
+    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
+    return f"there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
+
+
+def _meant(evidence: Evidence, name: str) -> str:
+    there = {f"{POD_GROUP}/{group.name}": group.name for group in evidence.groups_here}
+    there |= {f"{QUEUE}/{queue}": queue for queue in evidence.queues or ()}
+    there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
+    alike = near_misses(name, there.values())
+    return did_you_mean([next(full for full, bare in there.items() if bare == near) for near in alike])
+
+
+# ---- workloads
+
+
+class WorkloadStatus(Wire, frozen=True):
+    conditions: list[Json] | None = None  # those of Volcano's jobs have no type
+
+
+class ObservedWorkload(Wire, frozen=True):
+    metadata: Meta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class Workloads:
+    """Workloads of one namespace; the owners of each object are worked out once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._listed: dict[OwnerKind, dict[str, Meta]] = {}  # owners of pods, by UID
+        self._known: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
+
+    def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
+        """Return an answer for each group of a workload, and for its pods without one.
+
+        A workload that does not exist has none. A suspended job waits as a whole. Groups that have ended are
+        left out while others have not."""
+        job = job_of_kind(self._evidence, kind, name) if kind in job_kinds() else None
+        if job and job.is_suspended and job.state != Verdict.ENDED:
+            return [explain_job(self._evidence, job)]
+        resource = self._evidence.resource_of_kind(kind)
+        version = resource.version if resource else ""
+        found: list[Explanation] = []
+        named = {group_name(pod) for pod in self._pods_of(kind, name)}
+        for group in self._evidence.groups_here:
+            if group.name in named or self._belongs(group.metadata, kind, name):
+                answer = replace(explain_group(self._evidence, group), api_version=version)
+                found.append(replace(answer, kind=kind.name, name=name, group=group.name))
+        found += self._of_pods(kind, name)
+        if going_on := [answer for answer in found if answer.verdict != Verdict.ENDED]:
+            return going_on
+        return found[-1:] or _without_pods(self._evidence, kind, name, job)
+
+    def _of_pods(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
+        """Yield, of pods in no group with the same verdict, reason and group, the first, and their number."""
+        groups = {group.name for group in self._evidence.groups_here}
+        same: dict[tuple[str, str, str], list[Explanation]] = {}
+        for pod in self._pods_of(kind, name):
+            if group_name(pod) not in groups:
+                answer = explain_pod(self._evidence, pod)
+                same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
+        for first, *rest in same.values():
+            note = Statement("MorePods", pods=many(len(rest), "more pod"))
+            yield replace(first, notes=[note, *first.notes]) if rest else first
+
+    def _pods_of(self, kind: OwnerKind, name: str) -> list[Pod]:
+        return [pod for pod in self._evidence.pods or () if self._belongs(pod.metadata, kind, name)]
+
+    def _belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
+        if meta.uid not in self._known:
+            owners = self._above(meta)
+            self._known[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in owners)
+        return (kind, name) in self._known[meta.uid]
+
+    def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
+        """Yield its owners, their owners, and so on up to the object of a user: a pod of a JobSet is a Job's,
+        an executor of Spark its driver's. Each kind of owner is listed once, when needed."""
+        for owner in meta.owner_references or ():
+            yield owner
+            if owner.kind == "Pod":
+                found = self._pods.get(owner.uid)
+            elif kind := kind_of_owner(owner):
+                if kind not in self._listed:
+                    every = self._evidence.all_owners(kind)
+                    self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in every}
+                found = self._listed[kind].get(owner.uid)
+            else:
+                found = None
+            if found is not None and height < HIGHEST:
+                yield from self._above(found, height + 1)
+
+    @cached_property
+    def _pods(self) -> dict[str, Meta]:
+        return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
+
+
+def _empty(evidence: Evidence, resource: Resource, kind: str, meta: Meta, *stands: Statement) -> Explanation:
+    """Return the answer about a workload that has no pods."""
+    return Explanation(
+        kind=kind,
+        name=meta.name,
+        verdict=EMPTY,
+        sentence=[*stands],
+        namespace=meta.namespace,
+        notes=evidence.notes,
+        api_version=resource.version,
+    )
+
+
+def _without_pods(
+    evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
+) -> list[Explanation]:
+    """Return the answer about a workload that has no pods that may be read; none if it does not exist."""
+    found, resource = evidence.find_owner(kind, name, ObservedWorkload), evidence.resource_of_kind(kind)
+    if not found or not resource:
+        return []
+    meta = found.metadata
+    verdict, stands = _standing(evidence, found, job)
+    answer = replace(_empty(evidence, resource, kind.name, meta, stands), verdict=verdict)
+    case, what = Case(evidence, meta.namespace), f"{kind.plural}.{kind.group} {name}"
+    if stands.code == "WorkloadSuspended":
+        right = right_to("patch", resource, meta.namespace, name)
+        patch = json.dumps({"spec": {"suspend": False}})
+        return [replace(answer, commands=[case.offer("LetGoOn", right, what=what, patch=patch)])]
+    if stands.code == "NoPods":
+        offer = case.offer("DescribeOwner", case.to("list", EVENTS), what=what)
+        return [replace(answer, commands=[offer])]
+    return [answer]
+
+
+def _standing(evidence: Evidence, found: ObservedWorkload, job: ObservedJob | None) -> tuple[str, Statement]:
+    holding = {each.get("type") for each in found.status.conditions or () if each.get("status") == "True"}
+    if ending := next((each for each in _ENDINGS if each in holding), ""):
+        return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
+    if job and job.state == Verdict.ENDED:
+        return Verdict.ENDED, Statement("WorkloadEnded")
+    if evidence.pods is None:
+        return Verdict.UNKNOWN, Statement("PodsUnknown")
+    if found.spec.suspend:
+        return EMPTY, Statement("WorkloadSuspended")
+    return EMPTY, Statement("NoReplicas" if found.spec.replicas == 0 else "NoPods")
+
+
+# ---- jobs that are suspended
+
+
+def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
+    """Return the answer about a suspended job: by its PodGroup, or why Muster does not manage it."""
+    kind, meta, unit = job.row.kind, job.meta, job.unit
+    if job.state != SUSPENDED and unit:
+        answer = explain_group(evidence, unit)
+        pods = many(unit.spec.min_member, "pod")
+        waits = [Statement("JobWaits", pods=pods)] if answer.verdict == Verdict.WAITING else []
+        named = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
+        return replace(named, group=unit.name, sentence=[*answer.sentence, *waits])
+    if job.state == SUSPENDED:
+        stands, offers = (
+            [Statement("JobStopped")],
+            [_offer(evidence, job, "QueueAgain", name=job.spoken_name)],
+        )
+    else:
+        why, offers = _why_left_alone(evidence, job)
+        stands = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
+    answer = _empty(evidence, job.resource, kind, meta, *stands)
+    return replace(answer, group=unit.name if unit else "", commands=offers)
+
+
+def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
+    """Return why Muster does not manage a job, as far as objects show, which do not have its settings."""
+    record, namespace, case = job.record(), job.meta.namespace, Case(evidence, job.meta.namespace)
+    owner = controller_of(job.meta.owner_references)
+    if owner and record and record.is_part:
+        whole = owner.spoken_name
+        return Statement("JobIsPart", whole=whole), [
+            case.offer("AskWhole", case.to("get", POD_GROUPS), whole=whole)
+        ]
+    if record and record.named_group:
+        return Statement("JobNamesGroup"), _letting_go(evidence, job)
+    if record and not record.ours:
+        return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _letting_go(evidence, job)
+    if evidence.is_kueues(job.meta):
+        return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
+    named = record and (record.queue or record.local_queue or record.commanded)
+    if record and not named and not evidence.queue_of_namespace(record.namespace):
+        naming = _offer(evidence, job, "NoteQueue", queue=DEFAULT_QUEUE)
+        return Statement("JobWithoutQueue"), [naming, *_letting_go(evidence, job)]
+    if not evidence.muster_may(job.patching):
+        kind = f"{job.row.plural}.{job.row.group}"
+        return Statement("JobNotPermitted", kind=kind), [checking(case)]
+    off = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
+    kind = f"{job.row.kind}.{job.row.group}"
+    stands = Statement("JobNotTaken", plural=job.row.plural, off=off, namespace=namespace, kind=kind)
+    return stands, [checking(case)]
+
+
+def _letting_go(evidence: Evidence, job: ObservedJob) -> list[Offer]:
+    """Return the command that unsuspends a job; none for a kind that has no field for it."""
+    patch = json.dumps(job.suspending(False))
+    return [_offer(evidence, job, "LetGoOn", patch=patch)] if job.row.suspend else []
+
+
+def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:
+    """Return a command that changes a job."""
+    what = f"{job.row.plural}.{job.row.group} {job.meta.name}"
+    return Case(evidence, job.meta.namespace).offer(code, job.patching, what=what, **fields)

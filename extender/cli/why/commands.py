@@ -1,0 +1,265 @@
+"""Commands that may help what waits: by reason their codes, fields and rights. Settings of Muster have none:
+the next `kubectl apply` of the install would undo a change in the cluster.
+
+Texts that tenants write freely (annotations, spec.queue, conditions) enter a command only as names that an
+object may have, because a shell reads them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from extender.cli.kinds import job_of, job_row
+from extender.cli.output import number
+from extender.cli.why.evidence import Evidence, OtherGroup
+from extender.cli.why.explanation import Offer
+from extender.domain.explain.observed import ObservedGroup
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import Origin
+from extender.domain.model.resources import show
+from extender.kube import resources as kube
+from extender.kube.access import Right, right_to
+from extender.kube.resources import Resource, resource_of
+from extender.terminal.text import many, near_miss, pods_that_name
+
+NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+
+_RESOURCE = re.compile(rf"(?:{NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
+_OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
+
+
+class Case(NamedTuple):
+    """Object that waits, with the fields of commands about it. `wanted`: the group that a pod names although
+    it does not exist; `there`: the number of pods that are its members, or name `wanted`; `other`: its group,
+    where that is not Volcano's."""
+
+    evidence: Evidence
+    namespace: str = ""
+    queue: str = ""
+    group: ObservedGroup | None = None
+    pod: str = ""
+    wanted: str = ""
+    there: int = 0
+    other: OtherGroup | None = None
+
+    def offer(self, code: str, right: Right, **fields: object) -> Offer:
+        known = {"namespace": self.namespace, "queue": self.queue, "pod": self.pod}
+        known |= {"group": self.group.name if self.group else ""}
+        return Offer(code, right=right, allowed=self.evidence.may(right), **{**known, **fields})
+
+    def for_queue(self, code: str, queue: str = "", **fields: object) -> Offer:
+        """Return a command that changes a queue: the own one, unless another is named."""
+        right = right_to("patch", kube.QUEUES, name=queue or self.queue)
+        return self.offer(code, right, **{"queue": queue or self.queue, **fields})
+
+    def to(self, verb: str, resource: Resource) -> Right:
+        return right_to(verb, resource, self.namespace)
+
+
+def commands(reason: str, case: Case) -> list[Offer]:
+    offers = _OFFERS.get(reason)
+    return list(offers(case)) if offers else []
+
+
+def checking(case: Case) -> Offer:
+    return case.offer("CheckMuster", _OF_MUSTER)
+
+
+def opening(case: Case) -> Offer:
+    """Return the command that opens a queue, by the closed queue above it if there is one."""
+    above = case.evidence.closed_above(case.queue)
+    return case.for_queue("OpenQueueAbove" if above else "OpenQueue", above)
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(NAME, text) is not None
+
+
+def _without_group(case: Case) -> Iterator[Offer]:
+    if not case.wanted:
+        return
+    if meant := near_miss(case.wanted, (group.name for group in case.evidence.groups_here)):
+        yield case.offer("NameGroup", case.to("patch", kube.PODS), group=meant)
+    if _is_name(case.wanted):
+        new = {"apiVersion": kube.POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
+        manifest = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
+        right, pods = case.to("create", kube.POD_GROUPS), pods_that_name(max(1, case.there))
+        yield case.offer("CreateGroup", right, manifest=manifest, pods=pods)
+
+
+def _without_queue(case: Case) -> Iterator[Offer]:
+    if meant := near_miss(case.queue, case.evidence.queues or ()):
+        yield from _changed_group(case, "NameQueue", {"queue": meant}, queue=meant)
+    if _is_name(case.queue):
+        yield case.offer("CreateQueue", right_to("create", kube.QUEUES))
+
+
+# ---- the group's own fields
+
+
+class _Submitted(NamedTuple):
+    """Object that a user changes for a group: the job for which Muster made it, or the group itself."""
+
+    name: str  # as kubectl writes it
+    kind: str
+    right: Right
+
+
+def _submitted(case: Case) -> _Submitted | None:
+    """None where Muster made the group for what is not a job."""
+    if (group := case.group) is None:
+        return None
+    if (maker := group.maker) is None:
+        right = case.to("patch", kube.POD_GROUPS)
+        return _Submitted(f"podgroup.scheduling.volcano.sh {group.name}", "PodGroup", right)
+    if (row := job_row(maker.api_version, maker.kind)) is None or not _is_name(maker.name):
+        return None
+    right = right_to("patch", resource_of(row), case.namespace, maker.name)
+    return _Submitted(f"{row.plural}.{row.group} {maker.name}", maker.kind, right)
+
+
+def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
+    """Yield a patch of the group, unless Muster made it: its owner would have to change."""
+    if case.group and not case.group.maker and (submitted := _submitted(case)):
+        patch = json.dumps({"spec": spec})
+        yield case.offer(code, submitted.right, what=submitted.name, patch=patch, **fields)
+
+
+def _edited(case: Case) -> Iterator[Offer]:
+    """Yield the object whose specification is invalid: the queue where its status says so."""
+    queue = case.evidence.queue(case.queue)
+    if queue and queue.has_fault:
+        yield case.for_queue("EditQueue")
+    elif submitted := _submitted(case):
+        yield case.offer("Edit", submitted.right, what=submitted.name)
+
+
+def _noted_use(case: Case) -> Iterator[Offer]:
+    if _is_name(case.queue) and (submitted := _submitted(case)):
+        right = right_to("use", kube.QUEUES, name=case.queue)
+        yield case.offer("NoteUse", right, what=submitted.name, kind=submitted.kind)
+
+
+def _fewer_members(case: Case) -> Iterator[Offer]:
+    """Where only the number of members is missing."""
+    group, other, pods = case.group, case.other, many(case.there, "pod")
+    if other and 0 < case.there < other.record.min_member and other.record.origin is not Origin.ALPHA:
+        spec: object = case.there
+        for field in reversed(other.number):
+            spec = {field: spec}
+        what, patch = f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec})
+        yield case.offer("PatchNumber", case.to("patch", other.resource), what=what, patch=patch, pods=pods)
+    if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
+        if group.maker and (job := _submitted(case)):
+            yield case.offer("AnnotateNumber", job.right, what=job.name, there=case.there, pods=pods)
+        yield from _changed_group(case, "PatchNumber", {"minMember": case.there}, pods=pods)
+
+
+def _of_group(code: str, verb: str, resource: Resource) -> Callable[[Case], Iterator[Offer]]:
+    """Return the offer of a command of `muster job` or `muster podgroup`."""
+
+    def offers(case: Case) -> Iterator[Offer]:
+        if case.group:
+            job = job_of(case.group.maker)
+            name = job.spoken_name if job else case.group.name
+            yield case.offer(f"{code}{'Job' if job else 'Group'}", case.to(verb, resource), name=name)
+
+    return offers
+
+
+_resumed = _of_group("Resume", "patch", kube.POD_GROUPS)
+_described = _of_group("Describe", "list", kube.EVENTS)
+
+
+def _scheduler_message(case: Case) -> Iterator[Offer]:
+    if case.pod:
+        yield case.offer("DescribePod", case.to("list", kube.EVENTS))
+
+
+# ---- the queue that keeps it waiting
+
+
+def _opened(case: Case) -> Iterator[Offer]:
+    queue = case.evidence.queue(case.queue)
+    if _is_name(case.queue) and not (queue and queue.metadata.deletion_timestamp):
+        yield opening(case)
+
+
+def _queue_resumed(case: Case) -> Iterator[Offer]:
+    """Yield the queue, or the LocalQueue if only that is stopped."""
+    queue = case.evidence.queue(case.queue)
+    admits = queue is None or not queue.is_stopped
+    stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
+    if stopped is not None:
+        right = right_to("patch", kube.LOCAL_QUEUES, stopped.namespace, stopped.name)
+        where, patch = (
+            {"namespace": stopped.namespace, "name": stopped.name},
+            {"spec": {"stopPolicy": "None"}},
+        )
+        yield case.offer("ResumeLocalQueue", right, patch=json.dumps(patch), **where)
+    elif _is_name(case.queue):
+        yield case.for_queue("ResumeQueue")
+
+
+def _namespace_labelled(case: Case) -> Iterator[Offer]:
+    """Where labels are all that the queue asks for."""
+    queue = case.evidence.queue(case.queue)
+    selector = queue.spec.namespace_selector if queue else None
+    if selector is not None and selector.match_labels and not selector.match_expressions:
+        labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
+        right = right_to("patch", kube.NAMESPACES, name=case.namespace)
+        yield case.offer("LabelNamespace", right, labels=labels)
+
+
+def _higher_capability(case: Case) -> Iterator[Offer]:
+    """As much as would start the group; as people write it, where that rounds nothing down."""
+    raised: dict[str, list[str]] = {}
+    for more in case.group.waiting.capability if case.group else ():
+        most = number(more.resource, more.amount)
+        if most <= 0 or not _RESOURCE.fullmatch(more.resource):
+            continue
+        text = show(more.resource, most)
+        exact = text if number(more.resource, text) >= most else more.amount
+        raised.setdefault(more.queue, []).append(f"{more.resource}={exact}")
+    for queue, amounts in raised.items():
+        if _is_name(queue):
+            code = "RaiseCapability" if queue == case.queue else "RaiseCapabilityOf"
+            yield case.for_queue(code, queue, amounts=",".join(amounts))
+
+
+def _larger_share(case: Case) -> Iterator[Offer]:
+    if queue := case.evidence.queue(case.queue):
+        yield case.for_queue("RaiseWeight", weight=2 * queue.spec.weight)
+
+
+def _overtaking(case: Case) -> Iterator[Offer]:
+    for first in case.group.waiting.ahead[:1] if case.group else ():
+        namespace, _, name = first.partition("/")
+        if _is_name(namespace) and _is_name(name):
+            right = right_to("get", kube.POD_GROUPS, namespace)
+            yield case.offer("AskFirst", right, namespace=namespace, group=name)
+    if _is_name(case.queue):
+        yield case.for_queue("LetOvertake")
+
+
+_OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
+    Reason.GROUP_NOT_FOUND: _without_group,
+    Reason.QUEUE_NOT_FOUND: _without_queue,
+    Reason.INVALID_SPEC: _edited,
+    Reason.QUEUE_NOT_OPEN: _opened,
+    Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
+    Reason.QUEUE_NOT_ALLOWED: _noted_use,
+    Reason.QUEUE_STOPPED: _queue_resumed,
+    Reason.HELD: _resumed,
+    Reason.START_TIMED_OUT: lambda case: chain(_described(case), _resumed(case)),
+    Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
+    Reason.NEVER_FITS: _higher_capability,
+    Reason.QUEUE_CEILING: _higher_capability,
+    Reason.QUEUE_SHARE: _larger_share,
+    Reason.BEHIND_OTHERS: _overtaking,
+    Reason.BACKING_OFF: _described,
+    Reason.REFUSED_BY_SCHEDULER: _scheduler_message,
+    Reason.NOT_READY: lambda case: iter([checking(case)]),
+}
