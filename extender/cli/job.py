@@ -13,13 +13,14 @@ import click
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import ABORT, RESUME, new_command
+from extender.api.setting_kinds import Kind
+from extender.api.units import at_least
+from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
-from extender.cli.job_run import run_job
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
 from extender.cli.output import Json
-from extender.terminal.text import columns
 
 if TYPE_CHECKING:
     from extender.cli.observed_jobs import ObservedJob
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HEAD = ("NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
-_WIDE = ("ESTIMATE", "LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
+_HEAD = ("NAMESPACE", "NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
+_COLUMNS = (*_HEAD, "ESTIMATE", "LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
 _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended": "cyan"}
 
 
@@ -82,76 +83,52 @@ def list_jobs(output: str, **flags: Any) -> None:
         found = jobs_of(place, evidence)
         if output == "name":
             out.echo("\n".join(job.qualified_name for job in found)) if found else None
-        elif output in ("table", "wide"):
-            wide, everywhere = output == "wide", not place.namespace
-            if not found:
-                where = "" if everywhere else f" in namespace {place.namespace}"
-                click.echo(f"No jobs found{where}", err=True)
-                return
-            head = (*(("NAMESPACE",) if everywhere else ()), *_HEAD, *(_WIDE if wide else ()))
-            lines = columns(head, (_row(job, evidence, wide)[not everywhere :] for job in found))
-            for number, job in enumerate(found, 1):
-                # Names are in small letters, so nothing before the state reads like one.
-                coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
-                lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
-            out.echo("\n".join(lines))
+            return
+        shown = [_document(job, evidence) for job in found]
+        if output in ("table", "wide"):
+            rows = [_row(*each) for each in zip(found, shown, strict=True)]
+            width = len(_HEAD if output == "table" else _COLUMNS)
+            _show_coloured(out.table("jobs", place.namespace, _COLUMNS, rows, width), found)
         else:
-            out.show_document({"kind": "List", "items": [_document(job, evidence) for job in found]}, output)
+            out.show_document({"kind": "List", "items": shown}, output)
 
 
-def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
-    unit, meta = job.unit, job.meta
-    row = (
-        meta.namespace,
-        meta.name,
-        job.row.kind,
-        _queue(job, evidence) or out.NOTHING,
-        job.state,
-        job.position or out.NOTHING,
-        job.pods,
-        _reason(job) or out.NOTHING,
-        out.age((meta if job.obj or not unit else unit.metadata).creation_timestamp),
-    )
-    more = (
-        out.interval(unit.waiting.estimate if unit else None),
-        out.age(job.was_let_go),
-        job.start_timeouts or 0,
-        unit.name if unit else out.NOTHING,
-        _message(job, evidence) or out.NOTHING,
-    )
-    return row + more if wide else row
+def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
+    for number, job in enumerate(jobs, 1):
+        # Names are in small letters, so nothing before the state reads like one.
+        coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
+        lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
+    if lines:
+        out.echo("\n".join(lines))
 
 
-def _queue(job: "ObservedJob", evidence: "Evidence") -> str:
-    return evidence.queue_of(job.unit) if job.unit else job.refusal.queue if job.refusal else ""
-
-
-def _message(job: "ObservedJob", evidence: "Evidence") -> str:
-    if job.message:
-        return job.message
-    unheeded = evidence.unheeded(job.meta, job.spoken_name, _queue(job, evidence))
-    return unheeded.text if unheeded else ""
-
-
-def _reason(job: "ObservedJob") -> str:
-    """Of one that waits, or whose further pods do: what its PodGroup last said of another is over."""
-    return job.reason if job.state in ("Waiting", "Held", "Running", "Starting") else ""
+def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
+    meta = job.meta if job.obj or not job.unit else job.unit.metadata
+    cells = [
+        shown[name] for name in ("namespace", "name", "kind", "queue", "state", "position", "pods", "reason")
+    ]
+    cells += [out.age(meta.creation_timestamp), out.interval(job.unit.waiting.estimate if job.unit else None)]
+    cells += [out.age(job.was_let_go), job.start_timeouts or 0, shown["podGroup"], shown["message"]]
+    return tuple(out.NOTHING if cell in (None, "") else cell for cell in cells)
 
 
 def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
-    """`position`: null for one that is not in line. `letGo`: when Muster did, null if it has not."""
-    unit = job.unit
+    """`position`: null for one that is not in line. `reason`: of one that waits, or whose further pods do.
+    `letGo`: when Muster did, null if it has not."""
+    unit, refusal = job.unit, job.refusal
+    queue = evidence.queue_of(unit) if unit else refusal.queue if refusal else ""
+    unheeded = None if job.message else evidence.unheeded(job.meta, job.spoken_name, queue)
     return {
         "apiVersion": job.row.api_version,
         "kind": job.row.kind,
         "namespace": job.meta.namespace,
         "name": job.meta.name,
-        "queue": _queue(job, evidence) or None,
+        "queue": queue or None,
         "state": str(job.state),
         "position": job.position or None,
         "pods": job.pods,
-        "reason": _reason(job),
-        "message": _message(job, evidence),
+        "reason": job.reason if job.state not in ("Suspended", "Ended") else "",
+        "message": unheeded.text if unheeded else job.message,
         "letGo": job.was_let_go or None,
         "startTimeouts": int(job.start_timeouts) if job.start_timeouts.isdigit() else 0,
         "podGroup": unit.name if unit else None,
@@ -312,9 +289,89 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
             out.show_done(meta.name, "deleted", dry_run, found.row.qualified)
 
 
+# ---- a new Volcano Job
+
+
+def _read(text: str) -> dict[str, str]:
+    amounts = dict(part.strip().split("=", 1) for part in text.split(","))
+    if not all(name and at_least(amount) >= 0 for name, amount in amounts.items()):
+        raise ValueError(text)
+    return amounts
+
+
+_PODS: dict[str, Any] = {"type": out.WholeNumber(0, 2**31 - 1), "default": 1, "show_default": True}
+_AMOUNTS: dict[str, Any] = {
+    "metavar": "NAME=QUANTITY,...",
+    "callback": out.checked(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _read)),
+    "default": "cpu=1000m,memory=100Mi",
+    "show_default": True,
+}
+
+
+@job.command("run")
+@click.option("--name", required=True, help="The name of the new job.")
+@click.option("--image", default="busybox", show_default=True, help="The image of its container.")
+@click.option("--replicas", **_PODS, help="How many pods it has.")
+@click.option("--min", "least", **_PODS, help="How many of them start together.")
+@click.option("--requests", **_AMOUNTS, help="What each of them asks for.")
+@click.option("--limits", **_AMOUNTS, help="What each of them may use.")
+@click.option("--scheduler", default="volcano", show_default=True, help="Their schedulerName.")
+@click.option("--queue", default="", help="Its queue. [default: that of the namespace]")
+@out.dry_run_flag
+@out.result_flag
+@access_flags
+def run_job(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    dry_run: str,
+    output: str | None,
+    **spec: Any,
+) -> None:
+    """Create a Volcano Job of one task. Muster runs it where it is told to, else Volcano does."""
+    made = _volcano_job(**spec)
+    if dry_run != out.CLIENT:
+        from extender.kube.errors import NotFound
+        from extender.kube.resources import resource_of
+
+        with opened(Flags(kubeconfig, context, namespace)) as place:
+            try:
+                made = place.editor.create(
+                    resource_of(VOLCANO_JOB), place.namespace, made, dry_run == out.SERVER
+                )
+            except NotFound as fault:
+                absent = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {place.namespace}"
+                raise click.ClickException(absent) from fault
+    if output:
+        out.show_objects([made], output, single=True)
+    else:
+        out.show_done(made["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
+
+
+def _volcano_job(
+    name: str,
+    image: str,
+    replicas: int,
+    least: int,
+    requests: Json,
+    limits: Json,
+    scheduler: str,
+    queue: str,
+) -> Json:
+    container = {"name": "main", "image": image, "resources": {"requests": requests, "limits": limits}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    task = {"name": "default0", "replicas": replicas, "template": {"spec": pod}}
+    spec = {"minAvailable": least, "schedulerName": scheduler, "tasks": [task]}
+    return {
+        "apiVersion": VOLCANO_JOB.api_version,
+        "kind": VOLCANO_JOB.kind,
+        "metadata": {"name": name},
+        "spec": {**spec, "queue": queue} if queue else spec,
+    }
+
+
 # vcctl's names of them
 job.add_command(describe_job, "view")
 job.add_command(stop_job, "suspend")
-for command in {*job.commands.values()}:
+for command in {*job.commands.values()} - {run_job}:
     command.params.append(config_option())
-job.add_command(run_job)

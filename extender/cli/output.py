@@ -18,7 +18,7 @@ from extender.api.objects.queues import Estimate
 from extender.api.setting_kinds import Kind
 from extender.api.units import BadQuantity, Quantity, as_datetime
 from extender.domain.model.resources import PODS, offered, show
-from extender.terminal.text import on_one_line
+from extender.terminal.text import columns, on_one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
@@ -100,6 +100,19 @@ def show_document(document: Any, form: str) -> None:
         import yaml
 
         click.echo(yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000).rstrip())
+
+
+def table(
+    kind: str, namespace: str, head: Sequence[str], rows: Sequence[Sequence[object]], shown: int
+) -> list[str]:
+    """Return the lines of a table of the first `shown` columns; none, and a word on stderr, without rows.
+
+    A column NAMESPACE, the first, is left out where all rows are of one `namespace`."""
+    if not rows:
+        click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
+        return []
+    first = int(bool(namespace) and head[0] == "NAMESPACE")
+    return columns(head[first:shown], [row[first:shown] for row in rows])
 
 
 # ---- what a command has changed

@@ -1,7 +1,7 @@
 """`muster podgroup`: the groups, and all about one of them. `muster hold` and `resume` keep groups back."""
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,10 +9,13 @@ from extender.api.changes import OF_GROUP, Patch
 from extender.cli import output as out
 from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
-from extender.terminal.text import columns
 
-_HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
-_WIDE = ("ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
+if TYPE_CHECKING:
+    from extender.cli.why.evidence import Evidence
+    from extender.domain.explain.observed import ObservedGroup
+
+_HEAD = ("NAMESPACE", "NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
+_COLUMNS = (*_HEAD, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
 _GROUP = "podgroup.scheduling.volcano.sh"
 _groups = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 
@@ -59,28 +62,30 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
         if output not in ("table", "wide"):
             out.show_objects(found, output, single=len(names) == 1)
             return
-        if not found:
-            where = f" in namespace {place.namespace}" if place.namespace else ""
-            click.echo(f"No podgroups found{where}", err=True)
-            return
-        evidence, wide, rows = Evidence(place, place.namespace), output == "wide", []
-        for group in (msgspec.convert(obj, ObservedGroup) for obj in found):
-            status = group.status
-            row = (
-                group.namespace,
-                group.spoken_name,
-                evidence.queue_of(group),
-                status.phase or out.NOTHING,
-                group.spec.min_member,
-                group.waiting.position or out.NOTHING,
-                group.reason or out.NOTHING,
-                out.age(group.metadata.creation_timestamp),
-            )
-            numbers = status.running, status.succeeded, status.failed
-            more = (out.interval(group.waiting.estimate), *numbers, group.name, group.message or out.NOTHING)
-            rows.append((row + more if wide else row)[bool(place.namespace) :])
-        head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-        out.echo("\n".join(columns(head, rows)))
+        evidence = Evidence(place, place.namespace)
+        rows = [_row(msgspec.convert(obj, ObservedGroup), evidence) for obj in found]
+        shown = len(_HEAD if output == "table" else _COLUMNS)
+        if lines := out.table("podgroups", place.namespace, _COLUMNS, rows, shown):
+            out.echo("\n".join(lines))
+
+
+def _row(group: "ObservedGroup", evidence: "Evidence") -> tuple[object, ...]:
+    return (
+        group.namespace,
+        group.spoken_name,
+        evidence.queue_of(group),
+        group.status.phase or out.NOTHING,
+        group.spec.min_member,
+        group.waiting.position or out.NOTHING,
+        group.reason or out.NOTHING,
+        out.age(group.metadata.creation_timestamp),
+        out.interval(group.waiting.estimate),
+        group.status.running,
+        group.status.succeeded,
+        group.status.failed,
+        group.name,
+        group.message or out.NOTHING,
+    )
 
 
 @podgroup.command("describe")

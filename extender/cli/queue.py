@@ -2,7 +2,7 @@
 --weight, --state, --action) work beside kubectl's conventions."""
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,10 +12,13 @@ from extender.cli import output as out
 from extender.cli import queue_spec
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.queue_spec import Timeout
-from extender.terminal.text import columns
+
+if TYPE_CHECKING:
+    from extender.domain.explain.observed import ObservedQueue
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
-_WIDE = (
+_COLUMNS = (
+    *_HEAD,
     "PARENT",
     "UNKNOWN",
     "COMPLETED",
@@ -68,34 +71,29 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     if output not in ("table", "wide"):
         out.show_objects(found, output, single=len(names) == 1)
         return
-    if not found:
-        click.echo("No queues found", err=True)
-        return
-    wide = output == "wide"
-    rows = []
-    for queue in (msgspec.convert(obj, ObservedQueue) for obj in found):
-        spec, status, counts = queue.spec, queue.status, queue.counts
-        row = (
-            queue.name,
-            queue.state,
-            spec.weight,
-            out.percent(status.share),
-            sum(counts.values()),
-            *(counts[name] for name in ("pending", "inqueue", "running")),
-            out.age(queue.metadata.creation_timestamp),
-        )
-        reserved = status.reservation.resource if status.reservation else None
-        more = (
-            spec.parent or out.NOTHING,
-            counts["unknown"],
-            counts["completed"],
-            spec.dequeue_strategy or "traverse",
-            *map(out.amounts, (status.allocated, status.deserved, spec.capability)),
-            _borrowed(status),
-            out.amounts(reserved),
-        )
-        rows.append(row + more if wide else row)
-    out.echo("\n".join(columns(_HEAD + (_WIDE if wide else ()), rows)))
+    rows = [_row(msgspec.convert(obj, ObservedQueue)) for obj in found]
+    if lines := out.table("queues", "", _COLUMNS, rows, len(_HEAD if output == "table" else _COLUMNS)):
+        out.echo("\n".join(lines))
+
+
+def _row(queue: "ObservedQueue") -> tuple[object, ...]:
+    spec, status, counts = queue.spec, queue.status, queue.counts
+    return (
+        queue.name,
+        queue.state,
+        spec.weight,
+        out.percent(status.share),
+        sum(counts.values()),
+        *(counts[name] for name in ("pending", "inqueue", "running")),
+        out.age(queue.metadata.creation_timestamp),
+        spec.parent or out.NOTHING,
+        counts["unknown"],
+        counts["completed"],
+        spec.dequeue_strategy or "traverse",
+        *map(out.amounts, (status.allocated, status.deserved, spec.capability)),
+        _borrowed(status),
+        out.amounts(status.reservation.resource if status.reservation else None),
+    )
 
 
 def _borrowed(status: QueueStatus) -> str:
