@@ -28,6 +28,10 @@ from extender.apimachinery.kinds import (
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.cli import main
+from extender.cli.access import Flags, opened
+from extender.cli.kinds import Target, own_kind
+from extender.cli.why.answers import answers
+from extender.cli.why.explanation import Explanation
 from extender.sim.apiserver.server import ApiServer
 
 
@@ -140,6 +144,21 @@ class Desk:
         result = self.muster(*arguments)
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout
+
+    def answers(self, target: str) -> list[Explanation]:
+        """Return the records that `muster why` prints."""
+        kind, _, name = target.rpartition("/")
+        with opened(Flags(str(self.kubeconfig), None, None)) as place:
+            return answers(place, Target(own_kind(kind) or kind, name))
+
+    def answer(self, target: str) -> Explanation:
+        (found,) = self.answers(target)
+        return found
+
+    def codes(self, target: str) -> tuple[str, str, list[str]]:
+        """Return the verdict and the reason of an answer, and the codes of its sentences."""
+        found = self.answer(target)
+        return str(found.verdict), str(found.reason), [said.code for said in found.sentence]
 
     def refuses(self, *arguments: str, status: int = 1) -> str:
         """The last line of what it complains of."""

@@ -9,6 +9,7 @@ import pytest
 from extender.api.keys import GATE, HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
+from extender.cli.why.explanation import Statement
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
 from tests.rows import each_of
@@ -450,7 +451,7 @@ def test_why_a_job_waits_without_pods(town: Desk) -> None:
     printed = why(town, "job/waits")
     assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
     assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
-    assert printed["sentence"].endswith("It waits as a job: its 4 pods will be made when it starts.")
+    assert town.answer("job/waits").sentence[-1] == Statement("JobWaits", pods="4 pods")
     assert printed["remedies"]
 
 
@@ -461,9 +462,7 @@ def test_the_command_that_helps_is_offered(name: str, *, town: Desk) -> None:
 
 
 def test_why_of_a_job_that_was_stopped(town: Desk) -> None:
-    printed = why(town, "job/stopped")
-    assert printed["verdict"] == "NoPods"
-    assert printed["sentence"].startswith("It was suspended after Muster had started it")
+    assert town.codes("job/stopped") == ("NoPods", "", ["JobStopped"])
 
 
 def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
@@ -471,37 +470,26 @@ def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("parts", "code", "commands"),
     [
-        ({"queue": ""}, "it names no queue, and neither does its namespace."),
-        ({"scheduler": "other"}, "another scheduler than muster or volcano, whose pods Muster places"),
-        ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "nothing on the job itself stands against it."),
+        ({"queue": ""}, "JobWithoutQueue", ["NoteQueue", "LetGoOn"]),
+        ({"scheduler": "other"}, "JobOfScheduler", ["LetGoOn"]),
+        ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "JobNotTaken", ["CheckMuster"]),
         ({"owner": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u",
-                    "controller": True}}, "it belongs to jobset/js, which starts as a whole."),
-        ({}, "or its role for jobs is not installed, or --manage-jobs is off"),
+                    "controller": True}}, "JobIsPart", ["AskWhole"]),
+        ({}, "JobNotTaken", ["CheckMuster"]),
     ],
 )  # fmt: skip
-def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], message: str) -> None:
+def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], code: str, commands: list[str]) -> None:
     job(desk, "x", **parts)
-    printed = why(desk, "job/x")
-    assert (printed["verdict"], printed.get("group", "")) == ("NoPods", "")
-    assert printed["sentence"].startswith("It is suspended, and Muster does not manage it: ")
-    assert message in printed["sentence"]
-    assert printed["commands"]
+    answer = desk.answer("job/x")
+    assert desk.codes("job/x") == ("NoPods", "", ["JobSuspendedByOthers", code])
+    assert (answer.group, [offer.code for offer in answer.commands]) == ("", commands)
 
 
-@pytest.mark.parametrize(
-    ("may_ask", "sentence"),
-    [
-        (
-            True,
-            "its account may not change jobsets.jobset.x-k8s.io. docs/reference/jobs.md#the-rights says how",
-        ),
-        (False, "or its role for jobsets is not installed"),
-    ],
-)
+@pytest.mark.parametrize(("may_ask", "code"), [(True, "JobNotPermitted"), (False, "JobNotTaken")])
 def test_a_kind_that_muster_may_not_change_is_named_to_whoever_may_know_that(
-    desk: Desk, front: Front, may_ask: bool, sentence: str
+    desk: Desk, front: Front, may_ask: bool, code: str
 ) -> None:
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
@@ -511,7 +499,7 @@ def test_a_kind_that_muster_may_not_change_is_named_to_whoever_may_know_that(
     front.denied_to_muster.add(("patch", "jobsets"))
     if not may_ask:
         front.unreadable.add("deployments")
-    assert sentence in why(desk, "jobset/x")["sentence"]
+    assert desk.answer("jobset/x").sentence[-1].code == code
 
 
 @pytest.mark.parametrize("has_kueue", [True, False])
@@ -525,14 +513,13 @@ def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
     front.workload("batch/v1", "Job", "x", labels={KUEUE_QUEUE: "lq"}, spec=spec)
     if has_kueue:
         front.workload("kueue.x-k8s.io/v1beta1", "LocalQueue", "lq")
-    sentence = "names no LocalQueue of Muster here, so it is Kueue's to start."
-    assert (sentence in why(desk, "job/x")["sentence"]) is has_kueue
+    assert (desk.answer("job/x").sentence[-1] == Statement("JobOfKueue")) is has_kueue
 
 
 def test_a_queue_of_the_namespace_counts(desk: Desk) -> None:
     desk.namespace("team", "research")
     job(desk, "x", queue="")
-    assert "names no queue" not in why(desk, "job/x")["sentence"]
+    assert desk.answer("job/x").sentence[-1].code == "JobNotTaken"
 
 
 # ---- kinds of the configuration file

@@ -10,6 +10,7 @@ import yaml
 from extender.api.keys import GATE, QUEUE, QUEUE_UID
 from extender.api.summaries import VERSION
 from extender.cli.output import Json
+from extender.cli.why.explanation import Statement, numbers
 from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.desk import Desk, ago, unschedulable
 from tests.cli.front import Front
@@ -78,15 +79,13 @@ What helps:
 
 def test_when_room_is_taken_back_is_as_the_queue_says(town: Desk) -> None:
     town.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
-    assert "after 0s if that loses little work, after 90s whatever it loses" in helps(
-        town.output("why", "podgroup/sweep")
-    )
+    assert Statement("Reclaims", after="0s", most="90s") in town.answer("podgroup/sweep").remedies
 
 
 def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) -> None:
     town.queue("reports", {"reclaimable": False}, share=1.5)
-    assert "taken back" not in helps(town.output("why", "podgroup/sweep"))
-    assert verdict(town.output("why", "q/reports")).endswith("What is above it keeps.")
+    assert "Reclaims" not in [each.code for each in town.answer("podgroup/sweep").remedies]
+    assert town.codes("queue/reports")[2][-1] == "KeepsAbove"
 
 
 @pytest.mark.parametrize(
@@ -98,28 +97,8 @@ def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) 
 )
 def test_nothing_is_promised_that_its_message_denies(town: Desk, kept: str) -> None:
     town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {kept}")
-    answer = helps(town.output("why", "podgroup/kept"))
-    assert f"{kept[0].upper()}{kept[1:]}." in answer
-    assert "whatever it loses" not in answer
-
-
-def test_a_group_that_runs(town: Desk) -> None:
-    assert (
-        town.output("why", "pg/fit")
-        == """\
-podgroup/fit in namespace team
-
-Running for 30m
-  It runs: all members that it needs are on nodes.
-
-Members: 2 needed, 2 there, 2 on nodes
-
-Queue research: Open, uses 67% of what it deserves
-  Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running
-  RESOURCE   USES   DESERVES   AT MOST
-  cpu        4      6          -
-"""
-    )
+    (_, denied) = town.answer("podgroup/kept").remedies
+    assert denied == Statement("Message", message=f"{kept[0].upper()}{kept[1:]}")
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Pending"])
@@ -130,11 +109,10 @@ def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk
     note = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
     desk.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=note)
     counts, sent = ("b", False) if phase == "Pending" else ("a", True)
-    answer = desk.output("why", "pg/g")
-    assert f"Queue {counts}: Open" in answer
-    assert (
-        "sent to queue b, but has started in queue a and counts there until" in " ".join(answer.split())
-    ) is sent
+    answer = desk.answer("podgroup/g")
+    assert answer.queue
+    assert answer.queue.name == counts
+    assert (Statement("CountsElsewhere", asked="b", queue="a") in answer.notes) is sent
     assert f"Queue:     {counts}\n" in desk.output("podgroup", "describe", "g")
     assert ("podgroup/team/g" in desk.output("queue", "describe", "a")) is sent
 
@@ -144,8 +122,9 @@ def test_a_note_of_a_queue_that_is_gone_or_for_another_group_counts_for_nothing(
     for name, note in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
         meta = {"annotations": {QUEUE_UID: note}}
         desk.gang(name, 2, node="n", phase="Running", queue="b", more_metadata=meta)
-        assert "Queue b: Open" in (answer := desk.output("why", f"pg/{name}"))
-        assert "has started in" not in answer
+        answer = desk.answer(f"podgroup/{name}")
+        assert answer.queue
+        assert (answer.queue.name, answer.notes) == ("b", [])
 
 
 def test_a_group_as_json_and_yaml(town: Desk) -> None:
@@ -179,51 +158,44 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
 
 
 @pytest.mark.parametrize(
-    ("state", "printed"),
+    ("status", "answer"),
     [
+        ({"phase": ""}, ("Unknown", "", ["GroupUnknown"])),
+        ({"phase": "Inqueue", "reason": "Starting"}, ("Starting", "", ["GroupStarting"])),
         (
-            {"phase": ""},
-            "Unknown Muster has not looked at it yet.",
+            {"phase": "Inqueue", "reason": "RefusedByScheduler"},
+            ("Starting", "RefusedByScheduler", ["PartlyStarting", "Reason"]),
         ),
-        (
-            {"phase": "Inqueue", "reason": "Starting"},
-            "Starting It was admitted, and its members are being placed. None runs before all that it needs"
-            " can.",
-        ),
-        (
-            {"phase": "Inqueue", "reason": "RefusedByScheduler", "message": "no such claim"},
-            "Starting: RefusedByScheduler It was admitted. The scheduler's own rules reject a member. no"
-            " such claim",
-        ),
-        (
-            {"phase": "Running", "reason": "NoRoom", "message": "cpu: 2 needed"},
-            "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes do not have"
-            " enough room now. cpu: 2 needed",
-        ),
-        ({"phase": "Completed", "reason": "Running"}, "Ended It has ended."),
-        ({"reason": "tasks in gang are unready"}, "Waiting for 30m: tasks in gang are unready"),
+        ({"phase": "Running", "reason": "Running"}, ("Running", "", ["GroupRunning"])),
+        ({"phase": "Running", "reason": "NoRoom"}, ("Running", "NoRoom", ["PartlyRunning", "Reason"])),
+        ({"phase": "Completed", "reason": "Running"}, ("Ended", "", ["GroupEnded"])),
+        ({"reason": "not of Muster"}, ("Waiting", "not of Muster", ["Reason"])),
     ],
 )
-def test_how_a_group_may_stand(desk: Desk, state: Json, printed: str) -> None:
-    desk.group("g", **state)
-    assert verdict(desk.output("why", "podgroup/g")).startswith(printed)
+def test_the_state_of_a_group(desk: Desk, status: Json, answer: tuple[str, str, list[str]]) -> None:
+    desk.group("g", **status)
+    assert desk.codes("podgroup/g") == answer
+
+
+def test_braces_that_tenants_write_are_no_fields(desk: Desk) -> None:
+    desk.group("g", reason="{code}", message="{numbers} {0}")
+    assert "{code}\n  {code}\n  {numbers} {0}\n" in desk.output("why", "pg/g")
 
 
 def test_an_unscheduled_group_leads_to_the_check(desk: Desk) -> None:
     desk.group("g", "")
-    answer = helps(desk.output("why", "pg/g"))
-    assert answer.endswith(
-        "Muster does not run, or does not lead. To look whether Muster works: muster check"
-    )
+    answer = desk.answer("podgroup/g")
+    assert [said.code for said in (*answer.remedies, *answer.commands)] == ["GroupUnknown", "CheckMuster"]
 
 
 def test_a_group_whose_members_have_all_ended(desk: Desk) -> None:
     desk.group("g", "Running", "Running")
     desk.pod("a", "g", node="n", status={"phase": "Succeeded"})
     desk.pod("b", "g", node="n", status={"phase": "Failed"})
-    answer = desk.output("why", "podgroup/g")
-    assert verdict(answer) == "Ended Its members have ended: 1 succeeded, 1 failed."
-    assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in answer
+    answer = desk.answer("podgroup/g")
+    assert answer.sentence == [Statement("MembersEnded", succeeded=1, failed=1)]
+    assert answer.verdict == "Ended"
+    assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in desk.output("why", "pg/g")
 
 
 # ---- who is ahead
@@ -310,71 +282,40 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
     assert of_pod[2:] == of_group[2:]
 
 
+ENDING = {"deletionTimestamp": ago(minutes=1)}
+CEILING = unschedulable("0/1 nodes are available: 1 muster: QueueCeiling: the queue has …")
+NO_MAGIC = unschedulable("0/1 nodes are available: 1 node(s) had no magic.")
+
+
 @pytest.mark.parametrize(
-    ("pod", "printed"),
+    ("pod", "verdict", "reason", "codes"),
     [
-        ({"node": "n0"}, "Placed for 20d The pod does not wait: it runs on node n0."),
-        (
-            {"node": "n0", "status": {"phase": "Pending"}},
-            "Placed for 20d The pod does not wait for a place: it is on node n0, which is to start its"
-            " containers.",
-        ),
-        ({"node": "n0", "status": {"phase": "Failed"}}, "Ended The pod has ended: it failed."),
-        (
-            {"status": {"phase": "Succeeded"}},
-            "Ended The pod has ended: all its containers succeeded.",
-        ),
-        (
-            {"node": "n0", "metadata": {"deletionTimestamp": ago(minutes=1)}},
-            "Ending The pod is being deleted on node n0.",
-        ),
-        (
-            {"gates": [GATE, "example.com/quota"]},
-            "Waiting for 20d The pod is held back by scheduling gates that are not Muster's:"
-            " example.com/quota.",
-        ),
-        (
-            {"scheduler": "default-scheduler"},
-            "NotOurs Nothing shows that the pod is Muster's: default-scheduler places it.",
-        ),
-        (
-            {"scheduler": "other", "status": unschedulable("0/1 nodes are available")},
-            "NotOurs Nothing shows that the pod is Muster's: other places it. 0/1 nodes are available",
-        ),
-        (
-            {"gates": [GATE], "scheduler": "default-scheduler"},
-            "Waiting for 20d The pod names no group, so it waits on its own. It is behind Muster's scheduling"
-            " gate; what for, its events do not say yet.",
-        ),
-        (
-            {},
-            "Unknown The pod names no group, so it waits on its own. Nothing on it says yet what it waits"
-            " for.",
-        ),
-        (
-            {"status": unschedulable("0/1 nodes are available: 1 muster: QueueCeiling: the queue has …")},
-            "Waiting for 20d: QueueCeiling The pod names no group, so it waits on its own. The queue has"
-            " reached its capability, or a limit on what may run.",
-        ),
-        (
-            {"status": unschedulable("0/1 nodes are available: 1 node(s) had no magic.")},
-            "Waiting for 20d: RefusedByScheduler The pod names no group, so it waits on its own. The"
-            " scheduler's own rules reject a member. 0/1 nodes are available: 1 node(s) had no magic.",
-        ),
+        ({"node": "n0"}, "Placed", "", ["PodRuns"]),
+        ({"node": "n0", "status": {"phase": "Pending"}}, "Placed", "", ["PodPlaced"]),
+        ({"node": "n0", "status": {"phase": "Failed"}}, "Ended", "", ["PodFailed"]),
+        ({"status": {"phase": "Succeeded"}}, "Ended", "", ["PodSucceeded"]),
+        ({"node": "n0", "metadata": ENDING}, "Ending", "", ["PodEndingOnNode"]),
+        ({"metadata": ENDING}, "Ending", "", ["PodEnding"]),
+        ({"gates": [GATE, "example.com/quota"]}, "Waiting", "", ["PodGatedByOthers"]),
+        ({"scheduler": "default-scheduler"}, "NotOurs", "", ["PodForeign"]),
+        ({"scheduler": "other", "status": NO_MAGIC}, "NotOurs", "", ["PodForeign"]),
+        ({"gates": [GATE], "scheduler": "default-scheduler"}, "Waiting", "", ["Alone", "Gated"]),
+        ({}, "Unknown", "", ["Alone", "NothingSays"]),
+        ({"status": CEILING}, "Waiting", "QueueCeiling", ["Alone", "Reason"]),
+        ({"status": NO_MAGIC}, "Waiting", "RefusedByScheduler", ["Alone", "Reason"]),
     ],
 )
-def test_a_pod_without_a_group(desk: Desk, pod: Json, printed: str) -> None:
+def test_a_pod_without_a_group(desk: Desk, pod: Json, verdict: str, reason: str, codes: list[str]) -> None:
     desk.pod("p", **pod)
-    assert verdict(desk.output("why", "p")) == printed
+    assert desk.codes("p") == (verdict, reason, codes)
+    words = numbers(NO_MAGIC["conditions"][0]["message"] if pod.get("status") is NO_MAGIC else "")
+    assert desk.answer("p").detail == words
 
 
 def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(desk: Desk) -> None:
     desk.group("g", min_member=1)
     desk.pod("p", "g", gates=[GATE])
-    assert verdict(desk.output("why", "p")) == (
-        "Waiting for 30m: NoRoom The pod does not wait for others. The suitable nodes do not have enough room"
-        " now."
-    )
+    assert desk.codes("p") == ("Waiting", "NoRoom", ["PodForItself", "Reason"])
 
 
 def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> None:
@@ -385,23 +326,17 @@ def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> No
     desk.event(
         "other", "QueueCeiling", "the queue has reached its capability, or a limit on what may run", minutes=1
     )
-    assert verdict(desk.output("why", "p")) == (
-        "Waiting for 20d: NoRoom The pod names no group, so it waits on its own. The suitable nodes do not"
-        " have enough room now. cpu: 8 needed"
-    )
+    assert desk.codes("p") == ("Waiting", "NoRoom", ["Alone", "Reason"])
+    assert desk.answer("p").detail == numbers("cpu: 8 needed")
 
 
 def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, front: Front) -> None:
     front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
     desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
-    assert verdict(desk.output("why", "p")).startswith(
-        "Waiting for 20d The pod's group g is a PodGroup of scheduler-plugins. It is behind Muster's"
-        " scheduling gate"
-    )
+    assert desk.codes("p") == ("Waiting", "", ["InOtherGroup", "Gated"])
+    assert desk.answer("p").sentence[0].project == "scheduler-plugins"
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
-    assert verdict(desk.output("why", "p")).startswith(
-        "Waiting for 20d: NoRoom The pod's group g is a PodGroup of"
-    )
+    assert desk.codes("p") == ("Waiting", "NoRoom", ["InOtherGroup", "Reason"])
 
 
 def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front: Front) -> None:
@@ -493,33 +428,32 @@ def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
     marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
     desk.pod("p", scheduler="default-scheduler", spec=marked)
-    assert verdict(desk.output("why", "p")).startswith("Unknown The pod names no group")
+    assert desk.codes("p") == ("Unknown", "", ["Alone", "NothingSays"])
 
 
 @pytest.mark.parametrize("group", ["", "podgroup-uid-p"])
 def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group: str) -> None:
     desk.queue("shut", state="Closing")
     desk.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
-    answer = desk.output("why", "p")
-    assert verdict(answer).startswith("Waiting for 20d: QueueNotOpen The pod")
-    assert verdict(answer).endswith("The group was created after its queue was closed. queue shut is Closing")
-    assert helps(answer).endswith("or name another. To open it: muster queue open shut")
+    answer = desk.answer("p")
+    assert desk.codes("p") == ("Waiting", "QueueNotOpen", ["OwnGroup" if group else "Alone", "Reason"])
+    assert answer.detail == Statement("QueueIsNotOpen", queue="shut", state="Closing")
+    assert [offer.command.line for offer in answer.commands] == ["muster queue open shut"]
 
 
 def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(desk: Desk) -> None:
     desk.queue("other")
     desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "gone"}})
-    assert verdict(desk.output("why", "p")).startswith(
-        "Waiting for 20d: QueueNotFound The pod names no group"
-    )
+    assert desk.codes("p") == ("Waiting", "QueueNotFound", ["Alone", "Reason"])
 
 
 def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
     desk.pod("p", "g", scheduler="default-scheduler")
     desk.group("g")
-    answer = desk.output("why", "p")
-    assert verdict(answer).endswith("It names the group g, but no scheduler keeps that group together.")
-    assert "create it with schedulerName: muster" in helps(answer)
+    assert desk.answer("p").sentence == [
+        Statement("PodForeign", scheduler="default-scheduler", likeliest="muster"),
+        Statement("GroupNotKept", group="g"),
+    ]
 
 
 def test_a_gated_pod_whose_group_does_not_exist(desk: Desk) -> None:
@@ -560,9 +494,9 @@ def test_a_group_of_a_controller_whose_pods_are_refused_says_so(
     message = 'Error creating: pods "train-x7k2p" is forbidden: exceeded quota: q, requested: pods=1'
     desk.event(name, "FailedCreate", message, minutes=3, kind="Job")
     desk.event("train-of-others", "FailedCreate", "Error creating: no", minutes=2, kind=kind)
-    answer = desk.output("why", "podgroup/podgroup-uid-train")
-    assert "Its controller has created 0 of 3 pods: exceeded quota: q, requested: pods=1." in verdict(answer)
-    assert helps(answer).startswith("Raise the quota that it names") or reason == "Starting"
+    answer = desk.answer("podgroup/podgroup-uid-train")
+    refused = Statement("PodsRefused", made=0, needed=3, refusal="exceeded quota: q, requested: pods=1")
+    assert (answer.sentence[-1], answer.remedies) == (refused, [refused])
 
 
 def test_a_group_that_muster_made_is_shown_as_its_owner(desk: Desk) -> None:
@@ -581,59 +515,44 @@ def test_a_group_that_muster_made_is_shown_as_its_owner(desk: Desk) -> None:
 def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
     desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
     desk.group("late", "Pending", "NoRoom", min_member=3)
-    assert verdict(desk.output("why", "podgroup/g")).startswith("Waiting for 30m: NotEnoughMembers")
-    assert "/g starts" not in desk.output("why", "podgroup/late")
+    assert desk.codes("podgroup/g") == ("Waiting", "NotEnoughMembers", ["Reason"])
+    assert desk.answer("podgroup/late").holders == []
 
 
 @pytest.mark.parametrize(
-    ("pod", "printed"),
+    ("pod", "codes"),
     [
-        (
-            {"gates": [GATE]},
-            "Starting Its group starts now, and the pod's scheduling gate is about to be opened.",
-        ),
-        ({}, "Starting Its group starts now: the pod waits for the others, to be bound with them."),
-        (
-            {"status": {"nominatedNodeName": "n1"}},
-            "Starting Its group starts now: the pod waits for the others, to be bound with them. It is"
-            " planned for node n1.",
-        ),
+        ({"gates": [GATE]}, ["PodUngated"]),
+        ({}, ["PodToBind"]),
+        ({"status": {"nominatedNodeName": "n1"}}, ["PodToBind", "PodNominated"]),
     ],
 )
-def test_a_pod_whose_group_starts(desk: Desk, pod: Json, printed: str) -> None:
+def test_a_pod_whose_group_starts(desk: Desk, pod: Json, codes: list[str]) -> None:
     desk.group("g", "Inqueue", "Starting")
     desk.pod("p", "g", **pod)
-    assert verdict(desk.output("why", "p")) == printed
+    assert desk.codes("p") == ("Starting", "", codes)
 
 
 @pytest.mark.parametrize(
-    ("reason", "pod", "printed"),
+    ("reason", "pod", "of_pod", "codes"),
     [
-        (
-            "QueueShare",
-            {"gates": [GATE]},
-            "Waiting for 20d: QueueShare Its group runs without it. The queue has used its deserved share,"
-            " and other queues have a claim on the rest.",
-        ),
-        (
-            "Running",
-            {"status": unschedulable("1 node(s) had no magic.")},
-            "Waiting for 20d: RefusedByScheduler Its group runs without it. The scheduler's own rules reject"
-            " a member. 1 node(s) had no magic.",
-        ),
-        ("Running", {}, "Waiting for 20d Its group runs; it is to follow."),
+        ("QueueShare", {"gates": [GATE]}, "QueueShare", ["PodMissing", "Reason"]),
+        ("Running", {"status": NO_MAGIC}, "RefusedByScheduler", ["PodMissing", "Reason"]),
+        ("Running", {}, "", ["PodFollows"]),
     ],
 )
-def test_a_pod_whose_group_runs_without_it(desk: Desk, reason: str, pod: Json, printed: str) -> None:
+def test_a_pod_whose_group_runs_without_it(
+    desk: Desk, reason: str, pod: Json, of_pod: str, codes: list[str]
+) -> None:
     desk.group("g", "Running", reason)
     desk.pod("p", "g", **pod)
-    assert verdict(desk.output("why", "p")) == printed
+    assert desk.codes("p") == ("Waiting", of_pod, codes)
 
 
 def test_a_pod_of_an_unscheduled_group(desk: Desk) -> None:
     desk.group("g", "")
     desk.pod("p", "g")
-    assert verdict(desk.output("why", "p")) == "Unknown About its group: Muster has not looked at it yet."
+    assert desk.codes("p") == ("Unknown", "", ["AboutGroup", "GroupUnknown"])
 
 
 # ---- queues
@@ -671,49 +590,47 @@ What helps:
 
 
 def test_a_queue_above_its_share(town: Desk) -> None:
-    assert verdict(town.output("why", "q/reports")) == (
-        "Open It takes new groups. It uses 150% of what it deserves (cpu 6 of 4). What is above is lent to it"
-        " until others take it back."
-    )
+    assert town.codes("queue/reports") == ("Open", "", ["QueueOpen", "QueueUses", "BorrowsAbove"])
+    of_cpu = Statement("ShareOfResource", used="150%", flavor="", resource="cpu", held="6", deserved="4")
+    assert town.answer("queue/reports").sentence[1].share == of_cpu
+
+
+def test_a_queue_above_its_share_of_a_flavor(desk: Desk) -> None:
+    used = [{"name": "spot", "allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}]
+    desk.queue("q", state="Open", share=1.5, deserved={"cpu": "8"}, allocated={"cpu": "6"}, flavors=used)
+    of_spot = Statement("ShareOfFlavor", used="150%", flavor="spot", resource="cpu", held="6", deserved="4")
+    assert desk.answer("queue/q").sentence[1].share == of_spot
 
 
 def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     desk.queue("q", state="Closing", share=0.0, pending=1, running=2)
-    answer = desk.output("why", "queue/q")
-    assert verdict(answer) == (
-        "Closing It takes no new groups; 3 that came before are still in it, and go on. It uses 0% of what it"
-        " deserves. Groups that wait have a claim on the rest."
-    )
-    assert helps(answer) == "To open it: muster queue open q"
+    answer = desk.answer("queue/q")
+    assert desk.codes("queue/q") == ("Closing", "", ["QueueClosing", "QueueUses", "HasClaim"])
+    assert answer.sentence[0].left == 3
+    assert [offer.command.line for offer in answer.commands] == ["muster queue open q"]
 
 
 def test_a_queue_that_is_being_deleted_is_not_to_be_opened(desk: Desk) -> None:
     desk.queue("q", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, state="Closing", share=0.0)
     desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "q"}})
-    assert verdict(desk.output("why", "queue/q")).startswith(
-        "Closing It is being deleted. It takes no new groups; 0 that came before"
-    )
-    assert helps(desk.output("why", "queue/q")) == ""
-    waits = desk.output("why", "p")
-    assert verdict(waits).endswith("queue q is Closing, because it is being deleted")
-    assert "queue open" not in waits
+    answer, waits = desk.answer("queue/q"), desk.answer("p")
+    assert [said.code for said in answer.sentence] == ["QueueDeleted", "QueueClosing", "QueueUses"]
+    assert waits.detail == Statement("QueueIsDeleted", queue="q", state="Closing")
+    assert (answer.commands, answer.remedies, waits.commands) == ([], [], [])
 
 
-def test_a_queue_that_deserves_more_than_nodes_offer_says_so(desk: Desk) -> None:
+@pytest.mark.parametrize("kind", ["Valid", "FlavorNotFound", "GuaranteeUnmet"])
+def test_what_a_condition_of_a_queue_adds(desk: Desk, kind: str) -> None:
     says = "nodes offer less nvidia.com/gpu than it deserves"
-    valid = {"type": "Valid", "status": "True", "reason": "Valid", "message": says}
-    desk.queue("q", state="Open", conditions=[valid])
-    assert f"But {says}." in " ".join(desk.output("why", "queue/q").split())
+    desk.queue("q", state="Open", conditions=[{"type": kind, "status": "True", "message": says}])
+    assert Statement(f"Queue{kind}", message=says) in desk.answer("queue/q").sentence
 
 
 def test_a_queue_that_is_held_says_how_to_resume_it(desk: Desk) -> None:
     desk.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
-    answer = desk.output("why", "queue/q")
-    assert verdict(answer) == (
-        "Open It takes new groups, and starts none: its spec.stopPolicy is Hold. It uses 50% of what it"
-        " deserves."
-    )
-    assert helps(answer) == "To let it admit groups again: muster queue resume q"
+    answer = desk.answer("queue/q")
+    assert desk.codes("queue/q") == ("Open", "", ["QueueStopped", "QueueUses"])
+    assert [offer.command.line for offer in answer.commands] == ["muster queue resume q"]
 
 
 def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
@@ -729,9 +646,7 @@ def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
 
 def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
     desk.queue("q", {"state": "Closed"})
-    assert verdict(desk.output("why", "queue.scheduling.volcano.sh/q")) == (
-        "Closed It is closed: it takes no new groups. Muster has not written yet what it holds and deserves."
-    )
+    assert desk.codes("queue.scheduling.volcano.sh/q") == ("Closed", "", ["QueueClosed", "ShareUnknown"])
 
 
 # ---- rights

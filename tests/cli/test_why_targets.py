@@ -6,8 +6,11 @@ import pytest
 
 from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
+from extender.cli.why.explanation import Statement
 from tests.cli.desk import Desk
 from tests.cli.front import Front
+
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
 def found(desk: Desk, target: str) -> list[tuple[str, str, str, str]]:
@@ -154,8 +157,8 @@ def test_a_queue_that_only_a_deployment_names_is_said_to_be_ignored(
     group = "podgroup-uid-ReplicaSet-web-1"
     desk.group(group, more_metadata={"ownerReferences": [owner]})
     pods(desk, owner, "web-1-a", group=group)
-    said = "deployment/web names queue q itself, but its pods do not: they are in queue default."
-    assert said in " ".join(desk.output("why", "deployment/web").split())
+    said = Statement("QueueOfOwner", owner="deployment/web", own="q", queue="default")
+    assert said in desk.answer("deployment/web").notes
 
 
 def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -> None:
@@ -199,31 +202,26 @@ def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> N
 def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front: Front) -> None:
     owner = front.workload("batch/v1", "Job", "x")
     pods(desk, owner, "a", "b", "c")
-    shown = desk.output("why", "job/x")
-    assert shown.startswith("pod/a in namespace team\n\nWaiting")
-    assert "2 more pods in the same state." in shown
+    answer = desk.answer("job/x")
+    assert (answer.spoken_name, answer.verdict) == ("pod/a", "Waiting")
+    assert Statement("MorePods", pods="2 more pods") in answer.notes
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts", "verdict", "message"),
+    ("kind", "parts", "verdict", "stands"),
     [
-        ("CronJob", {"spec": {"suspend": True}}, "NoPods", "It is suspended."),
-        ("Deployment", {"spec": {"replicas": 0}}, "NoPods", "It wants no pods: spec.replicas is 0."),
-        ("Job", {}, "NoPods", "Its controller has made no pods for it."),
-        (
-            "Job",
-            {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
-            "Ended",
-            "It has ended (Complete), and its pods are gone.",
-        ),
+        ("CronJob", {"spec": {"suspend": True}}, "NoPods", Statement("WorkloadSuspended")),
+        ("Deployment", {"spec": {"replicas": 0}}, "NoPods", Statement("NoReplicas")),
+        ("Job", {}, "NoPods", Statement("NoPods")),
+        ("Job", {"status": COMPLETE}, "Ended", Statement("WorkloadEndedAs", ending="Complete")),
     ],
 )
 def test_a_workload_without_pods(
-    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, message: str
+    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, stands: Statement
 ) -> None:
     front.workload("apps/v1" if kind == "Deployment" else "batch/v1", kind, "x", **parts)
-    shown = desk.output("why", f"{kind}/x").split("\n\n")[1].splitlines()
-    assert [line.strip() for line in shown] == [verdict, message]
+    answer = desk.answer(f"{kind.lower()}/x")
+    assert (answer.verdict, answer.sentence) == (verdict, [stands])
 
 
 def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Front) -> None:
@@ -239,7 +237,7 @@ def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Fr
 def test_without_the_right_to_list_pods_a_workload_leads_nowhere(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x")
     desk.lock(("pods", "team"))
-    assert "and you may not list pods in this namespace." in " ".join(desk.output("why", "job/x").split())
+    assert desk.codes("job/x") == ("Unknown", "", ["PodsUnknown"])
 
 
 def test_a_workload_that_is_not_there(desk: Desk, front: Front) -> None:
