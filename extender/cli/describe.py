@@ -1,4 +1,4 @@
-"""All about one job, group or queue, in paragraphs: those of `muster why`, with spec, pods and events."""
+"""Description of one job, group or queue: the paragraphs of `muster why`, with spec, pods and events."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
-from extender.cli.why.answers import Workloads
+from extender.cli.why.answers import explain_workload
 from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.groups import explain_group
 from extender.cli.why.queues import explain_queue, holders, summary_of, waits
@@ -58,7 +58,7 @@ def job_description(place: ClusterAccess, target: Target) -> str:
     job = find_job(evidence, target)
     kind = owner_kind(f"{job.row.kind}.{job.row.group}")
     assert kind is not None, "it was found by its kind"
-    answer, *_ = Workloads(evidence).explain(kind, job.meta.name)
+    answer, *_ = explain_workload(evidence, kind, job.meta.name)
     heading, *rest = paragraphs(answer)
     reader, namespace, unit, record = place.reader, place.namespace, job.unit, job.record()
     made = [record.fault] if record and record.fault else []
@@ -186,7 +186,7 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
 
 
 def _settings(written: Json, above: str = "") -> Iterator[str]:
-    """`after=5m, borrowWithinCohort.policy=LowerPriority`."""
+    """Yield `after=5m`, `borrowWithinCohort.policy=LowerPriority`."""
     for name, value in written.items():
         if isinstance(value, dict):
             yield from _settings(value, f"{above}{name}.")
@@ -195,7 +195,7 @@ def _settings(written: Json, above: str = "") -> Iterator[str]:
 
 
 def _selector(written: Json) -> str:
-    """As kubectl writes selectors."""
+    """Return a selector as kubectl writes it."""
     labels = [f"{key}={value}" for key, value in sorted((written.get("matchLabels") or {}).items())]
     for expression in written.get("matchExpressions") or ():
         values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
@@ -204,7 +204,7 @@ def _selector(written: Json) -> str:
 
 
 def _usage(queue: ObservedQueue) -> Iterator[str]:
-    """Of all its own groups, and of the users and namespaces that have made them."""
+    """Yield the usage of its own groups, and of the users and namespaces that have made them."""
     if usage := queue.status.usage:
         yield f"the queue: {percent(usage.share)}"
         for kind, parts in (("user", usage.users or []), ("namespace", usage.namespaces or [])):
@@ -213,7 +213,7 @@ def _usage(queue: ObservedQueue) -> Iterator[str]:
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
-    """Those that lead into it."""
+    """Yield the LocalQueues that lead into it."""
     keys = sorted(
         key for key, local_queue in evidence.local_queues.items() if local_queue.spec.queue == queue
     )
@@ -262,7 +262,7 @@ def conditions(found: Iterable[Condition] | None) -> list[str]:
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
-    """The latest, the oldest of them first. Those of a queue, which has no namespace, are in `default`."""
+    """Return the latest events, the oldest of them first. Those of a queue are in namespace `default`."""
     where = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
         found = reader.list(EVENTS, namespace or "default", Event, fields=where)

@@ -1,4 +1,4 @@
-"""Jobs as the API server has them, each with its PodGroup, and how they are found."""
+"""Jobs as the API server has them, each with its PodGroup, and the search for them."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -37,8 +37,8 @@ class QueueRefusal(NamedTuple):
 
 
 class ObservedJob(NamedTuple):
-    """`obj` is None where it may not be read, `unit` where no PodGroup stands for it. `refusal`: why there is
-    none for pods that wait."""
+    """Job with its PodGroup, `unit`, if it has one. `obj` is None where it may not be read. `refusal`: why
+    there is no PodGroup for pods that wait."""
 
     row: WorkloadRow
     meta: Meta
@@ -66,22 +66,22 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_stopped(self) -> bool:
-        """Suspended until somebody resumes it."""
+        """Whether it is suspended until a user resumes it."""
         return self.obj is not None and is_stopped(self.row, self.obj)
 
     @property
     def was_let_go(self) -> str:
-        """When Muster let it go; empty if it has not."""
+        """The time when Muster unsuspended it; empty if it has not."""
         return (self.meta.annotations or {}).get(STARTED, "")
 
     @property
     def partial_start(self) -> PartialStart | None:
-        """With how many pods it was let go, if with fewer than it asks for."""
+        """The numbers of pods of a job that started with fewer than it asks for."""
         return partial_start(self.row, self.obj) if self.obj is not None else None
 
     @property
     def start_timeouts(self) -> str:
-        """How many times in a row it came too late; empty for none."""
+        """The number of its start timeouts in a row; empty for none."""
         return ((self.unit and self.unit.metadata.annotations) or {}).get(START_TIMEOUTS, "")
 
     @property
@@ -109,7 +109,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Empty for one that does not wait."""
+        """The reason why it waits; empty if it does not."""
         return about.reason if (about := self.unit or self.refusal) else ""
 
     @property
@@ -118,12 +118,12 @@ class ObservedJob(NamedTuple):
 
     @property
     def position(self) -> int:
-        """1 for the next one; 0 for one that is not in line."""
+        """Its place in line, from 1; 0 if it is not in line."""
         return self.unit.waiting.position if self.unit and self.state == Verdict.WAITING else 0
 
     @property
     def pods(self) -> int:
-        """How many pods it makes at once."""
+        """The number of pods that it makes at once."""
         needed = self.unit.spec.min_member if self.unit else 0
         if self.obj is None or not is_whole(self.row, self.obj):
             return needed
@@ -138,29 +138,30 @@ class ObservedJob(NamedTuple):
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def suspending(self, value: bool) -> Json:
-        """The patch that suspends it, or lets it go on, where it has a field for that."""
+        """Return the patch that suspends or unsuspends it, where it has a field for that."""
         patch: Any = value
         for name in reversed(self.row.suspend):
             patch = {name: patch}
         return dict(patch)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
-        """As Muster reads it that serves these scheduler names; None where that may not be read."""
+        """Return the record that Muster makes of it, given its names; None if it may not be read."""
         if self.obj is None or not is_whole(self.row, self.obj):
             return None
         return records.job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:
-    """Objects in a list of the API do not say their kind."""
+    """Return a job of an object that may lack its kind, as objects in a list do."""
     named = {**obj, "apiVersion": row.api_version, "kind": row.kind}
     return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, unit)
 
 
 def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
-    """All for which PodGroups stand, of the namespace or of all, by namespace and name, and those whose pods
-    have none because their queue takes nothing in. What may not be read is said on stderr where a PodGroup
-    stands for it, and is shown as far as that tells. One that is gone is left out."""
+    """Return the jobs with a PodGroup, of the namespace or of all, and those whose queue takes nothing in, by
+    namespace and name.
+
+    Jobs that may not be read are named on stderr, and shown as far as their PodGroups tell."""
     jobs: dict[str, ObservedJob] = {}
     for (version, name), units in _units(place, evidence).items():
         if (row := job_row(version, name)) is None:
@@ -180,8 +181,7 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 def _units(
     place: ClusterAccess, evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
-    """The PodGroups that stand for jobs, by apiVersion and kind of these, of which all that are served are
-    there."""
+    """Return the PodGroups of jobs with these, by apiVersion and kind, for all kinds that are served."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
         (resource.version, kind.name): [] for kind, resource in served if resource
@@ -194,7 +194,7 @@ def _units(
 
 
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
-    """Why the queue of a job's pods takes nothing in; None where that keeps none of them waiting."""
+    """Return why the queue of a job's pods takes nothing in, if that keeps them waiting."""
     record = job.record()
     if record is None or record.suspended or not record.ours or not record.pods or record.named_group:
         return None
@@ -205,7 +205,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
 
 
 def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, Json] | None:
-    """By UID; None where they may not be read, which is `said`."""
+    """Return the objects of a kind by UID; None, `said` on stderr, where they may not be read."""
     try:
         found = place.reader.list(resource, place.namespace, Json)
     except NotFound:
@@ -219,7 +219,7 @@ def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, J
 
 
 def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob | None:
-    """None where there is none, or none may be read. Templates of its runtime count as its own."""
+    """Return the job of this name, with the templates of its runtime, if it exists and may be read."""
     resource = evidence.resource_of_kind(kind)
     row = job_row(resource.version, kind.name) if resource else None
     obj = evidence.find_owner(kind, name, Json) if row else None
@@ -240,7 +240,7 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
-    """Of the kind that is named, or of any. None of the name, or several, ends the command."""
+    """Return the job of the kind that is named, or of any. No such job, or several, ends the command."""
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(found) > 1:

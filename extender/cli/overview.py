@@ -58,7 +58,7 @@ log = logger(__name__)
 T = TypeVar("T")
 O = TypeVar("O", bound=NamedObject)  # noqa: E741
 
-_FIRST = 20.0  # seconds that whoever looks first waits for the lists
+_FIRST = 20.0  # seconds that the first look waits for the lists
 _PACE = 1.0  # seconds between two overviews
 _LAST = 5.0  # seconds for a look to end that is under way
 _LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
@@ -78,7 +78,7 @@ _OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVO
 
 
 class Copies(Generic[O]):
-    """A sink: all objects of a kind by namespace and name, and when any of them last changed."""
+    """Sink of a reflector: the objects of a kind by namespace and name."""
 
     def __init__(self, changed: threading.Event) -> None:
         self.objects: dict[tuple[str, str], O] = {}
@@ -119,7 +119,7 @@ class WatchedReader(Reader):
         self._watches: dict[Resource, _Watch] = {}
 
     def start(self) -> None:
-        """Find out what may be read, and wait until it has been. Raises ApiError."""
+        """Watch the kinds that may be read, and wait for the first lists. Raises ApiError."""
         learn_structs()
         for resource, kind in _KINDS:
             if (namespace := self._scope(resource)) is None:
@@ -138,17 +138,17 @@ class WatchedReader(Reader):
             watch.reflector.halt()
 
     def silence(self) -> float:
-        """Seconds since the API server was last heard of, through any watch. Bookmarks come every minute."""
+        """Return the seconds since the last event of any watch. Bookmarks come every minute."""
         heard = [it.reflector.last_contact or 0.0 for it in self._watches.values()]
         return self._clock() - max(heard) if heard else 0.0
 
     def scope(self, resource: Resource) -> str | None:
-        """The namespace of which a kind is watched, empty for all; None: it may not be read."""
+        """Return the namespace in which a kind is watched, empty for all; None if it may not be read."""
         watch = self._watches.get(resource)
         return watch.namespace if watch else None
 
     def watched(self, resource: Resource) -> list[Any]:
-        """All of a kind that may be read."""
+        """Return all objects of a kind that may be read."""
         watch = self._watches.get(resource)
         return watch.copies.all() if watch else []
 
@@ -163,7 +163,7 @@ class WatchedReader(Reader):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """Raises Forbidden without asking for what may not be read of all namespaces."""
+        """Return the copies of a kind that is watched. Raises Forbidden for other namespaces."""
         watch = self._watches.get(resource)
         if fields or labels or (watch is not None and watch.kind is not kind):
             return super().list(resource, namespace, kind, fields, labels)
@@ -183,9 +183,9 @@ class WatchedReader(Reader):
 
 
 class ObservedSource:
-    """A Source over watched objects. It begins to watch when somebody looks first, and from then on a thread
-    makes the overview anew: on a large cluster that takes a second, and it pauses four times as long.
-    `patience`: seconds without a word of the API server, after which that is said."""
+    """Source of watched objects. It watches from the first look on, and a thread renews the overview: on a
+    large cluster that takes a second, and it pauses four times as long. `patience`: seconds without an event
+    of the API server, after which a note says so."""
 
     def __init__(
         self, place: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE
@@ -200,7 +200,7 @@ class ObservedSource:
         self._stopping = threading.Event()
 
     def overview(self) -> Overview:
-        """Raises ApiError where nothing can be read at all."""
+        """Return the latest overview. Raises ApiError where nothing can be read."""
         with self._lock:
             if self._thread is None:
                 self._reader.start()
@@ -277,8 +277,7 @@ class ObservedSource:
         )
 
     def _silence(self, now: float) -> str:
-        """Since when the Lease that Muster leads by has not been renewed; empty where it has, or where that
-        may not be read."""
+        """Return the last renewal of Muster's Lease; empty while it is renewed, or may not be read."""
         site = Installation(self._place._replace(namespace=""))
         with suppress(ApiError):
             for serving in site.workloads:
@@ -293,7 +292,7 @@ class ObservedSource:
     # ---- one group
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        """Raises ApiError."""
+        """Return all about a group, if it exists. Raises ApiError."""
         evidence = self._evidence(namespace)
         try:
             group = self._reader.get(kube.POD_GROUPS, namespace, name, ObservedGroup)
@@ -316,7 +315,7 @@ class ObservedSource:
         )
 
     def _shortfall(self, group: GroupSummary) -> Sequence[ShortfallSummary]:
-        """Beside what all nodes that take pods have free: which of them suit it, only Muster knows."""
+        """Return its requests and the free capacity of all schedulable nodes; only Muster knows which fit."""
         free: defaultdict[str, float] = defaultdict(float)
         nodes = [node for node in self.overview().nodes if node.taken]
         for node in nodes:
@@ -354,7 +353,7 @@ def _member(pod: Pod) -> MemberSummary:
 
 
 def _pools(reader: WatchedReader) -> Pools:
-    """The flavors of all queues that may be read."""
+    """Return the flavors of all queues that may be read."""
     tree = Queues()
     for flavor in reader.watched(kube.RESOURCE_FLAVORS):
         tree.put_flavor(flavor.metadata.name, shared_flavor(flavor))

@@ -3,13 +3,12 @@ pods, or why it has none."""
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
 
 import click
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES
-from extender.api.objects.base import Meta, OwnerReference, Wire
+from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
@@ -20,7 +19,6 @@ from extender.cli.kinds import (
     OwnerKind,
     Target,
     job_kinds,
-    kind_of_owner,
     owner_kind,
     owner_kinds,
 )
@@ -28,7 +26,7 @@ from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import SUSPENDED, ObservedJob, job_of_kind
 from extender.cli.output import Json
 from extender.cli.why.commands import Case, checking
-from extender.cli.why.evidence import HIGHEST, SCHEDULERS, Evidence
+from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
 from extender.cli.why.groups import explain_group, explain_pod
 from extender.cli.why.queues import explain_queue
@@ -61,7 +59,7 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_queue(evidence, fetch(place.reader, QUEUES, "", name, ObservedQueue))]
     kind = owner_kind(target.kind)
     assert kind is not None, "the command line lets no other through"
-    if found := Workloads(evidence).explain(kind, name):
+    if found := explain_workload(evidence, kind, name):
         return found
     resource = evidence.resource_of_kind(kind)
     if resource is None:
@@ -95,9 +93,8 @@ def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
         yield explain_pod(evidence, pod)
     if group := evidence.find(POD_GROUPS, name, ObservedGroup):
         yield explain_group(evidence, group)
-    workloads = Workloads(evidence)
     for kind in owner_kinds():
-        yield from workloads.explain(kind, name)
+        yield from explain_workload(evidence, kind, name)
     if queue := evidence.find(QUEUES, name, ObservedQueue):
         yield explain_queue(evidence, queue)
 
@@ -141,76 +138,39 @@ class ObservedWorkload(Wire, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class Workloads:
-    """Workloads of one namespace; the owners of each object are worked out once."""
+def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Explanation]:
+    """Return an answer for each group of a workload, and for its pods without one.
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        self._listed: dict[OwnerKind, dict[str, Meta]] = {}  # owners of pods, by UID
-        self._known: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
+    A workload that does not exist has none. A suspended job waits as a whole. Groups that have ended are left
+    out while others have not."""
+    job = job_of_kind(evidence, kind, name) if kind in job_kinds() else None
+    if job and job.is_suspended and job.state != Verdict.ENDED:
+        return [explain_job(evidence, job)]
+    resource = evidence.resource_of_kind(kind)
+    version = resource.version if resource else ""
+    found: list[Explanation] = []
+    named = {group_name(pod) for pod in evidence.pods_of(kind, name)}
+    for group in evidence.groups_here:
+        if group.name in named or evidence.belongs(group.metadata, kind, name):
+            answer = replace(explain_group(evidence, group), api_version=version)
+            found.append(replace(answer, kind=kind.name, name=name, group=group.name))
+    found += _of_pods(evidence, kind, name)
+    if going_on := [answer for answer in found if answer.verdict != Verdict.ENDED]:
+        return going_on
+    return found[-1:] or _without_pods(evidence, kind, name, job)
 
-    def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
-        """Return an answer for each group of a workload, and for its pods without one.
 
-        A workload that does not exist has none. A suspended job waits as a whole. Groups that have ended are
-        left out while others have not."""
-        job = job_of_kind(self._evidence, kind, name) if kind in job_kinds() else None
-        if job and job.is_suspended and job.state != Verdict.ENDED:
-            return [explain_job(self._evidence, job)]
-        resource = self._evidence.resource_of_kind(kind)
-        version = resource.version if resource else ""
-        found: list[Explanation] = []
-        named = {group_name(pod) for pod in self._pods_of(kind, name)}
-        for group in self._evidence.groups_here:
-            if group.name in named or self._belongs(group.metadata, kind, name):
-                answer = replace(explain_group(self._evidence, group), api_version=version)
-                found.append(replace(answer, kind=kind.name, name=name, group=group.name))
-        found += self._of_pods(kind, name)
-        if going_on := [answer for answer in found if answer.verdict != Verdict.ENDED]:
-            return going_on
-        return found[-1:] or _without_pods(self._evidence, kind, name, job)
-
-    def _of_pods(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
-        """Yield, of pods in no group with the same verdict, reason and group, the first, and their number."""
-        groups = {group.name for group in self._evidence.groups_here}
-        same: dict[tuple[str, str, str], list[Explanation]] = {}
-        for pod in self._pods_of(kind, name):
-            if group_name(pod) not in groups:
-                answer = explain_pod(self._evidence, pod)
-                same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
-        for first, *rest in same.values():
-            note = Statement("MorePods", pods=many(len(rest), "more pod"))
-            yield replace(first, notes=[note, *first.notes]) if rest else first
-
-    def _pods_of(self, kind: OwnerKind, name: str) -> list[Pod]:
-        return [pod for pod in self._evidence.pods or () if self._belongs(pod.metadata, kind, name)]
-
-    def _belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
-        if meta.uid not in self._known:
-            owners = self._above(meta)
-            self._known[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in owners)
-        return (kind, name) in self._known[meta.uid]
-
-    def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
-        """Yield its owners, their owners, and so on up to the object of a user: a pod of a JobSet is a Job's,
-        an executor of Spark its driver's. Each kind of owner is listed once, when needed."""
-        for owner in meta.owner_references or ():
-            yield owner
-            if owner.kind == "Pod":
-                found = self._pods.get(owner.uid)
-            elif kind := kind_of_owner(owner):
-                if kind not in self._listed:
-                    every = self._evidence.all_owners(kind)
-                    self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in every}
-                found = self._listed[kind].get(owner.uid)
-            else:
-                found = None
-            if found is not None and height < HIGHEST:
-                yield from self._above(found, height + 1)
-
-    @cached_property
-    def _pods(self) -> dict[str, Meta]:
-        return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
+def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
+    """Yield, of pods in no group with the same verdict, reason and group, the first, and their number."""
+    groups = {group.name for group in evidence.groups_here}
+    same: dict[tuple[str, str, str], list[Explanation]] = {}
+    for pod in evidence.pods_of(kind, name):
+        if group_name(pod) not in groups:
+            answer = explain_pod(evidence, pod)
+            same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
+    for first, *rest in same.values():
+        note = Statement("MorePods", pods=many(len(rest), "more pod"))
+        yield replace(first, notes=[note, *first.notes]) if rest else first
 
 
 def _empty(evidence: Evidence, resource: Resource, kind: str, meta: Meta, *stands: Statement) -> Explanation:

@@ -108,7 +108,7 @@ class _Submitted(NamedTuple):
 
 
 def _submitted(case: Case) -> _Submitted | None:
-    """None where Muster made the group for what is not a job."""
+    """Return the object to change; None if Muster made the group for an owner that is no job."""
     if (group := case.group) is None:
         return None
     if (maker := group.maker) is None:
@@ -143,7 +143,7 @@ def _noted_use(case: Case) -> Iterator[Offer]:
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
-    """Where only the number of members is missing."""
+    """Yield a lower minimum, if nothing but members is missing."""
     group, other, pods = case.group, case.other, many(case.there, "pod")
     if other and 0 < case.there < other.record.min_member and other.record.origin is not Origin.ALPHA:
         spec: object = case.there
@@ -204,7 +204,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:
-    """Where labels are all that the queue asks for."""
+    """Yield the labels of the namespace, if the queue asks for nothing else."""
     queue = case.evidence.queue(case.queue)
     selector = queue.spec.namespace_selector if queue else None
     if selector is not None and selector.match_labels and not selector.match_expressions:
@@ -214,7 +214,7 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
-    """As much as would start the group; as people write it, where that rounds nothing down."""
+    """Yield the capability that would start the group, in the usual units unless that rounds it down."""
     raised: dict[str, list[str]] = {}
     for more in case.group.waiting.capability if case.group else ():
         most = number(more.resource, more.amount)

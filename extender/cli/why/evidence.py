@@ -2,7 +2,7 @@
 what the user may not read is noted, and the rest is shown."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -76,6 +76,10 @@ class Evidence:
         self.notes: list[Statement] = []
         self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
         self._rights: dict[Right, bool] = {}
+        self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # by kind and UID
+        self._owners: dict[
+            str, frozenset[tuple[OwnerKind | None, str]]
+        ] = {}  # those of an object, by its UID
 
     # ---- rights
 
@@ -225,6 +229,34 @@ class Evidence:
     def find_owner(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
         resource = self.resource_of_kind(kind)
         return self.find(resource, name, form) if resource else None
+
+    def pods_of(self, kind: OwnerKind, name: str) -> list[Pod]:
+        return [pod for pod in self.pods or () if self.belongs(pod.metadata, kind, name)]
+
+    def belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
+        """Return whether a workload of this namespace owns an object, or owns an owner of it."""
+        if meta.uid not in self._owners:
+            above = self._above(meta)
+            self._owners[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in above)
+        return (kind, name) in self._owners[meta.uid]
+
+    def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
+        """Yield its owners, their owners, and so on up to the object of a user: a pod of a JobSet is a Job's,
+        an executor of Spark its driver's."""
+        for owner in meta.owner_references or ():
+            yield owner
+            found = self._possible_owners(kind_of_owner(owner) or owner.kind).get(owner.uid)
+            if found is not None and height < HIGHEST:
+                yield from self._above(found, height + 1)
+
+    def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
+        """Return the objects of a kind by UID; of kinds that are only a name, those of pods."""
+        if kind not in self._listed_owners:
+            every: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
+            if isinstance(kind, OwnerKind):
+                every = self.all_owners(kind)
+            self._listed_owners[kind] = {obj.metadata.uid: obj.metadata for obj in every}
+        return self._listed_owners[kind]
 
     # ---- queues of groups and pods
 

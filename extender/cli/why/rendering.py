@@ -55,12 +55,12 @@ def remedies_of(answer: Explanation) -> list[str]:
 
 
 def joined(*parts: str) -> str:
-    """Paragraphs as one text, those with nothing to say left out."""
+    """Return paragraphs as one text, without the empty ones."""
     return "\n\n".join(filter(None, parts))
 
 
 def paragraphs(answer: Explanation) -> list[str]:
-    """The first says what it is about, the second how it stands."""
+    """Return the paragraphs of an answer. The first names the object, the second has the verdict."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     group = f", of podgroup/{answer.group}" if answer.group else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
@@ -117,7 +117,7 @@ def resource_rows(queue: QueueFigures) -> list[str]:
 
 
 def _resources_of(queue: QueueFigures) -> list[str]:
-    """Those of which there is something to say."""
+    """Return the resources that it uses, deserves or limits."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
     moving = {name for name, quantity in figures if number(name, quantity)}
     return sorted((moving - {PODS}) | queue.capability.keys())
@@ -132,7 +132,7 @@ def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
 
 
 def _help(answer: Explanation) -> Iterator[str]:
-    """A command stays in one line, so that it can be copied."""
+    """Yield remedies and commands. A command stays in one line, so that it can be copied."""
     remedies = remedies_of(answer)
     if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
@@ -156,8 +156,9 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def bars(queue: QueueFigures) -> list[str]:
-    """A line for each resource: `cpu ████████░░░░ 4 of 6, at most 8`; on a terminal only. What is used beyond
-    what is deserved is lent: the bar is full then, and of another colour."""
+    """Return a line for each resource on a terminal: `cpu ████████░░░░ 4 of 6, at most 8`.
+
+    The bar of a queue that borrows is full, and of another colour."""
     if not sys.stdout.isatty():
         return []
     names = _resources_of(queue)
@@ -189,7 +190,7 @@ def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
 
 
 def _target_of(answer: Explanation) -> str:
-    """What to ask for it alone: its group, where it has one."""
+    """Return the target that leads to an answer alone: its group, if it has one."""
     if answer.group and answer.kind != "Pod":
         return f"podgroup/{answer.group}"
     return answer.spoken_name
