@@ -8,8 +8,6 @@ import click
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES
-from extender.api.objects.base import Meta, Wire
-from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import (
@@ -34,7 +32,7 @@ from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
 from extender.kube.access import right_to
-from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES, Resource
+from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
 
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
@@ -128,16 +126,6 @@ def _meant(evidence: Evidence, name: str) -> str:
 # ---- workloads
 
 
-class WorkloadStatus(Wire, frozen=True):
-    conditions: list[Json] | None = None  # those of Volcano's jobs have no type
-
-
-class ObservedWorkload(Wire, frozen=True):
-    metadata: Meta
-    spec: WorkloadSpec = WorkloadSpec()
-    status: WorkloadStatus = WorkloadStatus()
-
-
 def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Explanation]:
     """Return an answer for each group of a workload, and for its pods without one.
 
@@ -173,51 +161,51 @@ def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explana
         yield replace(first, notes=[note, *first.notes]) if rest else first
 
 
-def _empty(evidence: Evidence, resource: Resource, kind: str, meta: Meta, *stands: Statement) -> Explanation:
-    """Return the answer about a workload that has no pods."""
-    return Explanation(
-        kind=kind,
-        name=meta.name,
-        verdict=EMPTY,
-        sentence=[*stands],
-        namespace=meta.namespace,
-        notes=evidence.notes,
-        api_version=resource.version,
-    )
-
-
 def _without_pods(
     evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
 ) -> list[Explanation]:
     """Return the answer about a workload that has no pods that may be read; none if it does not exist."""
-    found, resource = evidence.find_owner(kind, name, ObservedWorkload), evidence.resource_of_kind(kind)
-    if not found or not resource:
+    found, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
+    if found is None or resource is None:
         return []
-    meta = found.metadata
     verdict, stands = _standing(evidence, found, job)
-    answer = replace(_empty(evidence, resource, kind.name, meta, stands), verdict=verdict)
-    case, what = Case(evidence, meta.namespace), f"{kind.plural}.{kind.group} {name}"
+    case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
     if stands.code == "WorkloadSuspended":
-        right = right_to("patch", resource, meta.namespace, name)
-        patch = json.dumps({"spec": {"suspend": False}})
-        return [replace(answer, commands=[case.offer("LetGoOn", right, what=what, patch=patch)])]
-    if stands.code == "NoPods":
-        offer = case.offer("DescribeOwner", case.to("list", EVENTS), what=what)
-        return [replace(answer, commands=[offer])]
-    return [answer]
+        right = right_to("patch", resource, evidence.namespace, name)
+        offers = [case.offer("LetGoOn", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
+    elif stands.code == "NoPods":
+        offers = [case.offer("DescribeOwner", case.to("list", EVENTS), what=what)]
+    answer = _of_workload(evidence, kind.name, name, resource.version, [stands], offers)
+    return [replace(answer, verdict=verdict)]
 
 
-def _standing(evidence: Evidence, found: ObservedWorkload, job: ObservedJob | None) -> tuple[str, Statement]:
-    holding = {each.get("type") for each in found.status.conditions or () if each.get("status") == "True"}
+def _standing(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
+    spec, conditions = found.get("spec") or {}, (found.get("status") or {}).get("conditions") or ()
+    holding = {each.get("type") for each in conditions if each.get("status") == "True"}
     if ending := next((each for each in _ENDINGS if each in holding), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")
     if evidence.pods is None:
         return Verdict.UNKNOWN, Statement("PodsUnknown")
-    if found.spec.suspend:
+    if spec.get("suspend"):
         return EMPTY, Statement("WorkloadSuspended")
-    return EMPTY, Statement("NoReplicas" if found.spec.replicas == 0 else "NoPods")
+    return EMPTY, Statement("NoReplicas" if spec.get("replicas") == 0 else "NoPods")
+
+
+def _of_workload(
+    evidence: Evidence, kind: str, name: str, version: str, sentence: list[Statement], offers: list[Offer]
+) -> Explanation:
+    return Explanation(
+        kind=kind,
+        name=name,
+        verdict=EMPTY,
+        sentence=sentence,
+        namespace=evidence.namespace,
+        commands=offers,
+        notes=evidence.notes,
+        api_version=version,
+    )
 
 
 # ---- jobs that are suspended
@@ -240,13 +228,13 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     else:
         why, offers = _why_left_alone(evidence, job)
         stands = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
-    answer = _empty(evidence, job.resource, kind, meta, *stands)
-    return replace(answer, group=unit.name if unit else "", commands=offers)
+    answer = _of_workload(evidence, kind, meta.name, job.row.api_version, stands, offers)
+    return replace(answer, group=unit.name if unit else "")
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
     """Return why Muster does not manage a job, as far as objects show, which do not have its settings."""
-    record, namespace, case = job.record(), job.meta.namespace, Case(evidence, job.meta.namespace)
+    record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
         whole = owner.spoken_name
@@ -281,4 +269,4 @@ def _letting_go(evidence: Evidence, job: ObservedJob) -> list[Offer]:
 def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:
     """Return a command that changes a job."""
     what = f"{job.row.plural}.{job.row.group} {job.meta.name}"
-    return Case(evidence, job.meta.namespace).offer(code, job.patching, what=what, **fields)
+    return Case(evidence).offer(code, job.patching, what=what, **fields)

@@ -36,13 +36,16 @@ class Case(NamedTuple):
     where that is not Volcano's."""
 
     evidence: Evidence
-    namespace: str = ""
     queue: str = ""
     group: ObservedGroup | None = None
     pod: str = ""
     wanted: str = ""
     there: int = 0
     other: OtherGroup | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.evidence.namespace
 
     def offer(self, code: str, right: Right, **fields: object) -> Offer:
         known = {"namespace": self.namespace, "queue": self.queue, "pod": self.pod}

@@ -313,6 +313,6 @@ LetGoOn: let it go on => kubectl -n {namespace} patch {what} --type merge -p '{p
 NameLocalQueue: have Muster start it, by a LocalQueue of Muster =>
   kubectl -n {namespace} label {what} kueue.x-k8s.io/queue-name- kube-muster.io/local-queue=NAME
 NoteQueue: let it wait in a queue =>
-  kubectl -n {namespace} annotate {what} scheduling.volcano.sh/queue-name=default
+  kubectl -n {namespace} annotate {what} scheduling.volcano.sh/queue-name={queue}
 DescribeOwner: see what its controller says => kubectl -n {namespace} describe {what}
 """)

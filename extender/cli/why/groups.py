@@ -60,12 +60,11 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     ahead = holders(evidence, group) if blocked else []
     pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
-    case = Case(evidence, group.namespace, queue, group, pod, there=there)
+    case = Case(evidence, queue, group, pod, there=there)
     sentence = [*_state(group, verdict, counts), *refused]
     remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
     offers = commands(group.reason, case) if blocked else []
-    is_here = group.namespace == evidence.namespace
-    unheeded = evidence.unheeded_by(group.maker, asked) if blocked and is_here else []
+    unheeded = evidence.unheeded_by(group.maker, asked) if blocked else []
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -119,7 +118,7 @@ def _members(
     """Return the pods that name a group, and the counts of those that are members; None if unknown."""
     if (named := evidence.members(group)) is None:
         return [], None
-    out = {name for stray in strays if stray.namespace == group.namespace for name in stray.pods}
+    out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
     members = [pod for pod in named if pod.metadata.name not in out]
     return named, member_counts(group.spec.min_member, members)
 
@@ -158,8 +157,6 @@ def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | N
 
 def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     """Return the pods that were meant for a group, by cause; none where pods may not be read."""
-    if group.namespace != evidence.namespace:
-        return []
     found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
     # Those that wait for a group of this name in a namespace that has none.
     homes = {other.namespace for other in evidence.groups if other.name == group.name}
@@ -279,7 +276,7 @@ def _answer(pod: Pod, verdict: str, *sentence: Statement, **more: Any) -> Explan
 
 def _placed(evidence: Evidence, pod: Pod) -> Explanation:
     meta, is_running = pod.metadata, pod.status.phase == "Running"
-    case = Case(evidence, meta.namespace, pod=meta.name)
+    case = Case(evidence, pod=meta.name)
     return _answer(
         pod,
         PLACED,
@@ -320,7 +317,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
 def _late(evidence: Evidence, pod: Pod, group: ObservedGroup, named: Explanation) -> Explanation:
     """Return the answer about a pod that its group does not need, or that replaces a lost one."""
     reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
-    case = Case(evidence, group.namespace, evidence.queue_of(group), group, pod.metadata.name)
+    case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
     since, why = pod.metadata.creation_timestamp, [Statement("Reason", reason=reason)] if reason else []
     stands = Statement("PodMissing" if reason else "PodFollows")
     waits = replace(named, verdict=Verdict.WAITING, sentence=[stands, *why], since=since, remedies=why)
@@ -335,7 +332,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     if not meant and homes:
         meant = Statement("GroupElsewhere", namespace=homes[0])
     there = sum(group_name(other) == name for other in evidence.pods or ())
-    case = Case(evidence, meta.namespace, pod=meta.name, wanted=name, there=there)
+    case = Case(evidence, pod=meta.name, wanted=name, there=there)
     return _answer(
         pod,
         Verdict.WAITING,
@@ -357,9 +354,7 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
         told = evidence.reason_in_events("Pod", meta.name)
     members = [each for each in evidence.pods or () if group_name(each) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
-    case = Case(
-        evidence, meta.namespace, queue, pod=meta.name, there=counts.there if counts else 0, other=other
-    )
+    case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
     stands = Statement("InOtherGroup", group=record.name, project=other.project)
     return replace(_by_itself(pod, case, stands, told, "ReadItsEvents"), members=counts)
 
@@ -369,7 +364,7 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
     stands = Statement("OwnGroup" if name else "Alone")
     if maker:
         stands = Statement("GroupOfOwner", owner=maker.spoken_name)
-    case = Case(evidence, pod.metadata.namespace, queue, pod=pod.metadata.name)
+    case = Case(evidence, queue, pod=pod.metadata.name)
     told = evidence.reason_in_events("Pod", pod.metadata.name)
     answer = _by_itself(pod, case, stands, told, "NameAGroup")
     return replace(answer, notes=[*evidence.unheeded_by(maker, queue), *answer.notes])

@@ -48,18 +48,9 @@ def queue_figures(queue: ObservedQueue | None) -> QueueFigures | None:
     if queue is None:
         return None
     spec, status, counts = queue.spec, queue.status, queue.counts
-    return QueueFigures(
-        name=queue.name,
-        state=queue.state,
-        weight=spec.weight,
-        share=status.share,
-        allocated=status.allocated or {},
-        deserved=status.deserved or {},
-        capability=spec.capability or {},
-        pending=counts["pending"],
-        inqueue=counts["inqueue"],
-        running=counts["running"],
-    )
+    held, deserved, most = (each or {} for each in (status.allocated, status.deserved, spec.capability))
+    groups = (counts[name] for name in ("pending", "inqueue", "running"))
+    return QueueFigures(queue.name, queue.state, spec.weight, status.share, held, deserved, most, *groups)
 
 
 def _message(text: str) -> Statement:
