@@ -13,7 +13,16 @@ from extender.api.summaries import VERSION
 from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, Json, age, amount, amounts, folded, number, outlook, percent, width
-from extender.cli.why.explanation import ENDING, FOREIGN, PLACED, Blocker, Explanation, Offer, QueueFigures
+from extender.cli.why.explanation import (
+    ENDING,
+    FOREIGN,
+    PLACED,
+    Blocker,
+    Explanation,
+    Offer,
+    QueueFigures,
+    Statement,
+)
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
@@ -33,11 +42,11 @@ _COLOURS = {
 
 def document(answer: Explanation) -> Json:
     """Return an answer as -o json prints it, with the texts of its statements."""
-    shown: Json = msgspec.to_builtins(replace(answer, remedies=[]), enc_hook=_shown)
+    helps = [Statement("Numbers", message=remedy) for remedy in remedies_of(answer)]
+    shown: Json = msgspec.to_builtins(replace(answer, remedies=helps), enc_hook=_shown)
     for stray, found in zip(shown.get("uncounted", ()), answer.uncounted, strict=True):
         stray["remedy"] = found.cause.remedy
-    remedies = {"remedies": helps} if (helps := remedies_of(answer)) else {}
-    return {"form": VERSION, **shown, "sentence": _sentence(answer), **remedies}
+    return {"form": VERSION, **shown, "sentence": _sentence(answer)}
 
 
 def _shown(said: Any) -> object:
