@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock, Thread
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -46,7 +46,7 @@ from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
 from extender.kube import resources as kube
-from extender.kube.decoding import NamedObject, learn_structs
+from extender.kube.decoding import learn_structs
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.reflector import Reflector, Removed
 from extender.kube.requests import Reader
@@ -56,7 +56,6 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 T = TypeVar("T")
-O = TypeVar("O", bound=NamedObject)  # noqa: E741
 
 _FIRST = 20.0  # seconds that the first look waits for the lists
 _PACE = 1.0  # seconds between two overviews
@@ -77,15 +76,16 @@ _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
 _OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS)
 
 
-class Copies(Generic[O]):
-    """Sink of a reflector: the objects of a kind by namespace and name."""
+class WatchedKind:
+    """Copies of the objects of one kind, renewed by a reflector. An empty namespace means all."""
 
-    def __init__(self, changed: threading.Event) -> None:
-        self.objects: dict[tuple[str, str], O] = {}
-        self._changed = changed
-        self._lock = Lock()
+    def __init__(self, kind: type[Any], namespace: str, changed: threading.Event) -> None:
+        self.kind, self.namespace = kind, namespace
+        self.objects: dict[tuple[str, str], Any] = {}
+        self.reflector: Reflector[Any]
+        self._changed, self._lock = changed, Lock()
 
-    def upsert(self, obj: O) -> None:
+    def upsert(self, obj: Any) -> None:
         with self._lock:
             self.objects[obj.metadata.namespace, obj.metadata.name] = obj
         self._changed.set()
@@ -95,16 +95,9 @@ class Copies(Generic[O]):
             self.objects.pop((gone.namespace, gone.name), None)
         self._changed.set()
 
-    def all(self, namespace: str = "") -> list[O]:
+    def all(self, namespace: str = "") -> list[Any]:
         with self._lock:
             return [obj for key, obj in self.objects.items() if namespace in ("", key[0])]
-
-
-class _Watch(NamedTuple):
-    kind: type[Any]
-    namespace: str  # empty: all
-    copies: Copies[Any]
-    reflector: Reflector[Any]
 
 
 class WatchedReader(Reader):
@@ -116,7 +109,7 @@ class WatchedReader(Reader):
         self.changed = threading.Event()
         self.unread: list[str] = []  # kinds that may not be listed, by their plural names
         self._place, self._clock = place, clock
-        self._watches: dict[Resource, _Watch] = {}
+        self._watches: dict[Resource, WatchedKind] = {}
 
     def start(self) -> None:
         """Watch the kinds that may be read, and wait for the first lists. Raises ApiError."""
@@ -125,10 +118,9 @@ class WatchedReader(Reader):
             if (namespace := self._scope(resource)) is None:
                 self.unread.append(resource.plural)
                 continue
-            copies: Copies[Any] = Copies(self.changed)
-            reflector = Reflector(self._connection, resource, kind, copies, namespace=namespace)
-            self._watches[resource] = _Watch(kind, namespace, copies, reflector)
-            reflector.start()
+            watch = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
+            watch.reflector = Reflector(self._connection, resource, kind, watch, namespace=namespace)
+            watch.reflector.start()
         until = self._clock() + _FIRST
         while self._clock() < until and not all(it.reflector.synced for it in self._watches.values()):
             time.sleep(0.02)
@@ -150,13 +142,13 @@ class WatchedReader(Reader):
     def watched(self, resource: Resource) -> list[Any]:
         """Return all objects of a kind that may be read."""
         watch = self._watches.get(resource)
-        return watch.copies.all() if watch else []
+        return watch.all() if watch else []
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         watch = self._watches.get(resource)
         if watch is not None and watch.kind is kind and watch.namespace in ("", namespace):
             with suppress(KeyError):
-                found: T = watch.copies.objects[namespace, name]
+                found: T = watch.objects[namespace, name]
                 return found
         return super().get(resource, namespace, name, kind)
 
@@ -168,7 +160,7 @@ class WatchedReader(Reader):
         if fields or labels or (watch is not None and watch.kind is not kind):
             return super().list(resource, namespace, kind, fields, labels)
         if watch is not None and watch.namespace in ("", namespace):
-            return watch.copies.all(namespace)
+            return watch.all(namespace)
         if watch is not None or resource.plural in self.unread:
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         return super().list(resource, namespace, kind, fields, labels)
@@ -307,7 +299,7 @@ class ObservedSource:
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
             [*self._timeline(group, members)],
-            [offer.command for offer in found.commands],
+            [offer.shown() for offer in found.commands],
             [
                 *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
                 *(note.text for note in found.notes),

@@ -19,8 +19,6 @@ COMPOSED = {  # codes that the diagnosis makes of two parts
     "Partly": ("Starting", "Running"),
     "Pod": ("Succeeded", "Failed"),
     "Queue": ("Closing", "Closed", "GuaranteeUnmet", "Valid", "FlavorNotFound"),
-    "Starts": ("OnNodes",),
-    "Runs": ("OnNodes",),
     "Resume": ("Job", "Group"),
     "Describe": ("Job", "Group"),
 }
@@ -43,7 +41,7 @@ def shown() -> Iterator[tuple[str, str]]:
     yield from ((code, Statement(code, **FIELDS).text) for code in SENTENCES)
     yield from ((f"{code}!", Statement(code, **FIELDS).remedy) for code in REMEDIES)
     for code in COMMANDS:
-        command = Offer(code, right=Right("get", "", "pods"), allowed=True, **FIELDS).command
+        command = Offer(code, right=Right("get", "", "pods"), allowed=True, **FIELDS).shown()
         yield f"{code}$", f"{command.purpose} => {command.line}"
 
 

@@ -7,16 +7,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+from extender.api import keys
 from extender.api.configuration import Configuration
-from extender.api.keys import (
-    DEFAULT_QUEUE,
-    DEFAULT_SCHEDULER,
-    ENDED_PHASES,
-    GATE,
-    MARKS,
-    POD_SCHEDULED,
-    UNSCHEDULABLE,
-)
 from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities, condition
 from extender.api.objects.cluster import Event, Namespace
 from extender.api.objects.pods import Pod
@@ -280,7 +272,7 @@ class Evidence:
         """Return the queue of pods that name a queue, or a LocalQueue by a label. LocalQueues are only
         read for a label."""
         known = self._ways if label else QueueWays(self.queue_of_namespace, {})
-        return known.queue_of(namespace, named, label) or DEFAULT_QUEUE
+        return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
 
     def unheeded(self, maker: Meta, spoken_name: str, queue: str) -> Statement | None:
         """Return that an owner names another queue than `queue`, where its pods are, if it does."""
@@ -310,7 +302,7 @@ class Evidence:
         if queue is not None and queue.state != "Open":
             code = "QueueIsDeleted" if queue.metadata.deletion_timestamp else "QueueIsNotOpen"
             return Reason.QUEUE_NOT_OPEN, Statement(code, queue=name, state=queue.state)
-        if queue is not None or self.queues is None or name == DEFAULT_QUEUE:
+        if queue is not None or self.queues is None or name == keys.DEFAULT_QUEUE:
             return "", None
         return Reason.QUEUE_NOT_FOUND, Statement("QueueIsMissing", queue=name)
 
@@ -388,24 +380,24 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 def ours(pod: Pod) -> bool:
     if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _OURS.search(scheduled(pod).message):
         return True
-    return any(not MARKS.isdisjoint(container.resources.requests or ()) for container in pod.spec.containers)
+    return any(not keys.MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
 
 
 def scheduler_of(pod: Pod) -> str:
-    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    return pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER
 
 
 def is_gated(pod: Pod) -> bool:
-    return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
+    return any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def foreign_gates(pod: Pod) -> list[str]:
-    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != keys.GATE]
 
 
 def scheduled(pod: Pod) -> Condition:
     """Return the condition PodScheduled; one that says nothing while there is none."""
-    return condition(pod.status.conditions, POD_SCHEDULED) or Condition(POD_SCHEDULED, "Unknown")
+    return condition(pod.status.conditions, keys.POD_SCHEDULED) or Condition(keys.POD_SCHEDULED, "Unknown")
 
 
 def reason_of(pod: Pod) -> tuple[str, Statement | None]:
@@ -413,14 +405,14 @@ def reason_of(pod: Pod) -> tuple[str, Statement | None]:
     condition = scheduled(pod)
     if found := _OURS.search(condition.message):
         return found[1], None
-    if condition.reason == UNSCHEDULABLE:
+    if condition.reason == keys.UNSCHEDULABLE:
         return Reason.REFUSED_BY_SCHEDULER, numbers(condition.message)
     return "", None
 
 
 def held_by(pods: Iterable[Pod]) -> Quantities:
     """Return the sum of the requests of those pods that are on nodes."""
-    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
+    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
     try:
         sums = total(pod_requests(pod.spec) for pod in holding)
     except BadQuantity:

@@ -33,6 +33,10 @@ class Statement(SimpleNamespace):
         """Text of what helps; empty where nothing is known."""
         return self._filled(REMEDIES.get(self.code, ""))
 
+    def shown(self) -> object:
+        """Return the form in which -o json prints it."""
+        return self.text
+
     def _filled(self, template: str) -> str:
         known = vars(self)
         texts = {name: each.text if isinstance(each, Statement) else each for name, each in known.items()}
@@ -52,8 +56,7 @@ class Blocker(Statement):
 
     who: HolderSummary
 
-    @property
-    def summary(self) -> HolderSummary:
+    def shown(self) -> HolderSummary:
         return replace(self.who, does=self.text)
 
 
@@ -63,8 +66,7 @@ class Offer(Statement):
     right: Right
     allowed: bool
 
-    @property
-    def command(self) -> CommandSummary:
+    def shown(self) -> CommandSummary:
         purpose, line = map(self._filled, COMMANDS[self.code].split(" => "))
         return CommandSummary(purpose, line, str(self.right), self.allowed)
 
@@ -212,10 +214,8 @@ ShareOfFlavor: {used} of what it deserves ({resource} {held} of {deserved} on {f
 
 Uses: uses {share}
 HasPending: {pending} of its groups wait, uses {share}
-Starts: starts, needs {needs}
-Runs: runs, needs {needs}
-StartsOnNodes: starts, {pods} on nodes
-RunsOnNodes: runs, {pods} on nodes
+Holds: {does}, needs {needs}
+HoldsOnNodes: {does}, {pods} on nodes
 Waits: waits: {reason}
 WaitsWithNumbers: waits: {reason} ({message})
 WaitsUnseen: waits, not looked at yet

@@ -2,7 +2,7 @@
 meant for it and do not count; and the differences of a pod from its group."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -63,7 +63,9 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     case = Case(evidence, queue, group, pod, there=there)
     sentence = [*_state(group, verdict, counts), *refused]
     remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
-    offers = commands(group.reason, case) if blocked else []
+    reason = group.reason if blocked else ""
+    offers = [checking(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
+    elsewhere = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
     unheeded = evidence.unheeded_by(group.maker, asked) if blocked else []
     return Explanation(
         kind="PodGroup",
@@ -71,7 +73,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         namespace=group.namespace,
         verdict=verdict,
         sentence=sentence,
-        reason=group.reason if blocked else "",
+        reason=reason,
         detail=numbers(group.message),
         since=group.scheduled.last_transition_time if group.scheduled else None,
         estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
@@ -80,36 +82,22 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         uncounted=strays,
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
-        commands=[
-            *_renaming(case, strays),
-            *([checking(case)] if verdict is Verdict.UNKNOWN else offers),
-        ],
-        notes=[*in_queue(evidence, queue), *_kept_from(asked, queue), *unheeded, *evidence.notes],
+        commands=[*_renaming(case, strays), *offers],
+        notes=[*in_queue(evidence, queue), *elsewhere, *unheeded, *evidence.notes],
     )
 
 
-def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:
-    pods = list(pods)
+def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     phases = [pod.status.phase for pod in pods]
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    return MemberCounts(
-        needed=needed,
-        there=len(left),
-        placed=sum(bool(pod.spec.node_name) for pod in left),
-        gated=sum(map(is_gated, left)),
-        succeeded=phases.count("Succeeded"),
-        failed=phases.count("Failed"),
-    )
+    placed, gated = sum(bool(pod.spec.node_name) for pod in left), sum(map(is_gated, left))
+    ended = phases.count("Succeeded"), phases.count("Failed")
+    return MemberCounts(needed, len(left), placed, gated, *ended)
 
 
 def in_queue(evidence: Evidence, name: str) -> list[Statement]:
     """Return the queue, where there are no figures to name it."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
-
-
-def _kept_from(asked: str, queue: str) -> list[Statement]:
-    """Return that a group counts elsewhere than in the queue that it names, if it does."""
-    return [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
 
 
 def _members(
@@ -183,8 +171,11 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
         return None
     named = group_name(pod)
     if named == group.name:
-        if not ours(pod) and not _takes_scheduler(evidence, scheduler_of(pod)):
-            return Statement("WrongScheduler", scheduler=scheduler_of(pod), ours=SCHEDULERS[0])
+        scheduler = scheduler_of(pod)
+        if not ours(pod) and not any(
+            each.spec.scheduler_name == scheduler and ours(each) for each in evidence.pods or ()
+        ):
+            return Statement("WrongScheduler", scheduler=scheduler, ours=SCHEDULERS[0])
         gates = foreign_gates(pod)
         return Statement("OtherGates", gates=", ".join(gates)) if gates else None
     if named in ("", auto_name(pod)):
@@ -194,11 +185,6 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
     if named in names or near_miss(named, names) != group.name:
         return None
     return Statement("NoSuchGroup", group=named)
-
-
-def _takes_scheduler(evidence: Evidence, scheduler: str) -> bool:
-    """Return whether Muster has taken pods of a scheduler name."""
-    return any(pod.spec.scheduler_name == scheduler and ours(pod) for pod in evidence.pods or ())
 
 
 def _renaming(case: Case, found: Iterable[Uncounted]) -> Iterator[Offer]:

@@ -184,13 +184,13 @@ def _that_hold(
     for other in others:
         if other.key == group.key or not other.is_holding:
             continue
-        does = "Starts" if other.verdict is Verdict.STARTING else "Runs"
+        does = "starts" if other.verdict is Verdict.STARTING else "runs"
         members = evidence.members(other)
         if members is None:
-            yield _group(other, Statement(does, needs=many(other.spec.min_member, "pod")))
+            yield _group(other, Statement("Holds", does=does, needs=many(other.spec.min_member, "pod")))
         elif held := held_by(members):
             pods = sum(bool(pod.spec.node_name) for pod in members)
-            yield _group(other, Statement(f"{does}OnNodes", pods=many(pods, "pod")), pods, held)
+            yield _group(other, Statement("HoldsOnNodes", does=does, pods=many(pods, "pod")), pods, held)
 
 
 def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:

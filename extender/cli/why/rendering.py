@@ -3,7 +3,6 @@ numbers, the groups ahead, and the remedies."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import click
 import msgspec
@@ -19,7 +18,6 @@ from extender.cli.why.explanation import (
     PLACED,
     Blocker,
     Explanation,
-    Offer,
     QueueFigures,
     Statement,
 )
@@ -43,16 +41,10 @@ _COLOURS = {
 def document(answer: Explanation) -> Json:
     """Return an answer as -o json prints it, with the texts of its statements."""
     helps = [Statement("Numbers", message=remedy) for remedy in remedies_of(answer)]
-    shown: Json = msgspec.to_builtins(replace(answer, remedies=helps), enc_hook=_shown)
+    shown: Json = msgspec.to_builtins(replace(answer, remedies=helps), enc_hook=lambda said: said.shown())
     for stray, found in zip(shown.get("uncounted", ()), answer.uncounted, strict=True):
         stray["remedy"] = found.cause.remedy
     return {"form": VERSION, **shown, "sentence": _sentence(answer)}
-
-
-def _shown(said: Any) -> object:
-    if isinstance(said, Offer):
-        return said.command
-    return said.summary if isinstance(said, Blocker) else said.text
 
 
 def _sentence(answer: Explanation) -> str:
@@ -146,7 +138,7 @@ def _help(answer: Explanation) -> Iterator[str]:
     if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
     yield from (folded(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
-    for offer in (offered.command for offered in answer.commands):
+    for offer in (offered.shown() for offered in answer.commands):
         lead = f"To {offer.purpose}:"
         if not offer.allowed:
             lead = f"To {offer.purpose}, ask an administrator, for you may not {offer.right}:"
