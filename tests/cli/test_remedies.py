@@ -252,8 +252,8 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
 @pytest.mark.parametrize(
     "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
 )
-def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str) -> None:
-    """In a group that waits for any reason, and in a pod."""
+def test_what_a_tenant_writes_reaches_no_shell(case: Desk, front: Front, evil: str) -> None:
+    """In a group that waits for any reason, in a pod, and in references to owners."""
     waiting = {
         "ahead": [f"other/{evil}", f"{evil}/other"],
         "capability": [
@@ -266,7 +266,17 @@ def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str) -> None:
         case.group(name, reason=reason, message=evil, min_member=4, queue=evil, more={"waiting": waiting})
         case.pod(f"{name}-0", name, gates=[GATE])
     case.pod("p", evil, gates=[GATE])
-    for target in (*(f"podgroup/{reason.lower()}" for reason in Reason), "pod/p"):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": evil, "uid": "u", "controller": True}
+    owned = {"ownerReferences": [owner]}
+    case.group("podgroup-u", reason="StartTimedOut", more_metadata=owned)
+    front.workload("batch/v1", "Job", "part", owner, spec={"suspend": True})
+    targets = (
+        *(f"podgroup/{reason.lower()}" for reason in Reason),
+        "podgroup/podgroup-u",
+        "pod/p",
+        "job/part",
+    )
+    for target in targets:
         lines = [each["line"] for each in answer(case, target).get("commands", [])]
         assert not any(evil in line for line in lines), lines
 

@@ -10,20 +10,11 @@ from msgspec.structs import replace
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES
 from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
-from extender.cli.kinds import (
-    POD,
-    POD_GROUP,
-    QUEUE,
-    OwnerKind,
-    Target,
-    job_kinds,
-    owner_kind,
-    owner_kinds,
-)
+from extender.cli.kinds import OwnerKind, Target, job_kinds, owner_kind, owner_kinds
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import SUSPENDED, ObservedJob, job_of_kind
 from extender.cli.output import Json
-from extender.cli.why.commands import Case, checking
+from extender.cli.why.commands import Case, checking, safe
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
 from extender.cli.why.groups import explain_group, explain_pod
@@ -116,9 +107,9 @@ def _home(evidence: Evidence, name: str) -> str:
 
 
 def _meant(evidence: Evidence, name: str) -> str:
-    there = {f"{POD_GROUP}/{group.name}": group.name for group in evidence.groups_here}
-    there |= {f"{QUEUE}/{queue}": queue for queue in evidence.queues or ()}
-    there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
+    there = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
+    there |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
+    there |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
     alike = near_misses(name, there.values())
     return did_you_mean([next(full for full, bare in there.items() if bare == near) for near in alike])
 
@@ -202,7 +193,7 @@ def _of_workload(
         verdict=EMPTY,
         sentence=sentence,
         namespace=evidence.namespace,
-        commands=offers,
+        commands=safe(offers),
         notes=evidence.notes,
         api_version=version,
     )

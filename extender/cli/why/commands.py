@@ -1,20 +1,20 @@
 """Commands that may help what waits: by reason their codes, fields and rights. Settings of Muster have none:
 the next `kubectl apply` of the install would undo a change in the cluster.
 
-Texts that tenants write freely (annotations, spec.queue, conditions) enter a command only as names that an
-object may have, because a shell reads them.
+Texts that tenants write freely (annotations, spec.queue, owner references) enter a command only as names that
+an object may have, because a shell reads them: other commands are left out (`safe`).
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
 from extender.cli.kinds import job_of, job_row
 from extender.cli.output import number
 from extender.cli.why.evidence import Evidence, OtherGroup
-from extender.cli.why.explanation import Offer
+from extender.cli.why.explanation import COMMANDS, Offer
 from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Origin
@@ -24,9 +24,13 @@ from extender.kube.access import Right, right_to
 from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import many, near_miss, pods_that_name
 
-NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 
-_RESOURCE = re.compile(rf"(?:{NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
+_NAMES = {  # fields that hold names, the last two with a kind
+    **dict.fromkeys(("namespace", "queue", "group", "pod"), _NAME),
+    **dict.fromkeys(("name", "whole"), rf"(?:[a-z0-9.]+/)?{_NAME}"),
+}
+_RESOURCE = re.compile(rf"(?:{_NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
 _OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
@@ -63,7 +67,17 @@ class Case(NamedTuple):
 
 def commands(reason: str, case: Case) -> list[Offer]:
     offers = _OFFERS.get(reason)
-    return list(offers(case)) if offers else []
+    return safe(offers(case)) if offers else []
+
+
+def safe(offers: Iterable[Offer]) -> list[Offer]:
+    """Return the commands in which all names are those of objects."""
+    return [offer for offer in offers if _is_safe(offer)]
+
+
+def _is_safe(offer: Offer) -> bool:
+    used = (field for field in _NAMES if f"{{{field}}}" in COMMANDS[offer.code])
+    return all(re.fullmatch(_NAMES[field], vars(offer)[field]) for field in used)
 
 
 def checking(case: Case) -> Offer:
@@ -77,7 +91,7 @@ def opening(case: Case) -> Offer:
 
 
 def _is_name(text: str) -> bool:
-    return re.fullmatch(NAME, text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 def _without_group(case: Case) -> Iterator[Offer]:
@@ -95,8 +109,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
 def _without_queue(case: Case) -> Iterator[Offer]:
     if meant := near_miss(case.queue, case.evidence.queues or ()):
         yield from _changed_group(case, "NameQueue", {"queue": meant}, queue=meant)
-    if _is_name(case.queue):
-        yield case.offer("CreateQueue", right_to("create", kube.QUEUES))
+    yield case.offer("CreateQueue", right_to("create", kube.QUEUES))
 
 
 # ---- the group's own fields
@@ -140,7 +153,7 @@ def _edited(case: Case) -> Iterator[Offer]:
 
 
 def _noted_use(case: Case) -> Iterator[Offer]:
-    if _is_name(case.queue) and (submitted := _submitted(case)):
+    if submitted := _submitted(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
         yield case.offer("NoteUse", right, what=submitted.name, kind=submitted.kind)
 
@@ -186,7 +199,7 @@ def _scheduler_message(case: Case) -> Iterator[Offer]:
 
 def _opened(case: Case) -> Iterator[Offer]:
     queue = case.evidence.queue(case.queue)
-    if _is_name(case.queue) and not (queue and queue.metadata.deletion_timestamp):
+    if not (queue and queue.metadata.deletion_timestamp):
         yield opening(case)
 
 
@@ -202,7 +215,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
             {"spec": {"stopPolicy": "None"}},
         )
         yield case.offer("ResumeLocalQueue", right, patch=json.dumps(patch), **where)
-    elif _is_name(case.queue):
+    else:
         yield case.for_queue("ResumeQueue")
 
 
@@ -227,9 +240,8 @@ def _higher_capability(case: Case) -> Iterator[Offer]:
         exact = text if number(more.resource, text) >= most else more.amount
         raised.setdefault(more.queue, []).append(f"{more.resource}={exact}")
     for queue, amounts in raised.items():
-        if _is_name(queue):
-            code = "RaiseCapability" if queue == case.queue else "RaiseCapabilityOf"
-            yield case.for_queue(code, queue, amounts=",".join(amounts))
+        code = "RaiseCapability" if queue == case.queue else "RaiseCapabilityOf"
+        yield case.for_queue(code, queue, amounts=",".join(amounts))
 
 
 def _larger_share(case: Case) -> Iterator[Offer]:
@@ -240,11 +252,9 @@ def _larger_share(case: Case) -> Iterator[Offer]:
 def _overtaking(case: Case) -> Iterator[Offer]:
     for first in case.group.waiting.ahead[:1] if case.group else ():
         namespace, _, name = first.partition("/")
-        if _is_name(namespace) and _is_name(name):
-            right = right_to("get", kube.POD_GROUPS, namespace)
-            yield case.offer("AskFirst", right, namespace=namespace, group=name)
-    if _is_name(case.queue):
-        yield case.for_queue("LetOvertake")
+        right = right_to("get", kube.POD_GROUPS, namespace)
+        yield case.offer("AskFirst", right, namespace=namespace, group=name)
+    yield case.for_queue("LetOvertake")
 
 
 _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
