@@ -13,9 +13,8 @@ from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
 from extender.cli.why.answers import explain_workload
+from extender.cli.why.diagnosis import explain_group, explain_queue, holders, queue_figures, summary_of, waits
 from extender.cli.why.evidence import Evidence, is_gated
-from extender.cli.why.groups import explain_group
-from extender.cli.why.queues import explain_queue, holders, summary_of, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
@@ -131,10 +130,9 @@ def queue_description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
     evidence = Evidence(place, "")
-    answer = explain_queue(evidence, queue)
-    figures = answer.queue
-    assert figures is not None, "that of a queue has them"
-    heading, verdict, *rest = paragraphs(msgspec.structs.replace(answer, queue=None, waiting=[]))
+    answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
+    heading, verdict, *rest = paragraphs(answer)
+    figures = queue_figures(queue)
     most = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
     flavors = [
         f"{flavor.name}: holds {amounts(flavor.allocated)}"

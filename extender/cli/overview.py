@@ -28,8 +28,8 @@ from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
 from extender.cli.kinds import job_of
 from extender.cli.lookup import ListedObject
+from extender.cli.why.diagnosis import explain_group
 from extender.cli.why.evidence import Evidence, scheduled
-from extender.cli.why.groups import explain_group
 from extender.cli.why.rendering import remedies_of
 from extender.dashboard.source import LastHour
 from extender.domain.explain.observed import (

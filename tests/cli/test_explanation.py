@@ -19,8 +19,6 @@ COMPOSED = {  # codes that the diagnosis makes of two parts
     "Partly": ("Starting", "Running"),
     "Pod": ("Succeeded", "Failed"),
     "Queue": ("Closing", "Closed", "GuaranteeUnmet", "Valid", "FlavorNotFound"),
-    "Resume": ("Job", "Group"),
-    "Describe": ("Job", "Group"),
 }
 OWN = ("annotation", "meaning", "remedy")  # fields that a statement fills itself
 TEMPLATES = [*SENTENCES.values(), *REMEDIES.values(), *COMMANDS.values()]

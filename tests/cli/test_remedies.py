@@ -41,7 +41,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
     Reason.TOO_COMPLEX: ("pod g-0 has 300 host ports; 256 are judged at most", []),
     Reason.QUEUE_NOT_OPEN: (
         "queue research is Closed, because queue lab above it is closed",
-        [("open it", "muster queue open research", "patch queues research")],
+        [("open queue research", "muster queue open research", "patch queues research")],
     ),
     Reason.NAMESPACE_NOT_ALLOWED: (
         "spec.namespaceSelector of queue research does not select namespace team",
@@ -89,7 +89,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "too large for the ceiling of queue research: cpu: 0 + 7.5 > 6, memory: 0 + 2Gi > 1Gi",
         [
             (
-                "raise its capability",
+                "raise the capability of queue research",
                 "muster queue update research --capability cpu=7.5",
                 "patch queues research",
             )
@@ -196,9 +196,11 @@ def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
 
 
 def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: Front) -> None:
-    assert "  To open it: muster queue open lab\n" in case.output("why", "queue/lab")
+    assert "  To open queue lab: muster queue open lab\n" in case.output("why", "queue/lab")
     front.denied.add(("patch", "queues"))
-    message = "To open it, ask an administrator, for you may not patch queues lab: muster queue open lab"
+    message = (
+        "To open queue lab, ask an administrator, for you may not patch queues lab: muster queue open lab"
+    )
     assert message in " ".join(case.output("why", "queue/lab").split())
 
 

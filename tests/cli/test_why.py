@@ -640,7 +640,7 @@ def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     desk.queue("team", {"parent": "all"}, state="Closed")
     desk.queue("q", {"parent": "team"}, state="Closed", share=0.0, conditions=[condition])
     assert helps(desk.output("why", "queue/q")) == (
-        "Queue team above it is closed; this queue opens when that one does. To open the queue above it:"
+        "Queue team above it is closed; this queue opens when that one does. To open queue team:"
         " muster queue open team"
     )
 

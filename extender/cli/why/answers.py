@@ -15,10 +15,9 @@ from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import SUSPENDED, ObservedJob, job_of_kind
 from extender.cli.output import Json
 from extender.cli.why.commands import Case, checking, safe
+from extender.cli.why.diagnosis import explain_group, explain_pod, explain_queue
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
-from extender.cli.why.groups import explain_group, explain_pod
-from extender.cli.why.queues import explain_queue
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict

@@ -86,8 +86,7 @@ def checking(case: Case) -> Offer:
 
 def opening(case: Case) -> Offer:
     """Return the command that opens a queue, by the closed queue above it if there is one."""
-    above = case.evidence.closed_above(case.queue)
-    return case.for_queue("OpenQueueAbove" if above else "OpenQueue", above)
+    return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 
 
 def _is_name(text: str) -> bool:
@@ -173,20 +172,22 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         yield from _changed_group(case, "PatchNumber", {"minMember": case.there}, pods=pods)
 
 
-def _of_group(code: str, verb: str, resource: Resource) -> Callable[[Case], Iterator[Offer]]:
-    """Return the offer of a command of `muster job` or `muster podgroup`."""
+def _of_group(
+    code: str, of_job: str, of_group: str, verb: str, resource: Resource
+) -> Callable[[Case], Iterator[Offer]]:
+    """Return the offers of a command of Muster about the job of a group, or about the group."""
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
             job = job_of(case.group.maker)
-            name = job.spoken_name if job else case.group.name
-            yield case.offer(f"{code}{'Job' if job else 'Group'}", case.to(verb, resource), name=name)
+            command, name = (of_job, job.spoken_name) if job else (of_group, case.group.name)
+            yield case.offer(code, case.to(verb, resource), command=command, name=name)
 
     return offers
 
 
-_resumed = _of_group("Resume", "patch", kube.POD_GROUPS)
-_described = _of_group("Describe", "list", kube.EVENTS)
+_resumed = _of_group("Resume", "job resume", "resume", "patch", kube.POD_GROUPS)
+_described = _of_group("Describe", "job describe", "podgroup describe", "list", kube.EVENTS)
 
 
 def _scheduler_message(case: Case) -> Iterator[Offer]:
@@ -240,8 +241,7 @@ def _higher_capability(case: Case) -> Iterator[Offer]:
         exact = text if number(more.resource, text) >= most else more.amount
         raised.setdefault(more.queue, []).append(f"{more.resource}={exact}")
     for queue, amounts in raised.items():
-        code = "RaiseCapability" if queue == case.queue else "RaiseCapabilityOf"
-        yield case.for_queue(code, queue, amounts=",".join(amounts))
+        yield case.for_queue("RaiseCapability", queue, amounts=",".join(amounts))
 
 
 def _larger_share(case: Case) -> Iterator[Offer]:

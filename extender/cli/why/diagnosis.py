@@ -1,21 +1,29 @@
-"""Diagnosis of groups and pods: the condition of a group, with what members and queues add; pods that were
-meant for it and do not count; and the differences of a pod from its group."""
+"""Diagnosis of groups, pods and queues, in codes: the condition of a group, with what members and queues add;
+pods that were meant for it and do not count; the differences of a pod from its group; the state of a queue;
+and the groups and queues that are ahead of a group that waits."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from extender.api.keys import ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.objects.base import Quantities, condition
 from extender.api.objects.pods import Pod
-from extender.cli.why.commands import Case, checking, commands
+from extender.api.objects.queues import QueuePreemption
+from extender.api.summaries import HolderSummary
+from extender.api.units import rounded
+from extender.cli.output import amount, number, percent
+from extender.cli.why.commands import Case, checking, commands, opening
 from extender.cli.why.evidence import (
     SCHEDULERS,
     Evidence,
     OtherGroup,
     foreign_gates,
+    held_by,
     is_gated,
     ours,
     reason_of,
@@ -26,18 +34,20 @@ from extender.cli.why.explanation import (
     ENDING,
     FOREIGN,
     PLACED,
+    Blocker,
     Explanation,
     MemberCounts,
     Offer,
+    QueueFigures,
     Statement,
     Uncounted,
     numbers,
 )
-from extender.cli.why.queues import holders, queue_figures, reclaiming
-from extender.domain.explain.observed import ObservedGroup
+from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import auto_name, group_name, maker_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict
+from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import did_you_mean, many, near_miss, near_misses
 
@@ -45,6 +55,11 @@ _BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # of which a re
 _ALIKE = 0.8  # of two keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
+_ENOUGH = 0.9995  # shares are written with three digits
+_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose message is shown while they hold
+
+
+# ---- groups
 
 
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
@@ -53,10 +68,12 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks else []
     members, counts = _members(evidence, group, strays)
-    verdict = _verdict(group, counts)
+    all_ended = counts and counts.succeeded + counts.failed and not counts.there
+    verdict = Verdict.ENDED if all_ended else group.verdict
     refused = _refused(evidence, group, counts) if lacks or verdict is Verdict.STARTING else []
     blocked = verdict in _BLOCKED
     queue, asked = evidence.queue_of(group), evidence.queue_asked_for(group)
+    known = evidence.queue(queue)
     ahead = holders(evidence, group) if blocked else []
     pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
@@ -78,7 +95,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         since=group.scheduled.last_transition_time if group.scheduled else None,
         estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
         members=counts,
-        queue=queue_figures(evidence.queue(queue)),
+        queue=queue_figures(known) if known else None,
         uncounted=strays,
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
@@ -109,11 +126,6 @@ def _members(
     out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
     members = [pod for pod in named if pod.metadata.name not in out]
     return named, member_counts(group.spec.min_member, members)
-
-
-def _verdict(group: ObservedGroup, members: MemberCounts | None) -> Verdict:
-    all_ended = members and members.succeeded + members.failed and not members.there
-    return Verdict.ENDED if all_ended else group.verdict
 
 
 def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
@@ -370,7 +382,8 @@ def _by_itself(
         found = told
     reason, detail = found
     notes = [*misnamed(evidence, pod), *in_queue(evidence, case.queue), *evidence.notes]
-    more: dict[str, Any] = {"queue": queue_figures(evidence.queue(case.queue)), "notes": notes}
+    queue = evidence.queue(case.queue)
+    more: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
         number = case.other.number[-1] if case.other else "minMember"
         why = Statement("Reason", reason=reason, number=number)
@@ -379,3 +392,203 @@ def _by_itself(
     if is_gated(pod):
         return _answer(pod, Verdict.WAITING, stands, Statement("Gated"), remedies=[Statement(advice)], **more)
     return _answer(pod, Verdict.UNKNOWN, stands, Statement("NothingSays"), commands=[checking(case)], **more)
+
+
+# ---- queues
+
+
+def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
+    own = evidence.groups_in(queue.name)
+    waiting = [group for group in own if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
+    reasons = {group.scheduled.reason for group in waiting if group.scheduled}
+    is_short = queue.counts["pending"] and queue.share < 1
+    opened = condition(queue.status.conditions, "Open")
+    by_parent = opened is not None and opened.reason == "ParentClosed"
+    return Explanation(
+        kind="Queue",
+        name=queue.name,
+        verdict=queue.state,
+        sentence=[*_queue_state(queue), *_share(queue)],
+        queue=queue_figures(queue),
+        waiting=that_wait(waiting),
+        holders=list(_above_share(evidence, but=queue.name)) if is_short else [],
+        remedies=[
+            *([_message(opened.message)] if opened and by_parent else []),
+            *(Statement("ReasonOfGroups", reason=reason) for reason in REMEDIES if reason in reasons),
+        ],
+        commands=_commands(evidence, queue),
+        notes=evidence.notes,
+    )
+
+
+def queue_figures(queue: ObservedQueue) -> QueueFigures:
+    spec, status, counts = queue.spec, queue.status, queue.counts
+    held, deserved, most = (each or {} for each in (status.allocated, status.deserved, spec.capability))
+    groups = (counts[name] for name in ("pending", "inqueue", "running"))
+    return QueueFigures(queue.name, queue.state, spec.weight, status.share, held, deserved, most, *groups)
+
+
+def _message(text: str) -> Statement:
+    """Return the message of a condition as a sentence."""
+    return Statement("Message", message=f"{text[:1].upper()}{text[1:]}")
+
+
+def _queue_state(queue: ObservedQueue) -> Iterator[Statement]:
+    is_deleted = bool(queue.metadata.deletion_timestamp)
+    if is_deleted:
+        yield Statement("QueueDeleted")
+    if queue.state in ("Closing", "Closed"):
+        left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
+        yield Statement(f"Queue{queue.state}", left=left)
+    elif queue.is_stopped and not is_deleted:
+        yield Statement("QueueStopped", policy=queue.spec.stop_policy)
+    else:
+        yield Statement("QueueTakesNone" if is_deleted else "QueueOpen")
+    for kind in _REMARKS:
+        found = condition(queue.status.conditions, kind)
+        if found is not None and found.status == "True" and found.message:
+            yield Statement(f"Queue{kind}", message=found.message)
+
+
+def _commands(evidence: Evidence, queue: ObservedQueue) -> list[Offer]:
+    case = Case(evidence, queue=queue.name)
+    if queue.metadata.deletion_timestamp:
+        return []
+    if queue.state in ("Closing", "Closed"):
+        return [opening(case)]
+    return [case.for_queue("ResumeQueue")] if queue.is_stopped else []
+
+
+def _share(queue: ObservedQueue) -> Iterator[Statement]:
+    if queue.status.share is None:
+        yield Statement("ShareUnknown")
+        return
+    yield Statement("QueueUses", share=share_of(queue))
+    if queue.share > 1:
+        yield Statement("KeepsAbove" if queue.spec.reclaimable is False else "BorrowsAbove")
+    elif queue.counts["pending"] and queue.share < _ENOUGH and not queue.is_stopped:
+        yield Statement("HasClaim")
+
+
+def share_of(queue: ObservedQueue) -> Statement:
+    """Return the used part of what a queue deserves, with the resource of which it uses the largest part."""
+    status = queue.status
+    places = [(status.allocated or {}, status.deserved or {}, "")]
+    places += [(it.allocated or {}, it.deserved or {}, it.name) for it in status.flavors or ()]
+    parts = [
+        (number(name, held.get(name)) / (number(name, due) or 1), name, held.get(name, 0), due, where)
+        for held, deserved, where in places
+        for name, due in sorted(deserved.items())
+    ]
+    used = percent(queue.share)
+    if not parts:
+        return Statement("Share", used=used)
+    _, name, most, due, flavor = max(parts, key=itemgetter(0))
+    figures = {"resource": name, "held": amount(name, most), "deserved": amount(name, due)}
+    return Statement("ShareOfFlavor" if flavor else "ShareOfResource", used=used, flavor=flavor, **figures)
+
+
+# ---- groups and queues that are ahead
+
+
+def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
+    """Return what a group waits for by its reason; nothing if only the group itself could change that."""
+    own = evidence.queue_of(group)
+    if group.reason in FOR_ROOM:
+        its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
+        return [*_above_share(evidence, but=own), *_that_hold(evidence, group, its_queues_first)]
+    match group.reason:
+        case Reason.QUEUE_CEILING:
+            return list(_that_hold(evidence, group, evidence.groups_in(own)))
+        case Reason.QUEUE_SHARE:
+            mates = evidence.groups_in(own)
+            return [*_claimants(evidence, own), *_that_hold(evidence, group, mates)]
+        case Reason.BEHIND_OTHERS:
+            return that_wait(_ahead(evidence, group))
+        case Reason.RESERVED:
+            keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
+            return that_wait(other for other in evidence.groups if other.key in keys)
+        case Reason.WINDOW_FULL:
+            starting = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
+            return list(_that_hold(evidence, group, starting))
+    return []
+
+
+def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
+    """Yield when its queue reclaims what queues ahead of a group hold above their shares, or why it never
+    does."""
+    if kept := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
+        yield _message(kept[0])
+        return
+    queue = evidence.queue(evidence.queue_of(group))
+    above = [evidence.queue(each.who.name) for each in ahead if each.who.kind == "Queue"]
+    if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
+        return
+    if any(each is not None and each.spec.reclaimable is not False for each in above):
+        rules = queue.spec.preemption or QueuePreemption()
+        after, at_most = duration_of(rules.after, TAKE_AFTER), duration_of(rules.at_most, TAKE_AT_MOST)
+        yield Statement("Reclaims", after=rounded(int(after)), most=rounded(int(max(after, at_most))))
+
+
+def that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
+    return [_group(group, waits(group)) for group in groups]
+
+
+def waits(group: ObservedGroup) -> Statement:
+    """Return the reason of a group that waits, with its numbers."""
+    if (scheduled := group.scheduled) is None:
+        return Statement("WaitsUnseen")
+    code = "WaitsWithNumbers" if scheduled.message else "Waits"
+    return Statement(code, reason=scheduled.reason, message=scheduled.message)
+
+
+def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = None) -> HolderSummary:
+    """Return a group by the kind and name that people know it by."""
+    kind, name, of = group.called.kind, group.called.name, group.called.api_version
+    return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=of)
+
+
+def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantities | None = None) -> Blocker:
+    return Blocker(**vars(does), who=summary_of(group, pods, holds))
+
+
+def _that_hold(
+    evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
+) -> Iterator[Blocker]:
+    """Yield the groups that run or start, without those whose members are known and hold nothing any more."""
+    for other in others:
+        if other.key == group.key or not other.is_holding:
+            continue
+        does = "starts" if other.verdict is Verdict.STARTING else "runs"
+        members = evidence.members(other)
+        if members is None:
+            yield _group(other, Statement("Holds", does=does, needs=many(other.spec.min_member, "pod")))
+        elif held := held_by(members):
+            pods = sum(bool(pod.spec.node_name) for pod in members)
+            yield _group(other, Statement("HoldsOnNodes", does=does, pods=many(pods, "pod")), pods, held)
+
+
+def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
+    """Yield the queues that hold more than they deserve."""
+    for queue in (evidence.queues or {}).values():
+        if queue.share > 1 and queue.name != but:
+            who = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
+            yield Blocker("Uses", who=who, share=share_of(queue))
+
+
+def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
+    """Yield other queues whose groups wait although they use less than they deserve."""
+    for queue in (evidence.queues or {}).values():
+        pending = queue.counts["pending"]
+        if queue.name != but and pending and queue.share < _ENOUGH:
+            who = HolderSummary("Queue", name=queue.name)
+            yield Blocker("HasPending", who=who, pending=pending, share=share_of(queue))
+
+
+def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
+    """Return the groups that its status names, else all that are older and wait."""
+    mates = evidence.groups_in(evidence.queue_of(group))
+    if named := [mate for mate in mates if mate.key in group.waiting.ahead]:
+        return named
+    place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
+    return [mate for mate in mates[:place] if not mate.is_holding]
