@@ -104,7 +104,7 @@ coverage: $(READY)  ## how much of domain, ports, verbs and view their tests rea
 	    tests/domain tests/ports tests/verbs tests/view $(ARGS)
 	@$(BIN)/python -m tools.coverage coverage.json
 
-shape: $(READY)  ## figures of the shape of the code, beside their goals; a test keeps missed ones from growing (ARGS=--arrows lists the arrows of the domain)
+shape: $(READY)  ## figures of the shape of the code, next to their goals, which a test holds (ARGS=--arrows lists the arrows of the domain)
 	@$(BIN)/python -m tools.shape $(ARGS)
 
 words: $(READY)  ## figures of the language of code and pages, next to their goals (ARGS="--list identifiers" lists places)

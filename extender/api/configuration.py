@@ -13,8 +13,7 @@ import msgspec
 from extender.api import setting_kinds as allowed
 from extender.api.objects.cluster import QuotaKind
 from extender.api.setting_kinds import Address, Kind, ObjectName
-from extender.api.texts import texts
-from extender.api.units import as_duration
+from extender.api.units import as_duration, texts
 from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"

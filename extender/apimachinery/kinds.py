@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender import __version__
-from extender.api.workloads.runtimes import runtime_kinds
-from extender.api.workloads.shape import VOLCANO_JOB, WorkloadRow
+from extender.api.workloads.shape import VOLCANO_JOB, WorkloadRow, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import msgspec
 
 from extender.api.objects.base import Condition, condition
 from extender.api.objects.cluster import Event
-from extender.api.texts import and_more, listed
+from extender.api.units import and_more, listed
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch

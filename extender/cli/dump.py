@@ -1,7 +1,12 @@
-"""`muster dump` and `muster replay`: the state on which a running Muster decided, and deciding on it anew."""
+"""`muster dump` and `muster replay`: the state of a running Muster, and decisions on it again; its debug
+port.
+"""
 
 import gzip
+import http.client
 import sys
+import urllib.error
+import urllib.request
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,10 +17,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.api.setting_kinds import Address
+from extender.api.configuration import Configuration
+from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.completion import complete_supposition
-from extender.cli.debug_port import asked, debug_address_flag
-from extender.cli.output import echo, output_flag
+from extender.cli.output import checked, echo, output_flag
+
+_PATIENCE = 60.0  # seconds; what takes longest, a dump, is made in a few
+
+debug_address_flag = click.option(
+    "--debug-address",
+    default=str(Configuration().debug_listen),
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=checked(ADDRESS),
+    help="The debug port of the running Muster.",
+)
+
+
+def asked(address: Address, path: str, most: int) -> bytes:
+    """The answer, of at most so many bytes. Raises ClickException."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"http://{address}/debug/{path}", timeout=_PATIENCE) as answer:
+            found: bytes = answer.read(most)
+            return found
+    except urllib.error.HTTPError as fault:
+        with fault:
+            said = fault.read(4096).decode(errors="replace").strip()
+        raise click.ClickException(f"the debug port {address} answered {fault.code}: {said}") from fault
+    except (OSError, http.client.HTTPException) as fault:
+        why = getattr(fault, "reason", fault)
+        help_ = "kubectl -n kube-muster port-forward deployment/muster 8283 makes it reachable"
+        raise click.ClickException(f"no debug port at {address}: {why}\n{help_}") from fault
+
 
 if TYPE_CHECKING:
     from extender.domain.explain.dump import Dump, Replay

@@ -13,7 +13,7 @@ from extender.api.configuration import SETTINGS, Configuration, InvalidConfigura
 from extender.api.objects import cluster, queues
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.pods import Pod
-from extender.api.workloads.runtimes import RuntimeName, runtime_kinds
+from extender.api.workloads.shape import RuntimeName, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation

@@ -9,8 +9,16 @@ import msgspec
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.workloads.pod_sets import PartialStart, partial_start
-from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
-from extender.api.workloads.shape import WorkloadRow, is_stopped, is_suspended, outcome_of
+from extender.api.workloads.shape import (
+    WorkloadRow,
+    is_stopped,
+    is_suspended,
+    is_whole,
+    outcome_of,
+    runtime_kind,
+    runtime_named_by,
+    with_runtime,
+)
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_of, job_row, table
 from extender.cli.lookup import fetched

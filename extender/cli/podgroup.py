@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.changes import OF_GROUP, Patch
+from extender.api.objects.queues import OF_GROUP, Patch
 from extender.cli import output as out
 from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group

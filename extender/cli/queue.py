@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.changes import CLOSED, OF_QUEUE, OPEN
-from extender.api.objects.queues import QueueStatus
+from extender.api.objects.queues import CLOSED, OF_QUEUE, OPEN, QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened

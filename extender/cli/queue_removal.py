@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import job_row
 from extender.cli.lookup import fetch

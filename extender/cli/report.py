@@ -11,7 +11,7 @@ import click
 
 from extender.api.setting_kinds import Address
 from extender.api.units import MOMENTS, two_units
-from extender.cli.debug_port import asked, debug_address_flag
+from extender.cli.dump import asked, debug_address_flag
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
 

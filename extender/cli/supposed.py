@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.objects.base import Wire
-from extender.api.texts import and_more, listed
-from extender.api.units import rounded, timestamp_at
+from extender.api.units import and_more, listed, rounded, timestamp_at
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.admission import FIRST_OBJECTS
 from extender.apimachinery.kinds import (

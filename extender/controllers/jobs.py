@@ -20,8 +20,7 @@ from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
 from extender.api.workloads.children import MALFORMED, makers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
-from extender.api.workloads.runtimes import with_runtime
-from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended
+from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp

@@ -15,7 +15,7 @@ from extender.api import keys
 from extender.api.objects.base import Reference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import Queue
-from extender.api.texts import and_more
+from extender.api.units import and_more
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.cycle import FaultGuard
 from extender.controllers.events import WARNING, EventRecorder

@@ -33,8 +33,7 @@ from extender.kube.resources import PODS
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
 from extender.volcano.admission import with_defaults
-from extender.volcano.creations import PodToCreate
-from extender.volcano.plan import JobView, Plan, Remark, plan
+from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
 from extender.volcano.plugins import SECRET_NOTE, secret_name
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, made_up_for, request_of

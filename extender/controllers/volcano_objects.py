@@ -21,7 +21,7 @@ from extender.domain.snapshot.auto_podgroups import note_submitter
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
-from extender.volcano.creations import MOST_NAMED
+from extender.volcano.plan import MOST_NAMED
 from extender.volcano.plugins import SshKeys, objects_of, secret_name, ssh_secret
 from extender.volcano.pods import group_name, owned
 

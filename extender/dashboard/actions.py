@@ -10,10 +10,10 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
-from extender.api.changes import OF_GROUP, OF_QUEUE, Patch, of_priority
+from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, of_priority
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
-from extender.api.texts import may_be_name
+from extender.api.units import may_be_name
 from extender.dashboard.source import Source, Unsure, Viewer
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from flask import Blueprint
 from markupsafe import Markup
 
-from extender.api.texts import may_be_name
-from extender.api.units import at_least, moment, rounded, two_units
+from extender.api.units import at_least, may_be_name, moment, rounded, two_units
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
 NONE = "-"

@@ -6,8 +6,17 @@ from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
-from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import JOB, JobOutcome, at, items_at, outcome_of, with_spec
+from extender.api.workloads.shape import (
+    JOB,
+    JobOutcome,
+    RuntimeName,
+    at,
+    items_at,
+    outcome_of,
+    runtime_named_by,
+    with_runtime,
+    with_spec,
+)
 from extender.apimachinery.kinds import RUNTIME_KINDS, Json
 from extender.apimachinery.store import Store
 

@@ -14,8 +14,7 @@ from typing import Any
 from extender.api.admission import AnyObject
 from extender.api.objects import cluster, queues, volcano
 from extender.api.objects.pods import Pod
-from extender.api.workloads.runtimes import runtime_kinds
-from extender.api.workloads.shape import WorkloadRow
+from extender.api.workloads.shape import WorkloadRow, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.objects import GROUP_KINDS
 from extender.controllers.provisioning import MANAGED_BY

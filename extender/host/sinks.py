@@ -12,8 +12,7 @@ from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Command, LocalQueue, PodGroup, Queue
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.runtimes import RuntimeName
-from extender.api.workloads.shape import VOLCANO_JOB
+from extender.api.workloads.shape import VOLCANO_JOB, RuntimeName
 from extender.controllers.objects import QueueCopy
 from extender.controllers.volcano_copies import as_json
 from extender.domain.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ from extender.api.configuration import Configuration
 from extender.api.keys import CERTIFICATE, KEY
 from extender.domain.ledger.ledger import Ledger
 from extender.host.certificate_files import CertificateFiles
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.web.listen import Identity

@@ -16,8 +16,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.api.units import rounded
 from extender.domain.ledger.releases import Bypasses
-from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances
 from extender.domain.model.pod_stream import (
+    AS_IT_IS,
+    Appearance,
+    Appearances,
     BrokenPods,
     ListedPod,
     PassOn,

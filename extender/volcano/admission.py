@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
-from extender.api.texts import may_be_name
-from extender.api.units import as_seconds
+from extender.api.units import as_seconds, may_be_name
 from extender.api.workloads.operators import excesses
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of

@@ -16,7 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
-from extender.api.texts import texts
+from extender.api.units import texts
 from extender.ports.connection import as_json, readable
 
 View = Callable[..., object]

@@ -13,7 +13,7 @@ import msgspec
 
 from extender.api.objects.base import Wire
 from extender.api.setting_kinds import ObjectName
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from extender.kube.writers import Poller

@@ -23,7 +23,7 @@ from extender.domain.model.queue_of_group import local_queue_label
 from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
 from extender.domain.queues.records import QueueRecord, allows_namespace, queue_record
 from extender.domain.queues.tree import Queues, QueueTree, QueueView
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 

@@ -1,6 +1,6 @@
 """Names that objects may have; lists in sentences, and where they are cut."""
 
-from extender.api.texts import and_more, listed, may_be_name
+from extender.api.units import and_more, listed, may_be_name
 from tests.rows import each_of
 
 

@@ -14,8 +14,7 @@ from extender.api.keys import GROUP_ANNOTATION
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.kubeflow import TRAIN_JOB
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import Json, at, with_spec
+from extender.api.workloads.shape import Json, RuntimeName, at, runtime_named_by, with_runtime, with_spec
 from tests.api.job_files import put, waiting
 from tests.rows import each_of
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from extender.domain.model.appearance import AS_IT_IS
-from extender.domain.model.pod_stream import PodCodec
+from extender.domain.model.pod_stream import AS_IT_IS, PodCodec
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 

@@ -7,7 +7,7 @@ from string import Formatter
 
 import pytest
 
-from extender.api.texts import texts
+from extender.api.units import texts
 from extender.cli.why import explanation
 from extender.cli.why.explanation import COMMANDS, REMEDIES, SENTENCES, Offer, Statement
 from extender.kube.access import Right

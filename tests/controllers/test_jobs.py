@@ -15,8 +15,7 @@ from extender.api import keys
 from extender.api.objects.base import OwnerReference, condition, merged
 from extender.api.objects.cluster import Event
 from extender.api.objects.queues import PodGroupStatus
-from extender.api.workloads.runtimes import RuntimeName
-from extender.api.workloads.shape import VOLCANO_JOB
+from extender.api.workloads.shape import VOLCANO_JOB, RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.patches import json_patched
 from extender.controllers.evictions import EvictionsController

@@ -336,7 +336,7 @@ def test_a_pod_is_built_only_when_it_is_sent(bench: VolcanoBench, monkeypatch: p
         built.append(whole_pod(*which))
         return built[-1]
 
-    monkeypatch.setattr("extender.volcano.creations.whole_pod", noted)
+    monkeypatch.setattr("extender.volcano.plan.whole_pod", noted)
     bench.api.submit(task("a", 9))
     bench.api.refused = {"job-a-8"}
     bench.work()

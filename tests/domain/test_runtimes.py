@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.shape import RuntimeName
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.job_suspension import JobStep

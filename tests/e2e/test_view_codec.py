@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.model.appearance import AS_IT_IS, Appearance
-from extender.domain.model.pod_stream import PodCodec, PodEvent
+from extender.domain.model.pod_stream import AS_IT_IS, Appearance, PodCodec, PodEvent
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from tests.e2e.harness import client_go

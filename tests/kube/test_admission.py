@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from extender.domain.admission.access import Subject
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, NotFound
 from extender.kube.resources import VALIDATING_WEBHOOKS

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from extender.domain.model.appearance import Appearance, Appearances, Change
+from extender.domain.model.pod_stream import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
 from extender.view.pods import PodRequests
 from extender.view.server import Handlers, StatusPatches

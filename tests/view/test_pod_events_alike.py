@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.model.pod_stream import BrokenPods, PodEvent, UnwritablePod
+from extender.domain.model.pod_stream import (
+    AS_IT_IS,
+    Appearance,
+    BrokenPods,
+    PodEvent,
+    PodFacts,
+    UnwritablePod,
+)
 from extender.domain.model.records import Uid
 from tests.rows import each_of
 from tests.view.pod_forms import JSON, PROTOBUF, PodForm

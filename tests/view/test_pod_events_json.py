@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.model.appearance import AS_IT_IS, Appearance
-from extender.domain.model.pod_stream import BrokenPods, PodEvent, UnwritablePod
+from extender.domain.model.pod_stream import AS_IT_IS, Appearance, BrokenPods, PodEvent, UnwritablePod
 from tests.rows import each_of
 from tests.view.pod_forms import JSON
 from tests.view.sample_pods import Json, expected, pod

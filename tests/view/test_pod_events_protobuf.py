@@ -2,8 +2,7 @@
 
 import pytest
 
-from extender.domain.model.appearance import Appearance
-from extender.domain.model.pod_stream import BrokenPods, PodEvent
+from extender.domain.model.pod_stream import Appearance, BrokenPods, PodEvent
 from tests.rows import each_of
 from tests.view import protobuf_messages as messages
 from tests.view.pod_forms import PROTOBUF

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.domain.admission.access import Subject
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.errors import Unreachable
 from extender.webhooks.latest import access_reviews
 from extender.webhooks.reviews import NotKnown

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from extender.api.objects.base import Meta
 from extender.api.setting_kinds import ObjectName
-from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
+from extender.kube.access import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.web.listen import Identity

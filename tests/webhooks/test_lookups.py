@@ -6,7 +6,7 @@ from threading import BoundedSemaphore, Event, Semaphore
 import pytest
 
 from extender.api.objects.queues import Queue
-from extender.kube.admission import AdmissionApi
+from extender.kube.access import AdmissionApi
 from extender.kube.errors import NotFound, Unreachable
 from extender.webhooks.latest import AT_ONCE, PACE, LookUps
 from extender.webhooks.reviews import NotKnown

@@ -1,10 +1,11 @@
-"""Queues, the flavors and LocalQueues of them, commands to them, and the PodGroups of all APIs."""
+"""Queues, flavors, LocalQueues, commands and the PodGroups of all APIs; and changes by one word."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from extender.api.keys import HOLD, START_TIMEOUTS, STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, Toleration
@@ -331,3 +332,25 @@ class NativePodGroup(Wire, frozen=True):
 
 class AlphaPodGroup(NativePodGroup, frozen=True):
     """The same as Kubernetes 1.36 has it (scheduling.k8s.io/v1alpha2)."""
+
+
+Patch = Mapping[str, Any]
+
+OPEN, CLOSED = "Open", "Closed"  # spec.state of a queue
+
+OF_GROUP: Mapping[str, Patch] = {
+    "hold": {"metadata": {"annotations": {HOLD: "true"}}},
+    "resume": {"metadata": {"annotations": {HOLD: None, START_TIMEOUTS: None}}},
+}
+OF_QUEUE: Mapping[str, Patch] = {
+    "open": {"spec": {"state": OPEN}},
+    "close": {"spec": {"state": CLOSED}},
+    "hold": {"spec": {"stopPolicy": STOP_HOLD}},
+    "drain": {"spec": {"stopPolicy": STOP_DRAIN}},
+    "resume": {"spec": {"stopPolicy": STOP_NONE}},
+}
+
+
+def of_priority(priority_class: str) -> Patch:
+    """Return the patch of a group's priority class; a group that stands for a job follows its job."""
+    return {"spec": {"priorityClassName": priority_class}}

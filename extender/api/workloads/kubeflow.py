@@ -15,9 +15,19 @@ from msgspec.structs import replace
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads import shape
-from extender.api.workloads.runtimes import runtime_in
 from extender.api.workloads.sets import JOB_SET, made_first, numbers_succeeded
-from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, at
+from extender.api.workloads.shape import (
+    JOB,
+    POD,
+    Count,
+    Counts,
+    Json,
+    Offspring,
+    Sign,
+    WorkloadRow,
+    at,
+    runtime_in,
+)
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
 _STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"

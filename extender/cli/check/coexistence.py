@@ -7,7 +7,7 @@ import msgspec
 from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_CONTROLLERS, VOLCANO_LEASE, VOLCANO_SCHEDULER
 from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import OK, Finding, fine, wrong
 from extender.cli.installation import Installation, at, name_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
 from extender.cli.check.findings import APPLY, Finding, fine, wrong

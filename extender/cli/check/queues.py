@@ -8,7 +8,7 @@ from extender.api.keys import BUDGETS, QUOTA_SOURCE
 from extender.api.objects.base import condition
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.cli.check.findings import Finding, fine, wrong
 from extender.cli.installation import Installation
 from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_ended, quota_source, step_of

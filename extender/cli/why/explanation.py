@@ -9,7 +9,7 @@ from extender.api.keys import GROUP_ANNOTATION
 from extender.api.objects.base import Quantities, Wire
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import CommandSummary, HolderSummary
-from extender.api.texts import texts
+from extender.api.units import texts
 from extender.api.workloads.shape import spoken_kind
 from extender.domain.model import reasons
 from extender.kube.access import Right

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.summaries import VERSION
-from extender.api.texts import and_more, listed
+from extender.api.units import and_more, listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, Json, age, amount, amounts, folded, number, outlook, percent, width
 from extender.cli.why.explanation import (

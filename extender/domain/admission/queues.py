@@ -9,8 +9,7 @@ import msgspec
 from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue, ResourceFlavor
-from extender.api.texts import listed
-from extender.api.units import BadQuantity, Quantity, at_most, misnamed
+from extender.api.units import BadQuantity, Quantity, at_most, listed, misnamed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.flavors import resolved

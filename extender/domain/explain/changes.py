@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.explain.hypotheses import (
     best_node,

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.queues import Estimate
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.model.evictions import EvictionCause, ReclaimVictim

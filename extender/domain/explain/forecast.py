@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import on_nodes

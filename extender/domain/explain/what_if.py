@@ -11,8 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.texts import listed
-from extender.api.units import BadQuantity
+from extender.api.units import BadQuantity, listed
 from extender.domain.explain.hypotheses import best_node, with_group, with_nodes, with_queue, without
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey

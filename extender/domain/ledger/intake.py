@@ -14,8 +14,7 @@ from extender.api.objects.queues import (
     ResourceFlavor,
 )
 from extender.api.workloads.gangs import MadePods
-from extender.api.workloads.runtimes import RuntimeName
-from extender.api.workloads.shape import Json, KindName
+from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget

@@ -11,8 +11,15 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import Json, KindName, WorkloadRow, is_suspended
+from extender.api.workloads.shape import (
+    Json,
+    KindName,
+    RuntimeName,
+    WorkloadRow,
+    is_suspended,
+    runtime_named_by,
+    with_runtime,
+)
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.queue_of_group import noted_author
 from extender.domain.model.records import GroupKey, group_of_owner

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from extender.api.texts import texts
+from extender.api.units import texts
 
 
 class Verdict(StrEnum):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.texts import and_more
+from extender.api.units import and_more
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import NodeSelectorTerm, Toleration
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
 from extender.api.objects.queues import QueueUsage
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import NODES_HELP, EventReason, Reason, Verdict, refusal
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled

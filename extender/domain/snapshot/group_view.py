@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.api.keys import STOP_DRAIN
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid

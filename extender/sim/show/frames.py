@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from extender.api.keys import GPU
-from extender.api.texts import and_more, listed
+from extender.api.units import and_more, listed
 from extender.apimachinery.kinds import Json
 from extender.domain.model.reasons import Reason, Verdict
 from extender.files.unasked import Unasked

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.texts import listed
+from extender.api.units import listed
 from extender.domain.model.reasons import (
     FOR_ROOM,
     IN_ITS_QUEUE,

@@ -21,8 +21,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
 from extender.api.workloads.pod_sets import annotation_paths
-from extender.api.workloads.runtimes import RuntimeName, runtime_named_by
-from extender.api.workloads.shape import KindName, at, with_spec
+from extender.api.workloads.shape import KindName, RuntimeName, at, runtime_named_by, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
-from extender.api.texts import and_more
-from extender.api.units import two_units
+from extender.api.units import and_more, two_units
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.files.unasked import Unasked

@@ -19,8 +19,7 @@ from extender.api.keys import GPU
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
-from extender.api.texts import and_more
-from extender.api.units import BadQuantity, as_duration, at_least
+from extender.api.units import BadQuantity, and_more, as_duration, at_least
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload
 
 _MOST_FAULTS = 20

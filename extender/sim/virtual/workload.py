@@ -12,7 +12,7 @@ from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workloa
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.pod_sets import annotation_paths
-from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.shape import RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.patches import json_patched

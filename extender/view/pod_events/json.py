@@ -12,8 +12,15 @@ from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model import pod_stream
-from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.model.pod_stream import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.domain.model.pod_stream import (
+    AS_IT_IS,
+    Appearance,
+    ListedPod,
+    PodEvent,
+    PodFacts,
+    PodPage,
+    UnwritablePod,
+)
 from extender.kube.decoding import ListMeta, WatchEvent
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.

@@ -21,8 +21,7 @@ from extender.api.protobuf import (
     opened,
 )
 from extender.domain.model import pod_stream
-from extender.domain.model.appearance import Appearance, PodFacts
-from extender.domain.model.pod_stream import ListedPod, PodEvent, PodPage
+from extender.domain.model.pod_stream import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
 # The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which

@@ -3,8 +3,7 @@
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from extender.domain.model.appearance import Appearance, PodFacts
-from extender.domain.model.pod_stream import PassOn, PodEvent, Show, TakeAway
+from extender.domain.model.pod_stream import Appearance, PassOn, PodEvent, PodFacts, Show, TakeAway
 from extender.domain.model.records import Uid
 
 OURS = "muster"
