@@ -101,7 +101,7 @@ hostile: $(READY)  ## what a tenant writes to harm others, on a real control pla
 
 coverage: $(READY)  ## how much of domain, ports, verbs and view their tests reach; fails below the floors of tools/coverage.py
 	MUSTER_EXAMPLES=0.7 $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json \
-	    tests/domain tests/ports tests/verbs tests/view $(ARGS)
+	    tests/domain tests/ports tests/verbs tests/proxy $(ARGS)
 	@$(BIN)/python -m tools.coverage coverage.json
 
 shape: $(READY)  ## figures of the shape of the code, next to their goals, which a test holds (ARGS=--arrows lists the arrows of the domain)

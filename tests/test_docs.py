@@ -158,7 +158,7 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 @each_page
 def test_names_of_ours_are_those_of_the_code(page: Path) -> None:
     ours = {text for text in vars(keys).values() if isinstance(text, str)}
-    known = {*ours, *keys.MARKS, LOCAL_QUEUES.version}
+    known = {*ours, *keys.MARKERS, LOCAL_QUEUES.version}
     for name in re.findall(r"(?<![\w.-])kube-muster\.io/[\w-]+", page.read_text()):
         assert name in known, f"{name}: the code knows {sorted(known)}"
 
@@ -372,7 +372,12 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
 
 
 @each_of(
-    ("explanation/concepts", "is reserved for it, for ten minutes at a time", Limits().room_kept, 600.0),
+    (
+        "explanation/concepts",
+        "is reserved for it, for ten minutes at a time",
+        Limits().capacity_reserved,
+        600.0,
+    ),
     (
         "explanation/concepts",
         "**When:** after two minutes, or `spec.preemption.after`",

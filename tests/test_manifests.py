@@ -393,12 +393,12 @@ def test_the_dashboard_may_ask_about_others_and_no_more() -> None:
 def test_tenants_change_no_queues_and_create_no_commands() -> None:
     """What is added to the roles edit and view; LocalQueues, and queues in all namespaces, are for admin."""
     for role in ROLES:
-        marked = {name.rpartition("-")[2] for name in role["metadata"]["labels"] if "/aggregate-to-" in name}
-        for rule in role["rules"] if marked else ():
+        flagged = {name.rpartition("-")[2] for name in role["metadata"]["labels"] if "/aggregate-to-" in name}
+        for rule in role["rules"] if flagged else ():
             changes = not {*rule["verbs"]} <= {"get", "list", "watch"}
             assert "commands" not in rule["resources"]
             owned = (["podgroups"], ["cronjobs", "jobs"])
-            assert marked == {"admin"} or not changes or rule["resources"] in owned
+            assert flagged == {"admin"} or not changes or rule["resources"] in owned
 
 
 def test_leases_are_read_by_name() -> None:

@@ -79,19 +79,19 @@ def kinds_sent(webhooks: Iterable[Json]) -> set[tuple[str, str]]:
 
 
 def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() -> None:
-    noted = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] == "/use/mutate"]
+    recorded = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] == "/use/mutate"]
     jobs = {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable}
     groups = {
         (name, "podgroups") for name in ("scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
     }
-    assert jobs | groups | {("", "pods"), ("batch.volcano.sh", "cronjobs")} <= kinds_sent(noted)
-    assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in noted)
+    assert jobs | groups | {("", "pods"), ("batch.volcano.sh", "cronjobs")} <= kinds_sent(recorded)
+    assert all(each["rules"][0]["operations"] == ["CREATE", "UPDATE"] for each in recorded)
 
 
 def test_what_makes_pods_is_sent_for_its_author_whatever_kind_it_is() -> None:
-    noted = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] in AUTHORED]
+    recorded = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] in AUTHORED]
     kinds = {(row.group, row.plural) for row in WORKLOADS.values()}
-    assert kinds | {("apps", "daemonsets"), ("batch.volcano.sh", "cronjobs")} <= kinds_sent(noted)
+    assert kinds | {("apps", "daemonsets"), ("batch.volcano.sh", "cronjobs")} <= kinds_sent(recorded)
 
 
 def test_what_makes_pods_is_sent_for_its_warnings_whatever_kind_it_is() -> None:

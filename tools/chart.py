@@ -67,7 +67,7 @@ def template(source: str, text: str) -> str:
         text = text.replace(old, new)
     text = _anywhere(text)
     if "\nkind: CustomResourceDefinition\n" in text:
-        text = _kept(text)
+        text = _reserved(text)
     return _guarded(f"manifests/{source}", _condition(source), text)
 
 
@@ -87,7 +87,7 @@ def _condition(source: str) -> str:
     return f"and ({both[0]}) ({both[1]})" if len(both) == 2 else "".join(both)
 
 
-def _kept(text: str) -> str:
+def _reserved(text: str) -> str:
     """`helm uninstall` leaves the kind, and with it all queues and groups."""
     annotated = "metadata:\n  annotations:\n"
     head = annotated if annotated in text else "metadata:\n"

@@ -72,7 +72,7 @@ PULLING = (
     "      imagePullSecrets: {{- toYaml . | nindent 8 }}\n"
     "      {{- end }}\n",
 )
-ROOM = (
+CAPACITY = (
     "            requests: {cpu: 500m, memory: 512Mi}\n            limits: {memory: 2Gi}\n",
     "            {{- toYaml .Values.resources | nindent 12 }}\n",
 )
@@ -162,7 +162,7 @@ POD = (
     FLAGS,
     IMAGE,
     PULLING,
-    ROOM,
+    CAPACITY,
     CERTIFICATES,
     VOLCANO_JOBS,
     DASHBOARD_SETTINGS,

@@ -46,8 +46,8 @@ def document() -> str:
 def _entry(setting: Setting) -> str:
     """Its meaning, what is allowed where that does not say it, and the default: a comment if it is none."""
     allowed = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed)
-    told = setting.kind in PLAIN or all(f"{each}:" in setting.help for each in allowed.split(" or "))
-    text = setting.help if told else f"{setting.help} [{allowed}]"
+    reported = setting.kind in PLAIN or all(f"{each}:" in setting.help for each in allowed.split(" or "))
+    text = setting.help if reported else f"{setting.help} [{allowed}]"
     comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"

@@ -154,7 +154,7 @@ def watch(work: Callable[[], Any]) -> Reach:
     known: dict[CodeType, bool] = {}
     depth = deepest = 0
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def record(frame: FrameType, event: str, _: object) -> None:
         nonlocal depth, deepest
         ours = known.get(frame.f_code)
         if ours is None:
@@ -168,7 +168,7 @@ def watch(work: Callable[[], Any]) -> Reach:
         elif event == "return":
             depth -= 1
 
-    sys.setprofile(note)
+    sys.setprofile(record)
     try:
         work()
     finally:
@@ -232,7 +232,7 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     yield Figure("  depth", reach.depth, DEEPEST)
     imports = sum(module.import_lines for module in known.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
-    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 47_900)
+    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 48_100)
     yield Figure("  of the tools", tools, 17_900)
 
 

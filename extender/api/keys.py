@@ -25,7 +25,7 @@ GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
-MARKS = frozenset({PLACE_MARK, BIND_MARK})
+MARKERS = frozenset({PLACE_MARK, BIND_MARK})
 ASK_MARK = "kube-muster.io/ask"  # a resource in the copy of a pod that a scheduler sees: it asks filter
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
 # Annotation of a PodGroup, a job or a pod: when its work was last saved, or how often it is.

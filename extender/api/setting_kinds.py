@@ -48,7 +48,7 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*"
 
 
-def kept(test: Callable[[str], bool]) -> Callable[[str], str]:
+def passing(test: Callable[[str], bool]) -> Callable[[str], str]:
     """Return a reader of texts that pass a test, which may raise ValueError, too."""
 
     def read(text: str) -> str:
@@ -60,7 +60,7 @@ def kept(test: Callable[[str], bool]) -> Callable[[str], str]:
 
 
 def _matching(pattern: str) -> Callable[[str], str]:
-    return kept(lambda text: re.fullmatch(pattern, text) is not None)
+    return passing(lambda text: re.fullmatch(pattern, text) is not None)
 
 
 def within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:

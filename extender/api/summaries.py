@@ -45,16 +45,16 @@ def share_summaries(
 ) -> Iterator[ShareSummary]:
     """Yield the share in each resource. `given`: what the queue deserves by its spec."""
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
-        held, own, kept = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
+        held, own, retained = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
         yield ShareSummary(
             resource=name,
             flavor=flavor,
             allocated=held,
             deserved=own,
-            guarantee=kept,
+            guarantee=retained,
             ceiling=ceiling.get(name),
             borrowed=max(held - own, 0.0),
-            lent=max(max(given.get(name, 0.0), kept) - max(own, held), 0.0),
+            lent=max(max(given.get(name, 0.0), retained) - max(own, held), 0.0),
         )
 
 
@@ -82,11 +82,11 @@ class EstimateSummary(Summary, frozen=True):
     unknown_because: str = ""
 
     @classmethod
-    def of(cls, told: Estimate | None) -> "EstimateSummary | None":
+    def of(cls, reported: Estimate | None) -> "EstimateSummary | None":
         """Return the estimate; None where none was made."""
-        if told is None:
+        if reported is None:
             return None
-        return cls(told.at_p50 or "", told.at_p90 or "", told.method, told.unknown_because)
+        return cls(reported.at_p50 or "", reported.at_p90 or "", reported.method, reported.unknown_because)
 
 
 class HolderSummary(Summary, frozen=True):

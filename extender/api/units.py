@@ -97,7 +97,7 @@ def as_seconds(text: str) -> float:
     """
     if len(text) > LONGEST or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
         raise ValueError(text[:LONGEST])
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+    seconds = sum(float(number) * _UNITS[suffix] for number, suffix in re.findall(r"([0-9.]+)([a-z]+)", text))
     if seconds >= _GO_KNOWS:
         raise ValueError(text)
     return seconds
@@ -121,7 +121,7 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 )
 
 
-def as_moment(text: str, now: float) -> float:
+def as_time(text: str, now: float) -> float:
     """Return the time, in seconds since 1970, that people name.
 
     They name a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
@@ -139,15 +139,15 @@ def as_moment(text: str, now: float) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-MOMENTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
+INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
 def rounded(seconds: int) -> str:
     """Return a duration as kubectl prints it: two units while the first is small, then one."""
-    for below, unit, letter, second, second_letter in _STEPS:
+    for below, suffix, letter, second, second_letter in _STEPS:
         if seconds < below:
-            rest = seconds % unit // second if second else 0
-            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
+            rest = seconds % suffix // second if second else 0
+            return f"{seconds // suffix}{letter}" + (f"{rest}{second_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
 
 
@@ -181,7 +181,7 @@ def timestamp_at(seconds: float) -> str:
         return ""
 
 
-def moment(timestamp: str | None) -> float:
+def instant(timestamp: str | None) -> float:
     """Return a timestamp of the API in seconds since 1970; 0 for an empty or invalid text."""
     try:
         return as_datetime(timestamp).timestamp() if timestamp else 0.0

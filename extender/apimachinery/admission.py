@@ -182,8 +182,8 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
-        gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
-        if any(gate not in gates for gate in kept):
+        gates, retained = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        if any(gate not in gates for gate in retained):
             raise invalid(
                 kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
             )

@@ -66,15 +66,15 @@ def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]
 def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
     """`value` without what is at `path`."""
     step, below = path[0], path[1:]
-    kept = parts(value, schema)
-    if step not in kept:
+    retained = parts(value, schema)
+    if step not in retained:
         return value
-    inside, inner = kept[step]
+    inside, inner = retained[step]
     if not below:
-        del kept[step]
+        del retained[step]
     elif isinstance(inside, dict | list):
-        kept[step] = removed(inside, below, inner), inner
-    return joined(value, {name: found for name, (found, _) in kept.items()})
+        retained[step] = removed(inside, below, inner), inner
+    return joined(value, {name: found for name, (found, _) in retained.items()})
 
 
 def joined(like: Any, found: dict[str, Any]) -> Any:
@@ -186,7 +186,7 @@ def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
 
 
-def kept_managers(before: Json, after: Json, subresource: str) -> Json:
+def with_managers(before: Json, after: Json, subresource: str) -> Json:
     """Return `after` with the existing managers, unless the writer has set others or removed them.
 
     Managers cannot be removed through a subresource.
@@ -211,11 +211,11 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     change = difference(before, after, schema)
     if not change.set and not change.gone:
         return after
-    kept = without(entries, change, manager)
+    retained = without(entries, change, manager)
     if change.set:
-        own = kept[manager].paths if manager in kept else frozenset()
-        kept[manager] = Entry(manager, now(), own | change.set)
-    return with_entries(after, kept.values())
+        own = retained[manager].paths if manager in retained else frozenset()
+        retained[manager] = Entry(manager, now(), own | change.set)
+    return with_entries(after, retained.values())
 
 
 def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
@@ -224,10 +224,10 @@ def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) 
     def gone(path: Path) -> bool:
         return any(path[:end] in change.gone for end in range(1, len(path) + 1))
 
-    kept = {}
+    retained = {}
     for manager, entry in entries.items():
         lost = {path for path in entry.paths if gone(path)} if change.gone else set()
         if manager != writer:
             lost |= entry.paths & change.set
-        kept[manager] = entry._replace(paths=entry.paths - lost) if lost else entry
-    return kept
+        retained[manager] = entry._replace(paths=entry.paths - lost) if lost else entry
+    return retained

@@ -88,12 +88,12 @@ def _written(milli: int, binary: bool) -> str:
     """Return an amount as the API writes it: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
-    amount, unit = milli // _MILLI, ""
+    amount, scale = milli // _MILLI, ""
     for larger in "KMGTPE" if binary else "kMGTPE":
         if not amount or amount % (step := 1024 if binary else 1000):
             break
-        amount, unit = amount // step, larger + ("i" if binary else "")
-    return f"{amount}{unit}"
+        amount, scale = amount // step, larger + ("i" if binary else "")
+    return f"{amount}{scale}"
 
 
 # ---- which pods a quota takes

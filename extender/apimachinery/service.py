@@ -23,7 +23,7 @@ from extender.apimachinery.kinds import (
     Json,
     ResourceKind,
 )
-from extender.apimachinery.managed_fields import APPLY, Manager, kept_managers, with_changes_of
+from extender.apimachinery.managed_fields import APPLY, Manager, with_changes_of, with_managers
 from extender.apimachinery.objects import (
     condition,
     identify,
@@ -112,7 +112,7 @@ class Service:
             after = _merged_parts(kind, before, wanted, subresource)
             refuse_another(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # applying has tracked them already
-                after = with_changes_of(kind, before, kept_managers(before, after, subresource), manager)
+                after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
             if after == before:
                 return before
             after = prepare_for_update(kind, before, after, checked=manager is not None)
@@ -185,8 +185,8 @@ class Service:
             # The grace never becomes longer; and a pod is marked even if it goes the next moment.
             shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
             if shortens and (not at_once or kind is PODS):
-                marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
-                obj = store.put(kind, {**obj, "metadata": {**meta, **marks}})
+                markers = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
+                obj = store.put(kind, {**obj, "metadata": {**meta, **markers}})
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
@@ -205,16 +205,16 @@ class Service:
         """Evict by a deletion; there are no disruption budgets here that could forbid it."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
 
-    def record(self, about: Json, type_: str, reason: str, action: str, note: str, speaker: str) -> None:
+    def record(self, about: Json, type_: str, reason: str, action: str, record: str, speaker: str) -> None:
         """Record an Event about an object; a repeated one counts up."""
-        meta, note = about["metadata"], note[:1024]
-        digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
+        meta, record = about["metadata"], record[:1024]
+        digest = zlib.crc32(f"{meta['uid']} {reason} {record}".encode())
         name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
-        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        instant = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
         def once_more(event: Json) -> Json:
             count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
-            return {**event, "series": {"count": count, "lastObservedTime": moment}}
+            return {**event, "series": {"count": count, "lastObservedTime": instant}}
 
         with suppress(StatusError):
             if self.store.get(EVENTS, namespace, name):
@@ -227,8 +227,8 @@ class Service:
                 "type": type_,
                 "reason": reason,
                 "action": action,
-                "message": note,
-                "eventTime": moment,
+                "message": record,
+                "eventTime": instant,
                 "reportingComponent": speaker,
                 "reportingInstance": f"{speaker}-embedded",
                 "source": {},
@@ -244,8 +244,8 @@ class Service:
 def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
     """Status is written through its subresource and nowhere else, where a kind has one."""
     if subresource == "status":
-        kept = {"managedFields": wanted["metadata"].get("managedFields")}
-        meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in kept.items() if v}}
+        retained = {"managedFields": wanted["metadata"].get("managedFields")}
+        meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in retained.items() if v}}
         return {**before, "metadata": meta, "status": wanted.get("status") or {}}
     after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
     after["metadata"] = {**wanted.get("metadata", {})}
@@ -283,6 +283,6 @@ def _release(store: Store, owner: Json) -> None:
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []
-            kept = [reference for reference in owners if reference.get("uid") != owner["uid"]]
-            if kept != owners:
-                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
+            retained = [reference for reference in owners if reference.get("uid") != owner["uid"]]
+            if retained != owners:
+                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": retained}})

@@ -75,7 +75,7 @@ class Store:
         with self:
             objects = self._objects.setdefault(kind, {})
             before = objects.get(key_of(obj))
-            self._note("MODIFIED" if before else "ADDED", kind, obj, before)
+            self._record("MODIFIED" if before else "ADDED", kind, obj, before)
             objects[key_of(obj)] = obj
             return obj
 
@@ -83,10 +83,10 @@ class Store:
         with self:
             before = self._objects[kind].pop(key)
             gone = {**before, "metadata": dict(before["metadata"])}
-            self._note("DELETED", kind, gone, before)
+            self._record("DELETED", kind, gone, before)
             return gone
 
-    def _note(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
+    def _record(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1
         if not _says_only_usage(obj, before or {}):
             self.changed_at = time.monotonic()

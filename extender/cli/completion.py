@@ -79,7 +79,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    owners = [job_of(group.maker) for group in _read(context, POD_GROUPS, ObservedGroup)]
+    owners = [job_of(group.controller) for group in _read(context, POD_GROUPS, ObservedGroup)]
     names = sorted({(owner.spoken_name, owner.name) for owner in owners if owner})
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 

@@ -59,7 +59,7 @@ def job_description(place: ClusterAccess, target: Target) -> str:
     assert kind is not None, "it was found by its kind"
     answer, *_ = explain_workload(evidence, kind, job.meta.name)
     heading, *rest = paragraphs(answer)
-    reader, namespace, unit, record = place.reader, place.namespace, job.unit, job.record()
+    reader, namespace, podgroup, record = place.reader, place.namespace, job.podgroup, job.record()
     made = [record.fault] if record and record.fault else []
     if record and record.pods and not record.fault:
         rows = (
@@ -72,22 +72,25 @@ def job_description(place: ClusterAccess, target: Target) -> str:
         fields(_job_facts(job, evidence)),
         *rest,
         section("Pods that it makes:", made),
-        section("Conditions of its PodGroup:", conditions(unit.status.conditions) if unit else ()),
+        section("Conditions of its PodGroup:", conditions(podgroup.status.conditions) if podgroup else ()),
         section("Events:", events(reader, job.row.kind, namespace, job.meta.name)),
-        section("Events of its PodGroup:", events(reader, "PodGroup", namespace, unit.name) if unit else ()),
+        section(
+            "Events of its PodGroup:",
+            events(reader, "PodGroup", namespace, podgroup.name) if podgroup else (),
+        ),
     )
 
 
 def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, object]]:
-    unit = job.unit
-    yield "State", job.state if unit else "not managed"
-    if unit:
-        yield "Queue", evidence.queue_of(unit)
-        yield "Needs", many(unit.spec.min_member, "pod")
+    podgroup = job.podgroup
+    yield "State", job.state if podgroup else "not managed"
+    if podgroup:
+        yield "Queue", evidence.queue_of(podgroup)
+        yield "Needs", many(podgroup.spec.min_member, "pod")
         record = job.record() if job.partial_start else None  # the PodGroup has what its author asks for
-        yield "Resources", amounts(min_resources(record) if record else unit.spec.min_resources)
+        yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
-        yield "Priority", unit.spec.priority_class_name or NOTHING
+        yield "Priority", podgroup.spec.priority_class_name or NOTHING
     yield "Let go", f"{age(job.was_let_go)} ago" if job.was_let_go else NOTHING
     if job.partial_start:
         yield "Started with", f"{job.partial_start.given} of {many(job.partial_start.asked, 'pod')}"

@@ -146,7 +146,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
         }
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
     else:
-        echo(_told(found, result))
+        echo(_reported(found, result))
     sys.exit(0 if result.same else 1)
 
 
@@ -196,7 +196,7 @@ def read(file: Path) -> "Dump":
         raise click.UsageError(f"{file}: {fault}") from fault
 
 
-def _told(found: "Dump", result: "Replay") -> str:
+def _reported(found: "Dump", result: "Replay") -> str:
     groups, nodes = found.snapshot.groups, found.snapshot.nodes
     what = f"{len(groups)} groups on {len(nodes.row)} nodes at {found.file.taken}"
     if result.same:

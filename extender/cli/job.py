@@ -103,11 +103,14 @@ def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
 
 
 def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
-    meta = job.meta if job.obj or not job.unit else job.unit.metadata
+    meta = job.meta if job.obj or not job.podgroup else job.podgroup.metadata
     cells = [
         shown[name] for name in ("namespace", "name", "kind", "queue", "state", "position", "pods", "reason")
     ]
-    cells += [out.age(meta.creation_timestamp), out.interval(job.unit.waiting.estimate if job.unit else None)]
+    cells += [
+        out.age(meta.creation_timestamp),
+        out.interval(job.podgroup.waiting.estimate if job.podgroup else None),
+    ]
     cells += [out.age(job.was_let_go), job.start_timeouts or 0, shown["podGroup"], shown["message"]]
     return tuple(out.NOTHING if cell in (None, "") else cell for cell in cells)
 
@@ -115,8 +118,8 @@ def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
 def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
     """`position`: null for one that is not in line. `reason`: of one that waits, or whose further pods do.
     `letGo`: when Muster did, null if it has not."""
-    unit, refusal = job.unit, job.refusal
-    queue = evidence.queue_of(unit) if unit else refusal.queue if refusal else ""
+    podgroup, refusal = job.podgroup, job.refusal
+    queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""
     unheeded = None if job.message else evidence.unheeded(job.meta, job.spoken_name, queue)
     return {
         "apiVersion": job.row.api_version,
@@ -131,7 +134,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
         "message": unheeded.text if unheeded else job.message,
         "letGo": job.was_let_go or None,
         "startTimeouts": int(job.start_timeouts) if job.start_timeouts.isdigit() else 0,
-        "podGroup": unit.name if unit else None,
+        "podGroup": podgroup.name if podgroup else None,
     }
 
 
@@ -188,10 +191,10 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
 
 
 class JobChange(NamedTuple):
-    """`unit`: annotations of its PodGroup, if it has one; `job`: a patch of itself; `command`: an action, to
+    """`podgroup`: annotations of its PodGroup, if any; `job`: a patch of itself; `command`: an action, to
     be asked for by a Command."""
 
-    unit: dict[str, str | None] = {}
+    podgroup: dict[str, str | None] = {}
     job: Json = {}
     command: str = ""
 
@@ -219,9 +222,9 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: boo
     """The job as it was read: what somebody else changes meanwhile is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
-    if change.unit and (unit := job.unit):
-        patch = {"metadata": {"uid": unit.metadata.uid, "annotations": change.unit}}
-        place.editor.patch(POD_GROUPS, unit.namespace, unit.name, patch, dry)
+    if change.podgroup and (podgroup := job.podgroup):
+        patch = {"metadata": {"uid": podgroup.metadata.uid, "annotations": change.podgroup}}
+        place.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
     if change.job:
         seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
         patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
@@ -232,7 +235,7 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: boo
 
 
 def _hold(job: "ObservedJob") -> JobChange:
-    if not job.unit:
+    if not job.podgroup:
         raise _unmanaged(job)
     if not job.is_suspended:
         stop = f"muster job stop {job.spoken_name} suspends it"
@@ -241,14 +244,14 @@ def _hold(job: "ObservedJob") -> JobChange:
 
 
 def _resume(job: "ObservedJob") -> JobChange:
-    if not job.unit and not job.was_let_go and not job.is_stopped:
+    if not job.podgroup and not job.was_let_go and not job.is_stopped:
         raise _unmanaged(job)
-    unit: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
+    podgroup: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
     if not job.is_stopped:
-        return JobChange(unit)
-    note = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
-    waits_again = {"metadata": {"annotations": {STARTED: note}}} if job.was_let_go else {}
-    return JobChange(unit, waits_again, RESUME if job.row.commanded else "")
+        return JobChange(podgroup)
+    record = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
+    waits_again = {"metadata": {"annotations": {STARTED: record}}} if job.was_let_go else {}
+    return JobChange(podgroup, waits_again, RESUME if job.row.commanded else "")
 
 
 def _stop(job: "ObservedJob") -> JobChange:

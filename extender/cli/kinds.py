@@ -67,14 +67,14 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 def job_row(api_version: str, kind: str) -> WorkloadRow | None:
     """What the table says of a kind of jobs, if need be of another version of it. None for what is no job."""
     known, group = table(), api_version.rpartition("/")[0]
-    alike = (row for row in known.values() if (row.group, row.kind) == (group, kind))
-    row = known.get((api_version, kind)) or next(alike, None)
+    similar = (row for row in known.values() if (row.group, row.kind) == (group, kind))
+    row = known.get((api_version, kind)) or next(similar, None)
     return row if row and row.manageable else None
 
 
-def job_of(maker: OwnerReference | None) -> OwnerReference | None:
+def job_of(controller: OwnerReference | None) -> OwnerReference | None:
     """Return the owner that a group stands for if it is a job."""
-    return maker if maker and job_row(maker.api_version, maker.kind) else None
+    return controller if controller and job_row(controller.api_version, controller.kind) else None
 
 
 def owner_kind(name: str) -> OwnerKind | None:

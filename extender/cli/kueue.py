@@ -54,8 +54,8 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
         name = obj["metadata"]["name"]
         instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-        kept: Json = {field: obj[field] for field in ("value", "description") if field in obj}
-        yield Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **kept})
+        retained: Json = {field: obj[field] for field in ("value", "description") if field in obj}
+        yield Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **retained})
     for kind in ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster"):
         for name in found[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
@@ -64,9 +64,9 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
 
 def _resource_flavor(obj: Json) -> Migrated:
     spec = obj.get("spec") or {}
-    kept = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
+    retained = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
     head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
-    return Migrated([], {**head, "metadata": {"name": obj["metadata"]["name"]}, "spec": kept})
+    return Migrated([], {**head, "metadata": {"name": obj["metadata"]["name"]}, "spec": retained})
 
 
 def _local_queue(obj: Json) -> Migrated:
@@ -126,15 +126,15 @@ class _QuotaTree:
             obj = self._cohorts[name]
             spec, parent = obj.get("spec") or {}, _parent(obj)
             queue, subtree = self._queue_of(name), self._subtree(name, frozenset())
-            kept: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
-            kept |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
+            retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
+            retained |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
             known = ("parent", "parentName", "fairSharing", "resourceGroups")
             comments = _others(f"Cohort {name}", spec, *known)
             if any(self._flavors(each, bounded=True)[0] for each in self._specs_below(name, frozenset())):
-                kept |= self._flavors(self._together(name), bounded=not parent)[0]
+                retained |= self._flavors(self._together(name), bounded=not parent)[0]
             if queue != name:
                 comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
-            yield Migrated(comments, _queue(queue, kept))
+            yield Migrated(comments, _queue(queue, retained))
 
     def _queue_of(self, cohort: str) -> str:
         return f"{cohort}-cohort" if cohort in self._queues or cohort in ("root", "default") else cohort
@@ -184,22 +184,22 @@ class _QuotaTree:
     def cluster_queue(self, name: str, obj: Json) -> Migrated:
         spec, cohort, said = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
         nominal = _nominal(obj)
-        kept: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
-        kept |= {"deserved": nominal} | (_limits(spec) if cohort else {}) | _weight(spec) | _stopped(spec)
+        retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
+        retained |= {"deserved": nominal} | (_limits(spec) if cohort else {}) | _weight(spec) | _stopped(spec)
         if not cohort and (pods := _nominal(obj, pods=True)):
-            kept["limits"] = {"pods": int(pods[_PODS])}
+            retained["limits"] = {"pods": int(pods[_PODS])}
         if spec.get("queueingStrategy") == "StrictFIFO":
-            kept["dequeueStrategy"] = "fifo"
+            retained["dequeueStrategy"] = "fifo"
         if (selector := spec.get("namespaceSelector")) != {}:
-            kept["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
+            retained["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
         comments = _others(
             said, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
         for add, more in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
-            kept |= add
+            retained |= add
             comments += [f"{said}: {comment}" for comment in more]
-        return Migrated(comments, _queue(name, kept))
+        return Migrated(comments, _queue(name, retained))
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """`bounded`: nothing can be borrowed."""
@@ -313,9 +313,9 @@ def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
     sums = {}
     for name, several in lists.items():
         split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in several if amount != "0"]
-        units = {found[2] for found in split if found}
-        if all(split) and len(units) == 1:
-            sums[name] = f"{sum(int(found[1]) for found in split if found)}{units.pop()}"
+        podgroups = {found[2] for found in split if found}
+        if all(split) and len(podgroups) == 1:
+            sums[name] = f"{sum(int(found[1]) for found in split if found)}{podgroups.pop()}"
         else:
             sums |= quantities(total(offered({name: amount}) for amount in several)) or {name: "0"}
     return sums

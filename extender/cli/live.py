@@ -24,10 +24,10 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.departures import RunTimes
 from extender.domain.queues.quotas import Quotas, plan_of
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, unit_of
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, podgroup_of
 from extender.domain.snapshot.snapshot import Limits
 from extender.kube import resources
-from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, ApiClient
+from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
@@ -47,7 +47,7 @@ _POLICY = (
     "usage_half_life",
     "quota_sources",
 )  # settings that decisions depend on
-_MOST_ROUNDS = 2000
+_MOST_CYCLES = 2000
 _PATIENCE = 60.0  # seconds for which a future is worked out
 NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
 
@@ -95,7 +95,7 @@ class LiveCluster:
         """Until all groups have started that are `wanted`, or nothing changes any more by itself."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
         future = Future(snapshot, RunTimes(snapshot).after)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MOST_CYCLES):
             if wanted <= future.starts.keys() or not future.step():
                 return Played(future, is_cut=False)
             if time.monotonic() > patience:
@@ -127,7 +127,7 @@ class LiveCluster:
         intake = self.ledger.intake
         with suppress(Forbidden):
             api = ApiClient(self._place.connection)
-            intake.trust_marks(api.enforces(MARKS_POLICY))
+            intake.trust_markers(api.enforces(MARKERS_POLICY))
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
         if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` runs them, too
             intake.leave_jobs(())
@@ -179,12 +179,12 @@ class LiveCluster:
                 continue
             name = JobKind(*row.key)
             for job in self._listed(resource_of(row), AnyJob):
-                unit = self.ledger.registry.groups.get(unit_of(name, job.metadata))
-                is_managed = row.manageable and unit is not None and unit.record is not None
+                podgroup = self.ledger.registry.groups.get(podgroup_of(name, job.metadata))
+                is_managed = row.manageable and podgroup is not None and podgroup.record is not None
                 intake.set_author(row.kind, job.metadata)
                 known = intake.set_job(name, job) if is_managed else None
                 if row.makes_groups:
-                    intake.set_maker(name, job, known)
+                    intake.set_controller(name, job, known)
 
     def _served(self) -> set[str]:
         """The API groups with their versions."""

@@ -53,11 +53,11 @@ def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> s
     except ApiError:
         return ""
     there = sorted(obj.metadata.name for obj in found)
-    alike = near_misses(name, there)
+    similar = near_misses(name, there)
     if len(there) <= _FEW:
-        others = [*alike, *(known for known in there if known not in alike)]
+        others = [*similar, *(known for known in there if known not in similar)]
         return f"; there are: {', '.join(others)}" if others else "; there are none"
-    return f"; {did_you_mean(alike)}" if alike else ""
+    return f"; {did_you_mean(similar)}" if similar else ""
 
 
 @contextmanager

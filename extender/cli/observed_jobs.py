@@ -45,13 +45,13 @@ class QueueRefusal(NamedTuple):
 
 
 class ObservedJob(NamedTuple):
-    """Job with its PodGroup, `unit`, if it has one. `obj` is None where it may not be read. `refusal`: why
+    """Job with its PodGroup, if it has one. `obj` is None where it may not be read. `refusal`: why
     there is no PodGroup for pods that wait."""
 
     row: WorkloadRow
     meta: Meta
     obj: Json | None
-    unit: ObservedGroup | None
+    podgroup: ObservedGroup | None
     refusal: QueueRefusal | None = None
 
     @property
@@ -90,12 +90,12 @@ class ObservedJob(NamedTuple):
     @property
     def start_timeouts(self) -> str:
         """The number of its start timeouts in a row; empty for none."""
-        return ((self.unit and self.unit.metadata.annotations) or {}).get(START_TIMEOUTS, "")
+        return ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(START_TIMEOUTS, "")
 
     @property
     def state(self) -> str:
         """A verdict, Held or Suspended."""
-        verdict = self.unit.verdict if self.unit else Verdict.UNKNOWN
+        verdict = self.podgroup.verdict if self.podgroup else Verdict.UNKNOWN
         if self.obj is None:
             return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._place_in_line
         if outcome_of(self.row, self.obj):
@@ -108,8 +108,8 @@ class ObservedJob(NamedTuple):
 
     @property
     def _place_in_line(self) -> str:
-        scheduled = self.unit.scheduled if self.unit else None
-        is_held = ((self.unit and self.unit.metadata.annotations) or {}).get(HOLD) == "true"
+        scheduled = self.podgroup.scheduled if self.podgroup else None
+        is_held = ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
             return HELD
         starts = scheduled is not None and scheduled.reason == Verdict.STARTING
@@ -118,21 +118,21 @@ class ObservedJob(NamedTuple):
     @property
     def reason(self) -> str:
         """The reason why it waits; empty if it does not."""
-        return about.reason if (about := self.unit or self.refusal) else ""
+        return about.reason if (about := self.podgroup or self.refusal) else ""
 
     @property
     def message(self) -> str:
-        return about.message if (about := self.unit or self.refusal) else ""
+        return about.message if (about := self.podgroup or self.refusal) else ""
 
     @property
     def position(self) -> int:
         """Its place in line, from 1; 0 if it is not in line."""
-        return self.unit.waiting.position if self.unit and self.state == Verdict.WAITING else 0
+        return self.podgroup.waiting.position if self.podgroup and self.state == Verdict.WAITING else 0
 
     @property
     def pods(self) -> int:
         """The number of pods that it makes at once."""
-        needed = self.unit.spec.min_member if self.unit else 0
+        needed = self.podgroup.spec.min_member if self.podgroup else 0
         if self.obj is None or not is_whole(self.row, self.obj):
             return needed
         return max(records.owner_of_pods(*self._as_read, table()).gang.pods, needed)
@@ -159,10 +159,10 @@ class ObservedJob(NamedTuple):
         return records.job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
 
 
-def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:
+def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) -> ObservedJob:
     """Return a job of an object that may lack its kind, as objects in a list do."""
     named = {**obj, "apiVersion": row.api_version, "kind": row.kind}
-    return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, unit)
+    return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, podgroup)
 
 
 def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
@@ -171,22 +171,22 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 
     Jobs that may not be read are named on stderr, and shown as far as their PodGroups tell."""
     jobs: dict[str, ObservedJob] = {}
-    for (version, name), units in _units(place, evidence).items():
+    for (version, name), podgroups in _podgroups(place, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
-        objects = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(units))
-        for owner, unit in units:
+        objects = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(podgroups))
+        for owner, podgroup in podgroups:
             if objects is None:
-                jobs[owner.uid] = ObservedJob(row, Meta(owner.name, unit.namespace), None, unit)
+                jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
             elif found := objects.get(owner.uid):
-                jobs[owner.uid] = observed_job(row, found, unit)
+                jobs[owner.uid] = observed_job(row, found, podgroup)
         for uid, obj in (objects or {}).items():
             if uid not in jobs and (refusal := _refusal(evidence, job := observed_job(row, obj, None))):
                 jobs[uid] = job._replace(refusal=refusal)
     return sorted(jobs.values(), key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
 
 
-def _units(
+def _podgroups(
     place: ClusterAccess, evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
     """Return the PodGroups of jobs with these, by apiVersion and kind, for all kinds that are served."""
@@ -195,9 +195,9 @@ def _units(
         (resource.version, kind.name): [] for kind, resource in served if resource
     }
     for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
-        unit = msgspec.convert(obj, ObservedGroup)
-        if owner := job_of(unit.maker):
-            by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, unit))
+        podgroup = msgspec.convert(obj, ObservedGroup)
+        if owner := job_of(podgroup.controller):
+            by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, podgroup))
     return by_kind
 
 
@@ -234,17 +234,17 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    made = [of(records.JobKind(*row.key), meta) for of in (records.unit_of, records.group_made_by)]
+    made = [of(records.JobKind(*row.key), meta) for of in (records.podgroup_of, records.group_made_by)]
     found = (evidence.group(key.partition("/")[2]) for key in made)
-    unit = next(filter(None, found), None)
+    podgroup = next(filter(None, found), None)
     if runtime := runtime_named_by(row, obj):
         of = runtime_kind(row, runtime)
-        told = of and evidence.find(
+        reported = of and evidence.find(
             resource_of(of), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
         )
         if of is None or of.plural not in evidence.unread:
-            obj = with_runtime(obj, told.spec if told else None)
-    return observed_job(row, obj, unit)
+            obj = with_runtime(obj, reported.spec if reported else None)
+    return observed_job(row, obj, podgroup)
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
@@ -267,8 +267,8 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     there = sorted(
         f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)
     )
-    alike = near_misses(target.name, (spoken.partition("/")[2] for spoken in there))
-    meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in alike])
+    similar = near_misses(target.name, (spoken.partition("/")[2] for spoken in there))
+    meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in similar])
     what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     absent = f"{what} not found in namespace {namespace}"
     raise click.ClickException(f"{absent}; {meant}" if meant else absent)

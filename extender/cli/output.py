@@ -232,8 +232,8 @@ def interval(estimate: Estimate | None) -> str:
     """From now: `12m-20m`, or `unknown`; `-` where nothing is worked out."""
     if estimate is None:
         return NOTHING
-    moments = estimate.at_p50, estimate.at_p90
-    return "unknown" if estimate.at_p50 is None else "-".join(map(_ahead, moments))
+    instants = estimate.at_p50, estimate.at_p90
+    return "unknown" if estimate.at_p50 is None else "-".join(map(_ahead, instants))
 
 
 def _ahead(timestamp: str | None) -> str:

@@ -227,7 +227,7 @@ class ObservedSource:
             self._made = replace(made, version=f"{now:.3f}", at=timestamp_at(now))
         if self.hour.is_due(now):
             shares = {it.name: it.share for it in made.queues if it.share is not None}
-            self.hour.note(shares, now)
+            self.hour.record(shares, now)
 
     # ---- all
 
@@ -302,7 +302,7 @@ class ObservedSource:
             [offer.shown() for offer in found.commands],
             [
                 *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
-                *(note.text for note in found.notes),
+                *(record.text for record in found.notes),
             ],
         )
 
@@ -333,7 +333,7 @@ def _summary(
     evidence: Evidence, group: ObservedGroup, members: Sequence[Pod], requests: RequestSums
 ) -> GroupSummary:
     name = evidence.queue_of(group)
-    queue, is_job = evidence.queue(name), job_of(group.maker) is not None
+    queue, is_job = evidence.queue(name), job_of(group.controller) is not None
     line = queue.counts["pending"] if queue else 0
     return group_summary(group, name, members, line, requests, is_job)
 

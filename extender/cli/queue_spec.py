@@ -10,7 +10,7 @@ import click
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
-from extender.api.setting_kinds import Kind, kept
+from extender.api.setting_kinds import Kind, passing
 from extender.api.units import BadQuantity, as_seconds, at_least, misnamed
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
@@ -102,10 +102,10 @@ def _count(text: str) -> tuple[str, int | None]:
 
 def _factor(least: int, most: int) -> Callable[..., Any]:
     allowed = f"a number from {least} to {most}, such as 1.5"
-    return checked(Kind(allowed, kept(lambda text: least * 1000 <= at_least(text, 1000) <= most * 1000)))
+    return checked(Kind(allowed, passing(lambda text: least * 1000 <= at_least(text, 1000) <= most * 1000)))
 
 
-_DURATION = Kind("a duration such as 90s, 10m or 1h30m", kept(lambda text: as_seconds(text) >= 0))
+_DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as_seconds(text) >= 0))
 
 
 def _listed_from(allowed: Sequence[str]) -> Kind:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import click
 
 from extender.api.setting_kinds import Address
-from extender.api.units import MOMENTS, two_units
+from extender.api.units import INSTANTS, two_units
 from extender.cli.dump import asked, debug_address_flag
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
@@ -38,7 +38,7 @@ _FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet w
 
 
 @click.command()
-@click.option("--since", default="7d", show_default=True, metavar="MOMENT", help=f"From when on: {MOMENTS}.")
+@click.option("--since", default="7d", show_default=True, metavar="MOMENT", help=f"From when on: {INSTANTS}.")
 @click.option("--until", metavar="MOMENT", help="Up to when, in the same form. [default: now]")
 @click.option(
     "--by",

@@ -15,7 +15,7 @@ import click
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
-from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, kept, within
+from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, passing, within
 from extender.api.units import as_duration, at_least
 from extender.cli.output import WholeNumber, checked
 from extender.shipped import EXAMPLE
@@ -34,7 +34,9 @@ Default = tuple[str | int | None, str]
 # ---- flags that muster simulate has, too: files and nodes
 
 
-_QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", kept(lambda text: at_least(text, 1000) > 0))
+_QUANTITY = Kind(
+    "a quantity above 0, such as 500m, 4 or 16Gi", passing(lambda text: at_least(text, 1000) > 0)
+)
 _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
 
 
@@ -140,8 +142,8 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     program = "muster" if on_path else shlex.quote(str(called.absolute()))
     try:
         found, notes = manifests.load(paths, options["create_namespaces"])
-        for note in notes:
-            click.echo(note, err=True)
+        for record in notes:
+            click.echo(record, err=True)
         repeatable = all(path.is_file() or path.is_dir() for path in paths)
         try:
             wanted = ADDRESS.read(listen)
@@ -179,7 +181,7 @@ def _present(
     session = import_module("extender.sim.embedded").Session(cluster, view, stays)
     session.create(found)
     for each in session.unasked:
-        click.echo(each.note, err=True)
+        click.echo(each.record, err=True)
     interrupted = False
     try:
         program = rerun.program
@@ -198,8 +200,8 @@ def _present(
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
-            told = (session.unasked, session.refused())
-            lines = views.closing_summary(state, session.log, rerun, canvas, *told)
+            reported = (session.unasked, session.refused())
+            lines = views.closing_summary(state, session.log, rerun, canvas, *reported)
         view.end(lines)
     if interrupted:
         return 0 if stays and session.everything_started else INTERRUPTED

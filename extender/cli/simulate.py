@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
-from extender.api.setting_kinds import Kind, kept, within
+from extender.api.setting_kinds import Kind, passing, within
 from extender.cli.access import Flags, access_flags
 from extender.cli.output import WholeNumber, checked, output_flag
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
-_CHART = Kind("an SVG file, such as chart.svg", kept(lambda name: Path(name).suffix.lower() in ("", ".svg")))
+_CHART = Kind(
+    "an SVG file, such as chart.svg", passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
+)
 _SOURCES = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
 _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 
@@ -112,8 +114,8 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
         result = runner.simulate(runner.SimulationOptions(**given))
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
-    for note in result.notes:
-        click.echo(note, err=True)
+    for record in result.notes:
+        click.echo(record, err=True)
     report = result.report
     if output == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

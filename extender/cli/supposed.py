@@ -42,7 +42,7 @@ from extender.domain.explain.what_if import (
     what_if,
 )
 from extender.domain.model.evictions import ReclaimVictim
-from extender.domain.model.ownership import group_name, maker_of, spoken_group_name
+from extender.domain.model.ownership import group_name, group_owner_of, spoken_group_name
 from extender.domain.model.reasons import FOR_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
@@ -75,7 +75,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*paragraphs(found), "\n".join(folded(note) for note in live.notes)))
+        echo(joined(*paragraphs(found), "\n".join(folded(record) for record in live.notes)))
     else:
         show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
 
@@ -180,8 +180,8 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     others = [it for it in changed_groups(snapshot, before, decide(snapshot)) if it.change in COSTS]
     unasked = [each for each in made.unasked if each.suspended]
     found = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
-    told = [each.note for each in unasked]
-    notes = [*(note for note in made.notes if note not in told), *live.notes]
+    reported = [each.record for each in unasked]
+    notes = [*(record for record in made.notes if record not in reported), *live.notes]
     if output == "text":
         costs = [folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in others]
         lost = "\n".join([click.style("For that, of others:", dim=True), *costs]) if costs else ""
@@ -228,8 +228,8 @@ def _listed(reader: Reader, resource: Resource) -> list[Json]:
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
     """What matters of it for what refers to it."""
-    kept = ("name", "namespace", "annotations")
-    meta = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
+    retained = ("name", "namespace", "annotations")
+    meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy") + ("spec",) * (kind is LOCAL_QUEUES)
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
     return {**head, **{name: obj[name] for name in parts if name in obj}}
@@ -268,22 +268,22 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
     intake = live.ledger.intake
     taken = {group.called for group in live.ledger.snapshot().groups.values()}
     _surround(live, made, given)
-    units = [*made.groups, *(job.unit for job in made.jobs)]
-    for number, unit in enumerate(units):  # a second each, so that they queue in their order
-        meta = replace(unit.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
-        intake.set_group(replace(unit.group, metadata=meta))
+    podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
+    for number, podgroup in enumerate(podgroups):  # a second each, so that they queue in their order
+        meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
+        intake.set_group(replace(podgroup.group, metadata=meta))
     for job in made.jobs:
         if job.runtime is not None:
             intake.set_runtime(*job.runtime)
         intake.set_job(job.kind, job.waiting)
-    titles = {unit.key: "" for unit in units}
+    titles = {podgroup.key: "" for podgroup in podgroups}
     for each in made.members:
         meta = replace(each.pod.metadata, creation_timestamp=timestamp_at(live.begun))
         live.ledger.pods.set(replace(each.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
-            maker = None if group_name(each.pod) else maker_of(each.pod)
-            spoken = maker.spoken_name if maker else spoken_group_name(each.pod)
+            controller = None if group_name(each.pod) else group_owner_of(each.pod)
+            spoken = controller.spoken_name if controller else spoken_group_name(each.pod)
             titles.setdefault(record.group, f"{meta.namespace}/{spoken}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].called for key, title in titles.items() if key in groups}
@@ -311,8 +311,8 @@ def _surround(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> No
                 put(obj)
     for owner in made.owners:
         intake.set_owner(owner)
-    for name, maker in made.makers:
-        intake.set_maker(name, maker)
+    for name, controller in made.controllers:
+        intake.set_controller(name, controller)
 
 
 def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
@@ -339,8 +339,8 @@ def _start_of(
 ) -> PlannedStart:
     key = GroupKey(start.group)
     future = played.future
-    if (moment := future.starts.get(key)) is not None:
-        after, at = round(moment - future.begun), future.snapshot.timestamp(moment)
+    if (instant := future.starts.get(key)) is not None:
+        after, at = round(instant - future.begun), future.snapshot.timestamp(instant)
         if not after:
             return start
         method, payers = str(future.method(key)), _payers(live, future.victims.get(key, ()))
@@ -379,14 +379,14 @@ def _start_text(start: PlannedStart) -> str:
         NEVER: f"would never start as things are: {start.reason}.",
     }
     lines = [folded(f"{start.name}{where} {says[start.start]}")]
-    told = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
+    reported = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
-        told.append(f"These give up capacity for it: {listed(start.paid_by)}.")
+        reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")
     if start.not_before:
-        told.append("So much happens before that the time after it was not worked out.")
+        reported.append("So much happens before that the time after it was not worked out.")
     elif start.endless:
         whose = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
-        told.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
+        reported.append(f"{whose}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:
-        told.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
-    return "\n".join([*lines, *(folded(text, _INDENT) for text in told if text)])
+        reported.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
+    return "\n".join([*lines, *(folded(text, _INDENT) for text in reported if text)])

@@ -20,7 +20,7 @@ from extender.domain.snapshot.auto_podgroups import (
     build,
     min_resources,
     next_step,
-    note_submitter,
+    record_submitter,
 )
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict
@@ -56,7 +56,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if (
             record is None
             or not (record.auto and record.group)
-            or not (record.waiting or (record.holds_room and not record.deleting))
+            or not (record.waiting or (record.holds_capacity and not record.deleting))
         ):
             return self._forget(uid)  # it has finished, or names a group of its own
         has_group = self._ledger.groups.record(record.group) is not None
@@ -76,7 +76,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def forget_pod(self, pod: PodRecord) -> None:
         self._forget(pod.uid)
-        if pod.maker and pod.group:
+        if pod.controller and pod.group:
             self._make_due(pod.group)
 
     def notice(self, key: GroupKey, gone: bool = False) -> None:
@@ -92,15 +92,15 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
         Groups of plain pods that begin to wait are due after a short delay.
         """
-        turned = self._changed_groups.of(decisions)
-        for key in turned if self._plain_pods is PlainPods.WAITING else ():
+        changed = self._changed_groups.of(decisions)
+        for key in changed if self._plain_pods is PlainPods.WAITING else ():
             waits = self._plain_pods.need_one(decisions.groups.get(key))
             if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
                 self._queue.add(key, _PATIENCE)
         if self._knows_all:
-            return self._awaiting.intersection(turned)
+            return self._awaiting.intersection(changed)
         self._knows_all = True
-        return [key for key in turned if key not in self._queue]
+        return [key for key in changed if key not in self._queue]
 
     def reconcile(self, key: GroupKey) -> None:
         self._awaiting.discard(key)
@@ -126,7 +126,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         return not needs_one and self._ledger.groups.plain_pod(key) is not None
 
     def _create(self, key: GroupKey) -> None:
-        members = [pod for pod in self._pods(key) if pod.waiting or pod.holds_room]
+        members = [pod for pod in self._pods(key) if pod.waiting or pod.holds_capacity]
         if not members:
             return
         member = next((pod for pod in members if self._unnamed.get(pod.uid)), members[0])
@@ -135,7 +135,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
         group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
         group["status"] |= first_status(self._ledger.decisions.groups.get(key))
-        note_submitter(group, self._ledger.groups.submitter_of(key))
+        record_submitter(group, self._ledger.groups.submitter_of(key))
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 

@@ -19,7 +19,7 @@ from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY, ApiClient
+from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import KUEUE_LOCAL_QUEUES
 from extender.kube.writers import Poller
@@ -94,7 +94,7 @@ class KueuePresence(PolledFact):
         served = bool(self.holds)
         if served is not bool(before):
             log.info("labels of Kueue that name no LocalQueue of Muster", left_to_kueue=served)
-        self._ledger.intake.note_kueue(served)
+        self._ledger.intake.record_kueue(served)
 
 
 class MarkTrust(PolledFact):
@@ -110,14 +110,14 @@ class MarkTrust(PolledFact):
     unknown = "cannot check whether marks are protected"
 
     def ask(self) -> bool:
-        return self._cluster.enforces(MARKS_POLICY, timeout=PERIOD)
+        return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
     def learn(self, before: bool | None) -> None:
-        kept = bool(self.holds)
-        if kept is not before:
-            write = log.info if kept else log.warning
-            write("protection of the marks on PodGroups", marks=self.text())
-        self._ledger.intake.trust_marks(kept)
+        retained = bool(self.holds)
+        if retained is not before:
+            write = log.info if retained else log.warning
+            write("protection of the marks on PodGroups", markers=self.text())
+        self._ledger.intake.trust_markers(retained)
 
     def text(self) -> str:
         if self.holds is None:

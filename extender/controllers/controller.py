@@ -135,7 +135,7 @@ class Controller(Generic[K]):
             except ApiError:
                 raise
             except Exception as fault:
-                self._guard.note((key, "write"))
+                self._guard.record((key, "write"))
                 raise ApiError(f"{type(fault).__name__}: {fault}") from fault
 
         def ended(fault: ApiError | None) -> None:

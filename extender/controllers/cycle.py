@@ -48,12 +48,12 @@ class FaultGuard:
         try:
             act()
         except Exception:
-            self.note(key)
+            self.record(key)
             return False
         self.forget(key)
         return True
 
-    def note(self, key: Hashable) -> None:
+    def record(self, key: Hashable) -> None:
         """Note that `key` raised an exception; called while that is handled."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
@@ -74,7 +74,7 @@ class ChangedGroups:
     def of(self, decisions: Decisions) -> Sequence[GroupKey]:
         """Return the groups of which anything changed since the last call."""
         before, self._seen = self._seen, decisions
-        return decisions.turned_since(before)
+        return decisions.changed_since(before)
 
     def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
@@ -85,7 +85,7 @@ class ChangedGroups:
                 yield key, was, now
 
 
-class Cycle:
+class DecisionLoop:
     """`poke` reports a change. Nothing is decided before `ready`, or acted on unless this replica `leads`."""
 
     def __init__(
@@ -124,8 +124,8 @@ class Cycle:
             self.once()
             took = self._clock() - started
             self._stopping.wait(max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST)))
-            wake_at = self._ledger.decisions.wake_at
-            due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
+            requeue_at = self._ledger.decisions.requeue_at
+            due = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
             self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
     def once(self) -> None:
@@ -144,7 +144,7 @@ class Cycle:
     def _decide_if_due(self) -> None:
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
-        wakes = before.wake_at is not None and started >= before.wake_at
+        wakes = before.requeue_at is not None and started >= before.requeue_at
         is_due = wakes or self._ledger.version != self._seen or self._ledger.is_usage_due
         if not (self._ready() and is_due):
             return
@@ -152,10 +152,10 @@ class Cycle:
         try:
             decisions = decide(snapshot, before)
         except Exception:  # what was remembered saves work, and nothing hangs on it
-            self._guard.note("remembered decisions")
+            self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.turned:  # groups whose judging raised, which therefore wait; each fault once
+        for key in decisions.changed:  # groups whose judging raised, which therefore wait; each fault once
             was, now = before.groups.get(key), decisions.groups.get(key)
             if now is not None and now.fault and (was is None or was.fault != now.fault):
                 metrics.faults.labels("decide").inc()
@@ -169,7 +169,7 @@ class Cycle:
 #
 # A changed plan or number is not logged: one other pod changes all numbers of a thousand waiting groups.
 
-_KEPT = 1000  # entries
+_MOST_ENTRIES = 1000  # entries
 _MANY_FLIPS = 3  # of one group, after which it is logged
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
@@ -194,7 +194,7 @@ class DecisionLog:
         self._version = version
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("decision-log")
-        self._entries: deque[LoggedDecision] = deque(maxlen=_KEPT)
+        self._entries: deque[LoggedDecision] = deque(maxlen=_MOST_ENTRIES)
         self._seen, self._published = Decisions(), -1  # the version once the last decisions were published
         self._earlier: dict[GroupKey, Course] = {}  # since the last event
         self._flips: dict[GroupKey, int] = {}
@@ -209,9 +209,9 @@ class DecisionLog:
             if now is None:
                 self._flips.pop(key, None)
                 continue
-            self._guard.run(key, partial(self._note, was, now))
+            self._guard.run(key, partial(self._record, was, now))
 
-    def _note_flip(self, before: Course, now: GroupDecision) -> None:
+    def _record_flip(self, before: Course, now: GroupDecision) -> None:
         if self._earlier.get(now.key) == course(now):
             metrics.decision_flips.inc()
             self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
@@ -224,17 +224,17 @@ class DecisionLog:
         """Return how often the decision on a group went back and forth without an event."""
         return self._flips.get(group, 0)
 
-    def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
+    def _record(self, was: GroupDecision | None, now: GroupDecision) -> None:
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
             before = course(was)
             if is_turn := before != course(now):
-                self._note_flip(before, now)
+                self._record_flip(before, now)
             is_new = is_turn or bool(now.undo and not was.undo)
         if is_new:
-            moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._entries.append(LoggedDecision(moment, now))
+            instant = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._entries.append(LoggedDecision(instant, now))
             fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
             named = {name: value for name, value in fields.items() if value}
             log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
@@ -254,9 +254,9 @@ class QueueWaits:
 
     def look(self, decisions: Decisions) -> None:
         for key in self._changed_groups.of(decisions):
-            self._guard.run(key, partial(self._note, key, decisions.groups.get(key)))
+            self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 
-    def _note(self, key: GroupKey, decision: GroupDecision | None) -> None:
+    def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None and decision.verdict is Verdict.WAITING:
             self._since.setdefault(key, self._clock())
             return

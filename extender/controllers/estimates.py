@@ -17,7 +17,7 @@ from extender.api.units import timestamp_at
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.domain.explain.forecast import (
     FUTURES,
-    MOST_ROUNDS,
+    MOST_CYCLES,
     SHORTEST,
     Calibration,
     ExpectedStart,
@@ -28,7 +28,7 @@ from extender.domain.explain.forecast import (
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.memory import carried_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -46,7 +46,7 @@ _STEP = 10.0  # seconds: moments are told in multiples
 _MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until then, and in seconds
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Published(msgspec.Struct, frozen=True):
     """Published estimate of a group.
 
     Attributes:
@@ -79,10 +79,10 @@ class Estimates(Poller):
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
-        self._told: dict[GroupKey, _Told] = {}
+        self._reported: dict[GroupKey, _Published] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
-        self.told = 0  # how often something else was told of any group
+        self.reported = 0  # how often something else was told of any group
         self._made: Decisions | None = None  # by which the last forecast was begun
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
@@ -94,8 +94,8 @@ class Estimates(Poller):
 
     def of(self, key: GroupKey) -> Estimate | None:
         """Return the published estimate; None: the group does not wait, or there is none yet."""
-        told = self._told.get(key)
-        return None if told is None else told.text
+        reported = self._reported.get(key)
+        return None if reported is None else reported.text
 
     # ---- in the thread of decisions
 
@@ -105,9 +105,9 @@ class Estimates(Poller):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._guard.run(key, partial(self._forget, key, made))
-            self._note_wait(key, made)
+            self._record_wait(key, made)
 
-    def _note_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
+    def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
         """One that waits for a place in the window has it in a moment: there is nothing to foretell."""
         with self._lock:
             if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
@@ -117,16 +117,16 @@ class Estimates(Poller):
 
     def _forget(self, key: GroupKey, made: GroupDecision | None) -> None:
         with self._lock:
-            told = self._told.pop(key, None)
-        if told is not None and made is not None and made.verdict is not Verdict.ENDED:
-            self._compare(key, told.first, self._clock())
+            reported = self._reported.pop(key, None)
+        if reported is not None and made is not None and made.verdict is not Verdict.ENDED:
+            self._compare(key, reported.first, self._clock())
 
-    def _compare(self, key: GroupKey, told: ExpectedStart, now: float) -> None:
+    def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
         """Compare an estimate with a start."""
-        if told.is_known:
-            expected, waited = (max(at - told.made_at, SHORTEST) for at in (told.p50, now))
-            metrics.estimate_error.labels(interval_of(told, now)).observe(waited / expected)
-            self._calibration = self._calibration.after(key, told, now)
+        if reported.is_known:
+            expected, waited = (max(at - reported.made_at, SHORTEST) for at in (reported.p50, now))
+            metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
+            self._calibration = self._calibration.after(key, reported, now)
 
     # ---- in a thread of its own
 
@@ -135,21 +135,21 @@ class Estimates(Poller):
         if not self._leads():
             self._work = self._made = None
             with self._lock:
-                self._told.clear()
+                self._reported.clear()
             return _IDLE
         if self._work is None and not self._begin():
             return _IDLE
-        started, rounds, work = self._cpu(), 0, self._work
+        started, cycles, work = self._cpu(), 0, self._work
         self._work = None  # nor is one gone on with that raises
         while work is not None and self._cpu() - started < _SLICE:
             try:
                 next(work)
-                rounds += 1
+                cycles += 1
             except StopIteration as end:
                 work = None
                 self._tell(end.value)
         self._work, worked = work, self._cpu() - started
-        self._costs += (worked / max(rounds, 1) - self._costs) / 10.0
+        self._costs += (worked / max(cycles, 1) - self._costs) / 10.0
         return self._rest_after(worked)
 
     def _rest_after(self, worked: float) -> float:
@@ -163,21 +163,21 @@ class Estimates(Poller):
         waits = _EVERY if decisions is not self._made else _STALE
         with self._lock:
             lasts = next(iter(self._waits_since.values()), inf) <= now - _LASTING
-        if not lasts or now < self._begun + waits or notes_of(decisions) is None:
+        if not lasts or now < self._begun + waits or carried_of(decisions) is None:
             return False
-        rounds = MOST_ROUNDS if not self._costs else int(_LONGEST / FUTURES / self._costs)
+        cycles = MOST_CYCLES if not self._costs else int(_LONGEST / FUTURES / self._costs)
         self._made, self._begun = decisions, now
-        self._work = forecasts(decisions, max(1, min(rounds, MOST_ROUNDS)))
+        self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 
     def _tell(self, found: ExpectedStarts) -> None:
-        notes = notes_of(self._made) if self._made is not None else None
+        notes = carried_of(self._made) if self._made is not None else None
         if notes is None:
             return
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
             with self._lock:  # so that nothing is told of a group which is forgotten meanwhile
-                before, made = self._told.get(key), decided.get(key)
+                before, made = self._reported.get(key), decided.get(key)
                 if made is None or made.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
@@ -185,20 +185,20 @@ class Estimates(Poller):
                 if before is None or is_set or is_news(before.now, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
-                    self._told[key] = _Told(first, forecast, epoch, text)
+                    self._reported[key] = _Published(first, forecast, epoch, text)
                     changed.append(key)
-                    self.told += 1
+                    self.reported += 1
         for key in changed:
             for listener in self._listeners:
                 listener(key)
 
 
-def is_news(told: ExpectedStart, now: ExpectedStart) -> bool:
+def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
     """Return whether it differs by much."""
-    if not (told.is_known and now.is_known) or told.method is not now.method:
-        return (told.unknown, told.method) != (now.unknown, now.method)
-    moments = ((told.p50, now.p50), (told.p90, now.p90))
-    return any(abs(a - b) > max(_LEAST, _MUCH * (b - now.made_at)) for a, b in moments)
+    if not (reported.is_known and now.is_known) or reported.method is not now.method:
+        return (reported.unknown, reported.method) != (now.unknown, now.method)
+    instants = ((reported.p50, now.p50), (reported.p90, now.p90))
+    return any(abs(a - b) > max(_LEAST, _MUCH * (b - now.made_at)) for a, b in instants)
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:

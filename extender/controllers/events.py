@@ -87,7 +87,7 @@ class EventRecorder:
         self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
         self._all = TokenBucket(_RATE, _BURST, clock())
 
-    def has_room(self, events: int = 1) -> bool:
+    def has_capacity(self, events: int = 1) -> bool:
         """Return whether so many Events may be written now.
 
         Callers that can wait ask first, and record later.
@@ -219,7 +219,7 @@ class GroupEvents:
                     self._lacking.add(group)
         self._led = leads
         if leads:
-            while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
+            while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:

@@ -14,7 +14,7 @@ from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
 from extender.controllers.objects import dated, of_group, of_pod
-from extender.controllers.queue_status import note_takings
+from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
@@ -111,7 +111,7 @@ class EvictionsController(RecordingController[Uid]):
             overrules = cause is EvictionCause.RECLAIM and not (protection.by_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
         if cause in FROM_OTHERS and not pod.deleting:
-            note_takings(self._ledger, self._cluster, losing)
+            record_reclaims(self._ledger, self._cluster, losing)
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)
         except NotFound:

@@ -17,7 +17,7 @@ from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, 
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.memory import carried_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -26,7 +26,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_KEPT = 10_000  # records in memory
+_MOST_RECORDS = 10_000  # records in memory
 _PACE = 1.0  # seconds from one commit to the next
 _PATIENCE = 2.0  # seconds for the last commit
 _SAMPLES = 30.0  # seconds from one sample of queues to the next
@@ -60,7 +60,7 @@ class History:
         self._next: Known | None = None if path else ([], 0.0)  # from what the next recorder goes on
         self._hours, self._sampled = QueueHours(), 0.0
         self._first, self._seen = 0.0, 0.0  # when it began to record, and when it did last
-        self._file = None if path is None else _File(path, retention, self._begin_anew)
+        self._file = None if path is None else _File(path, retention, self._restart)
         self._poller = Poller("history", _PACE, self._turn)
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class History:
                 return
             if self._next is not None:
                 self._recorder, self._next = Recorder(*self._next, self._is_going, self._guard.run), None
-            if self._recorder is not None and (notes := notes_of(decisions)) is not None:
+            if self._recorder is not None and (notes := carried_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
                 self._keep(self._recorder.observe(decisions, notes.snapshot))
@@ -109,10 +109,10 @@ class History:
                 self._file.put(record)
             if record.end is not None and not (record.is_final and record.key in self._latest):
                 self._latest[record.key] = record
-                if len(self._latest) > _KEPT:
+                if len(self._latest) > _MOST_RECORDS:
                     del self._latest[next(iter(self._latest))]
 
-    def _begin_anew(self, known: Known | None) -> None:
+    def _restart(self, known: Known | None) -> None:
         """Begin with the content of the opened file; None: it cannot be opened, and memory has to do."""
         with self._lock:
             if known is not None and self._file is not None:
@@ -161,7 +161,7 @@ class History:
             note = ""
         with self._lock:
             records, first = [*self._latest.values()], self._first
-        if len(records) == _KEPT:
+        if len(records) == _MOST_RECORDS:
             first = records[0].end or first
         note = "; ".join(filter(None, (note, gap(first, period))))
         return report((*records, *self._open()), period, note)
@@ -217,13 +217,13 @@ class _File:
                 self._write(now, seen, known)
             except HistoryFault as fault:
                 self._failed = now
-                self._note(fault)
+                self._record(fault)
             else:
                 if self.fault:
                     log.info("history is written", file=str(self.path))
                 self.fault = ""
 
-    def _note(self, fault: HistoryFault) -> None:
+    def _record(self, fault: HistoryFault) -> None:
         if self._opened is not None and fault.is_lasting:
             self._opened.close()
             self._opened = None

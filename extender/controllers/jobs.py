@@ -18,22 +18,22 @@ from extender.api.objects.base import Operation, OwnerReference
 from extender.api.objects.cluster import Event
 from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
-from extender.api.workloads.children import MALFORMED, makers
+from extender.api.workloads.children import MALFORMED, controllers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
 from extender.controllers.podgroup_status import first_status
-from extender.controllers.queue_status import note_takings
+from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.auto_podgroups import note_submitter
+from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, unit_of
+from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, job_podgroup, next_step
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, podgroup_of
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.kube.writers import TokenBucket
@@ -42,11 +42,11 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows what was written
-_MOST_MAKERS = 1000  # of one job, of which refusals are looked up
+_MOST_CONTROLLERS = 1000  # of one job, of which refusals are looked up
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes, which know no other of these
-_NOT_URGENT = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT, JobStep.ASK)
+_NOT_URGENT = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
 _ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # jobs: the API server goes through all Events for each
 
 
@@ -67,7 +67,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         self._table = table
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
 
-    def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
+    def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
         """Its newest version; forgotten if it does not wait, or cannot be read: then it never starts."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
@@ -75,8 +75,8 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         if waits and row.suspend and may_change_templates(obj) and not changes_its_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        is_noted_only = waits and not row.suspend
-        if not (paths or is_noted_only) or any(_leads_through_list(obj, path) for path in paths):
+        is_recorded_only = waits and not row.suspend
+        if not (paths or is_recorded_only) or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
@@ -132,7 +132,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
-        self._had_unit: set[GroupKey] = set()  # jobs whose PodGroup has been there
+        self._had_podgroup: set[GroupKey] = set()  # jobs whose PodGroup has been there
         self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 
     def rest(self) -> None:
@@ -140,14 +140,14 @@ class JobsController(RecordingController[GroupKey]):
 
     def see(self, kind: JobKind, job: AnyJob) -> None:
         """Process a new or changed job; the ledger has it already."""
-        key = unit_of(kind, job.metadata)
-        self._versions.note(key, kind, job)
+        key = podgroup_of(kind, job.metadata)
+        self._versions.record(key, kind, job)
         self._queue.add(key)
 
     def forget(self, key: GroupKey) -> None:
         self._versions.pop(key, None)
         self._asked.pop(key, None)
-        self._had_unit.discard(key)
+        self._had_podgroup.discard(key)
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
@@ -160,7 +160,7 @@ class JobsController(RecordingController[GroupKey]):
             self._asked.pop(key, None)
             return None
         if managed.group is not None:
-            self._had_unit.add(key)
+            self._had_podgroup.add(key)
         now = self._clock()
         step = next_step(managed, now)
         if step is JobStep.NOTHING:
@@ -188,7 +188,7 @@ class JobsController(RecordingController[GroupKey]):
         try:
             self._carry_out(step, managed)
         except (Forbidden, Invalid) as fault:
-            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_UNIT) and managed.job.suspended:
+            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
                 text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
@@ -198,16 +198,16 @@ class JobsController(RecordingController[GroupKey]):
     def _carry_out(self, step: JobStep, managed: ManagedJob) -> None:
         group = managed.group
         match step:
-            case JobStep.MAKE_UNIT:
-                self._make_unit(managed)
-            case JobStep.UPDATE_UNIT if group is not None:
+            case JobStep.MAKE_PODGROUP:
+                self._make_podgroup(managed)
+            case JobStep.UPDATE_PODGROUP if group is not None:
                 changes = {"spec": differences(managed)}
                 self._cluster.patch_group(group.namespace, group.name, group.uid, changes)
-            case JobStep.REMOVE_UNIT if group is not None:
+            case JobStep.REMOVE_PODGROUP if group is not None:
                 with suppress(NotFound):
                     self._cluster.delete_group(group.namespace, group.name, group.uid)
             case JobStep.FORGET_TIMEOUTS if group is not None:
-                self._note_timeouts(group, None)
+                self._record_timeouts(group, None)
             case JobStep.UNSUSPEND:
                 self._unsuspend(managed)
             case JobStep.ASK:
@@ -219,18 +219,18 @@ class JobsController(RecordingController[GroupKey]):
             case JobStep.GIVE_WAY | JobStep.STOP:
                 self._give_back(managed, for_good=step is JobStep.STOP)
 
-    def _make_unit(self, managed: ManagedJob) -> None:
+    def _make_podgroup(self, managed: ManagedJob) -> None:
         """Make the PodGroup of a job, which is not made again while the job may be gone.
 
         The watch may be behind: made again, the PodGroup might stay, since nothing collects the
         dependents of a kind that is gone.
         """
-        if managed.job.group in self._had_unit and self._newest(managed.job) is None:
+        if managed.job.group in self._had_podgroup and self._newest(managed.job) is None:
             return
         job = managed.job
-        made = unit(job, managed.queue, managed.members)
+        made = job_podgroup(job, managed.queue, managed.members)
         made["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
-        note_submitter(made, self._ledger.groups.submitter_of(job.group))
+        record_submitter(made, self._ledger.groups.submitter_of(job.group))
         try:
             self._cluster.create_group(job.namespace, made)
         except Conflict:  # it exists already: the watch will show it
@@ -244,7 +244,7 @@ class JobsController(RecordingController[GroupKey]):
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.pop(job.group, None)) is not None:
             version, suspend, annotations = known
-            patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.unit, now)
+            patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.podgroup, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
             obj, row = self._newest(job), self._table[job.kind]
@@ -253,13 +253,15 @@ class JobsController(RecordingController[GroupKey]):
             if row.runtime is not None:
                 # Its templates are in another object: it names its group itself first.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.unit):
+                if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_suspension.with_fields(obj, fields))
                     obj = self._newest(job)
                     if obj is None or not is_suspended(row, obj):
                         return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
-            self._change(job, job_suspension.unsuspend(obj, row, paths, job.unit, now, managed.reduced_to))
+            self._change(
+                job, job_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to)
+            )
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
@@ -270,7 +272,9 @@ class JobsController(RecordingController[GroupKey]):
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(makers(whole), _MOST_MAKERS)  # a tenant may ask for billions, without a pod
+                first = islice(
+                    controllers(whole), _MOST_CONTROLLERS
+                )  # a tenant may ask for billions, without a pod
                 makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
                 for kind in sorted({kind for kind, _ in makes}):
                     only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # fewer are read then
@@ -281,7 +285,7 @@ class JobsController(RecordingController[GroupKey]):
             each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began
         ]
         newest = max(refusals, key=lambda each: each.at, default=None)
-        self._ledger.note_refusal(job.group, newest.message if newest else "")
+        self._ledger.record_refusal(job.group, newest.message if newest else "")
         self._asked.pop(job.group, None)
         self._queue.add(job.group)
 
@@ -292,7 +296,7 @@ class JobsController(RecordingController[GroupKey]):
         text = f"goes back to queue {managed.queue}: {why}"
         is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
         if is_suspended and managed.group is not None and not managed.coming.refusal:
-            self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
+            self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
         """Suspend a job to free the capacity of its pods; `for_good`: it has run for as long as it may."""
@@ -304,7 +308,7 @@ class JobsController(RecordingController[GroupKey]):
         evictions = self._decisions.evictions.values()
         found = next((each for each in evictions if each.victim.group == managed.job.group), None)
         if found is not None and found.victim.cause in FROM_OTHERS:
-            note_takings(self._ledger, self._cluster, found.victim.queue)
+            record_reclaims(self._ledger, self._cluster, found.victim.queue)
         why = found.why if found is not None else f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
@@ -312,7 +316,7 @@ class JobsController(RecordingController[GroupKey]):
         if (obj := self._newest(job)) is not None:
             self._change(job, job_suspension.suspend(obj, self._table[job.kind]))
 
-    def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:
+    def _record_timeouts(self, group: GroupRecord, count: str | None) -> None:
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 

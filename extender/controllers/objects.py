@@ -96,9 +96,9 @@ def of_queue(name: str, uid: str) -> Reference:
     return Reference(POD_GROUPS.version, "Queue", name, "", uid)
 
 
-def timestamp(moment: datetime) -> str:
+def timestamp(instant: datetime) -> str:
     """In UTC and to the second, as Kubernetes writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def dated(now: Condition, before: Condition | None) -> Condition:

@@ -30,9 +30,9 @@ from extender.controllers.events import StartChanges
 from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
-from extender.domain.model import wire_records as marks
+from extender.domain.model import wire_records as markers
 from extender.domain.model.ownership import group_name_of
-from extender.domain.model.queue_of_group import note, noted_queue
+from extender.domain.model.queue_of_group import entry_annotation, recorded_queue
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
@@ -58,7 +58,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    stood_with: int | None  # how many members it needed when it stood whole; None: it never did
+    ran_with: int | None  # how many members it needed when it stood whole; None: it never did
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
@@ -70,13 +70,13 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     @property
     def course(self) -> tuple[object, ...]:
         """Return what is written at once when it changes."""
-        return self.phase, self.reason, self.stood_with, self.admitted, self.start_timeouts
+        return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
 
 
 def report_of(
     decision: GroupDecision,
     why: WhyGroup | None,
-    stood_with: int | None,
+    ran_with: int | None,
     queue_uid: str,
     admitted: bool,
     undone: int | None,
@@ -104,7 +104,7 @@ def report_of(
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
         detail=message_of(decision, why.outlook if why else ""),
-        stood_with=stood_with,
+        ran_with=ran_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
@@ -147,14 +147,14 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_with=marks.whole_members(whole, group.metadata.uid) if whole else None,
+        ran_with=markers.whole_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
-        queue_uid=noted_queue(group.metadata),
-        admitted=marks.notes_admitted(group.metadata),
-        start_timeouts=marks.noted_timeouts(group.metadata),
+        queue_uid=recorded_queue(group.metadata),
+        admitted=markers.records_admitted(group.metadata),
+        start_timeouts=markers.recorded_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
-        lost_work=marks.noted_lost(group.metadata),
-        is_full=marks.leaves_no_room(group.metadata.annotations or {}),
+        lost_work=markers.recorded_lost(group.metadata),
+        is_full=markers.leaves_no_capacity(group.metadata.annotations or {}),
     )
 
 
@@ -162,21 +162,21 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """Return the merge patch that writes `report` on `group`, valid only for this version of it."""
     uid = group.metadata.uid
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
-    if report.stood_with is not None:
-        ours.append(marks.whole_condition(uid, report.stood_with))
+    if report.ran_with is not None:
+        ours.append(markers.whole_condition(uid, report.ran_with))
     before = {condition.type: condition for condition in group.status.conditions or ()}
     dated_ours = [dated(condition, before.pop(condition.type, None)) for condition in ours]
     before.pop(STOOD_WHOLE, None)
     notes: dict[str, str | None] = {}  # annotations; None removes one
     if report.queue_uid:
-        notes.update(note(report.queue_uid, uid))
-    if report.admitted is not marks.notes_admitted(group.metadata):
-        notes.update(marks.admitted_note(uid, report.admitted))
-    if report.start_timeouts != marks.noted_timeouts(group.metadata):
+        notes.update(entry_annotation(report.queue_uid, uid))
+    if report.admitted is not markers.records_admitted(group.metadata):
+        notes.update(markers.admitted_record(uid, report.admitted))
+    if report.start_timeouts != markers.recorded_timeouts(group.metadata):
         notes[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
-    if report.lost_work != marks.noted_lost(group.metadata):
-        notes.update(marks.lost_note(uid, report.lost_work))
-    noted = {"annotations": notes} if notes else {}
+    if report.lost_work != markers.recorded_lost(group.metadata):
+        notes.update(markers.lost_record(uid, report.lost_work))
+    recorded = {"annotations": notes} if notes else {}
     waiting: dict[str, Any] | None = None  # takes it away
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
         held, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
@@ -188,7 +188,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
             waiting["estimate"] = dict.fromkeys(Estimate.__struct_encode_fields__) | waiting["estimate"]
     running, succeeded, failed = report.numbers
     return {
-        "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
+        "metadata": {"resourceVersion": group.metadata.resource_version, **recorded},
         "status": {
             "phase": report.phase,
             "waiting": waiting,
@@ -208,10 +208,10 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
     group = PodGroup(Meta())
-    told = report_of(decision, None, None, "", False, None, 0, written=reported(group))
-    status: dict[str, Any] = patch(group, told)["status"]
+    published = report_of(decision, None, None, "", False, None, 0, written=reported(group))
+    status: dict[str, Any] = patch(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
-    return {"phase": told.phase, "waiting": waiting, "conditions": status["conditions"]}
+    return {"phase": published.phase, "waiting": waiting, "conditions": status["conditions"]}
 
 
 class WriteBackoff:
@@ -279,7 +279,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
         self._filling: dict[GroupKey, float] = {}  # until when groups may be filling before they are reported
-        self._judged: Mapping[str, QueueDecision] = {}  # queues, at the last look
+        self._published: Mapping[str, QueueDecision] = {}  # queues, at the last look
         self._renumbered: dict[GroupKey, None] = {}  # groups with other numbers, compared a few per look
         self._numbered = -1  # the serial of the decisions from which these are
         self._backoff = WriteBackoff(self._clock)
@@ -315,9 +315,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._left and not self._ledger.pods.left:
             yield from self._left
             self._left.clear()
-        before, self._judged = self._judged, decisions.queues
-        turned = differing(decisions.queues, before)
-        closed = {name for name in turned if _is_open(name, before) and not _is_open(name, decisions.queues)}
+        before, self._published = self._published, decisions.queues
+        changed = differing(decisions.queues, before)
+        closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
@@ -340,7 +340,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if decision is None:
             return self._forget(key)
         if group is None:
-            return self._note_on_others(key, decision)
+            return self._record_on_others(key, decision)
         if self._ledger.groups.may_be_left(key):
             return self._left.add(key)
         written = reported(group)
@@ -393,7 +393,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.groups.has_members(key)
 
-    def _note_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
+    def _record_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
         """Write records on a PodGroup of another API as annotations: its controller owns the status.
 
         The scheduler of Kubernetes' own PodGroups says whether they have ever been scheduled.
@@ -403,24 +403,24 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return
         members, _, admitted, undone, lost_work = self._ledger.groups.history(key)
         notes: dict[str, str | None] = {}
-        if members is not None and members != record.stood_with:
-            notes.update(marks.whole_note(record.uid, members))
+        if members is not None and members != record.ran_with:
+            notes.update(markers.whole_record(record.uid, members))
         if admitted is not record.admitted:
-            notes.update(marks.admitted_note(record.uid, admitted))
+            notes.update(markers.admitted_record(record.uid, admitted))
         if undone is not None and undone != record.start_timeouts:
             notes[START_TIMEOUTS] = str(undone) if undone else None
         if lost_work > record.lost_work:
-            notes.update(marks.lost_note(record.uid, lost_work))
+            notes.update(markers.lost_record(record.uid, lost_work))
         if notes:
-            kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
-            self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
+            kind, annotation = GROUP_KINDS[record.origin], self._cluster.record_on_group
+            self.write(key, partial(annotation, kind, record.namespace, record.name, record.uid, notes))
         reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
         if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
-            told = marks.native_condition(reason)
+            published = markers.native_condition(reason)
             if reason == SCHEDULED or not record.last_reason:
-                told["lastTransitionTime"] = timestamp(datetime.now(UTC))
+                published["lastTransitionTime"] = timestamp(datetime.now(UTC))
             tell = self._cluster.set_group_condition
-            write = partial(tell, record.namespace, record.name, record.uid, told)
+            write = partial(tell, record.namespace, record.name, record.uid, published)
             self.write(key, write, of=INITIALLY_SCHEDULED)
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:

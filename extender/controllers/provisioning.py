@@ -130,26 +130,26 @@ class ProvisioningTurns:
 
     def __init__(self, asking: ProvisioningQueues) -> None:
         self._asking = asking
-        self._touched: set[str] = set()  # queues that the watch has shown since
+        self._dirty: set[str] = set()  # queues that the watch has shown since
         self._seen: dict[str, Provisioning] = {}
         self._served = False
-        asking.queues.listen(self._touched.add)
+        asking.queues.listen(self._dirty.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Each change once."""
-        turned = set()
-        while self._touched:
-            queue = self._touched.pop()
+        changed = set()
+        while self._dirty:
+            queue = self._dirty.pop()
             before, now = self._seen.pop(queue, None), self._asking.written(queue)
             if now is not None:
                 self._seen[queue] = now
             if before != now:
-                turned.add(queue)
+                changed.add(queue)
         if self._served is not (served := self._asking.served()):
             self._served = served
-            turned |= self._seen.keys()
-        if turned:
-            yield from (key for key, decision in decisions.groups.items() if decision.queue in turned)
+            changed |= self._seen.keys()
+        if changed:
+            yield from (key for key, decision in decisions.groups.items() if decision.queue in changed)
 
 
 class ProvisioningController(PacedController[GroupKey]):
@@ -196,8 +196,8 @@ class ProvisioningController(PacedController[GroupKey]):
         yield from self._queue_turns.groups(decisions)
 
     def reconcile(self, key: GroupKey) -> None:
-        is_judged = key in self._decisions.groups or self._ledger.groups.record(key) is None
-        if not (self._asking.served() and is_judged):  # until then, what is there may be needed
+        is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
+        if not (self._asking.served() and is_reviewed):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
         wanted = self._wanted(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget

@@ -84,8 +84,8 @@ class BusCommandsController(RecordingController[str]):
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Queues whose first Command needs a different step than the one that was taken last."""
         for command in self._heads():
-            judged = states.judge(command, self._ledger.queues.get(command.queue))
-            if self._tried.get(command.uid) is not judged.step:
+            step = states.review(command, self._ledger.queues.get(command.queue))
+            if self._tried.get(command.uid) is not step.step:
                 yield command.queue
 
     def _heads(self, queue: str | None = None) -> list[CommandRecord]:
@@ -96,22 +96,22 @@ class BusCommandsController(RecordingController[str]):
 
     def reconcile(self, name: str) -> None:
         for command in self._heads(name):
-            judged = states.judge(command, self._ledger.queues.get(name))
-            self._tried[command.uid] = judged.step
+            step = states.review(command, self._ledger.queues.get(name))
+            self._tried[command.uid] = step.step
             self._queue.add(name, _EXECUTE_AGAIN)
-            self.write(name, partial(self._take, command, judged))
+            self.write(name, partial(self._take, command, step))
 
-    def _take(self, command: CommandRecord, judged: Judgement) -> None:
+    def _take(self, command: CommandRecord, step: Judgement) -> None:
         queue = command.queue
-        match judged.step:
+        match step.step:
             case CommandStep.EXECUTE:
-                self._cluster.set_queue_state(queue, command.queue_uid, judged.state, command.uid)
+                self._cluster.set_queue_state(queue, command.queue_uid, step.state, command.uid)
                 metrics.queue_commands.labels("obeyed").inc()
                 log.info("a Command was executed", queue=queue, action=command.action, command=command.name)
             case CommandStep.REMOVE:
                 self._cluster.delete_command(command.namespace, command.name, command.uid)
             case CommandStep.REFUSE:
-                self._refuse(command, judged.why)
+                self._refuse(command, step.why)
             case CommandStep.LOOK_FOR_QUEUE:  # the ledger's queues may be older than the Command
                 with suppress(NotFound):
                     if self._cluster.queue_uid(queue) == command.queue_uid:

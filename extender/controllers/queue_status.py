@@ -75,7 +75,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
-        "reclaimed": takings(decision) or None,
+        "reclaimed": reclaims(decision) or None,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}
@@ -87,7 +87,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     return changes_from(before, status, conditions, numbers)
 
 
-def takings(decision: QueueDecision) -> list[QueueReclaimed]:
+def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
     """Return what it reclaimed from others within an hour, as its status says it."""
     return [
         QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
@@ -95,7 +95,7 @@ def takings(decision: QueueDecision) -> list[QueueReclaimed]:
     ]
 
 
-def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
+def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     """Write the decided reclaims from a queue into the statuses of the queues that gain.
 
     That comes before the first of its pods goes: evictions in vain are known by it, also to a Muster that
@@ -111,7 +111,7 @@ def note_takings(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
         record = ledger.registry.queues.get(name) if taken else None
         if record is None or taken <= {(it, last.group, last.at) for it, last in record.reclaimed.items()}:
             continue
-        changes = {"reclaimed": msgspec.to_builtins(takings(decision))}
+        changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:
             cluster.patch_queue_status(name, {"metadata": {"uid": decision.uid}, "status": changes})
         except Refused as fault:
@@ -197,15 +197,15 @@ class QueueStatusController(QueueController[QueueCopy]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._judged: Mapping[str, QueueDecision] = {}
+        self._published: Mapping[str, QueueDecision] = {}
         self._shared = False  # whether Volcano's scheduler writes the numbers
 
     def rest(self) -> None:
         super().rest()
-        self._judged = {}
+        self._published = {}
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        before, self._judged = self._judged, decisions.queues
+        before, self._published = self._published, decisions.queues
         if self._shared is not (shared := bool(self._ledger.pods.left)):
             self._shared, before = shared, {}
             self._parked.clear()
@@ -235,8 +235,8 @@ class QueueStatusController(QueueController[QueueCopy]):
         queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
         if decision.mark is not Mark.KEEP:
-            marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
-            marking = {"metadata": {**version, "annotations": marks}}
+            markers = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
+            marking = {"metadata": {**version, "annotations": markers}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
         changes = status_changes(queue, decision, numbers=not self._shared)
         state = changes.pop("state", None)
@@ -328,19 +328,19 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         super().rest()
         self._knows_all = False
         self._seen = Decisions()
-        self._ledger.queues.take_turned_local_queues()
+        self._ledger.queues.take_changed_local_queues()
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
-        turned = set(self._ledger.queues.take_turned_local_queues())
+        changed = set(self._ledger.queues.take_changed_local_queues())
         if not self._knows_all:
             self._knows_all = True
-            turned = self._ledger.queues.local_queue_keys()
-        for group in decisions.turned_since(before):
+            changed = self._ledger.queues.local_queue_keys()
+        for group in decisions.changed_since(before):
             for either in (before, decisions):
                 if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
-                    turned.add(decision.life.local_queue)
-        for key in turned:
+                    changed.add(decision.life.local_queue)
+        for key in changed:
             report = local_queue_report(self._ledger, key)
             if report is not None and not self._is_parked(key, report.activity):
                 yield key

@@ -92,9 +92,9 @@ class QuotaObjects:
         self._guard = FaultGuard("quotas")
         self._lock = threading.Lock()
         self.plan = QuotaPlan()
-        self.sinks = {kind: _Quotas(self._note_change) for kind in QuotaKind}
+        self.sinks = {kind: _Quotas(self._record_change) for kind in QuotaKind}
 
-    def _note_change(self) -> None:
+    def _record_change(self) -> None:
         self._stale = True
 
     def look(self, _: Decisions) -> None:
@@ -138,7 +138,7 @@ class QuotaQueuesController(RecordingController[str]):
 
     def prepare(self) -> None:
         self._made: set[str] = set()  # queues that carry a quota
-        self._touched: set[str] = set()
+        self._dirty: set[str] = set()
         self._refused: dict[str, QuotaFault] = {}  # by queue
         self._changed_at: dict[str, float] = {}  # by queue: when it was changed back last
         self.rest()
@@ -163,7 +163,7 @@ class QuotaQueuesController(RecordingController[str]):
             self._made.add(name)
         else:
             self._made.discard(name)
-        self._touched.add(name)
+        self._dirty.add(name)
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Yield all queues when the plan is new; then those that differ, and that end.
@@ -178,8 +178,8 @@ class QuotaQueuesController(RecordingController[str]):
             self._refused = {name: fault for name, fault in self._refused.items() if name in plan.queues}
             self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
             yield from plan.queues
-        while self._touched:
-            name = self._touched.pop()
+        while self._dirty:
+            name = self._dirty.pop()
             if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
                 yield name
         ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]

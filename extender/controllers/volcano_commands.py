@@ -44,8 +44,8 @@ class Asked(NamedTuple):
 
 
 def asked_of(job: VolcanoJob) -> Asked | None:
-    noted = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
-    command, _, rest = noted.partition("/")
+    recorded = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
+    command, _, rest = recorded.partition("/")
     action, _, version = rest.partition("/")
     if action not in ACTIONS or version != str(job.status.version):
         return None
@@ -119,13 +119,13 @@ class VolcanoCommandsController(RecordingController[str]):
         elif (job.metadata.annotations or {}).get(LAST_COMMAND, "").startswith(f"{uid}/"):
             self.write(uid, partial(self._remove, command))
         elif (asked := asked_of(job)) is None or self._copies.obeyed.get(target) == asked.command:
-            self.write(uid, partial(self._note, command, job))
+            self.write(uid, partial(self._record, command, job))
 
-    def _note(self, command: Command, job: VolcanoJob) -> None:
+    def _record(self, command: Command, job: VolcanoJob) -> None:
         meta, uid = job.metadata, command.metadata.uid
-        note = {LAST_COMMAND: f"{uid}/{command.action}/{job.status.version}"}
+        record = {LAST_COMMAND: f"{uid}/{command.action}/{job.status.version}"}
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        patch = {"metadata": {**guard, "annotations": note}}
+        patch = {"metadata": {**guard, "annotations": record}}
         self._cluster.merge_job(VOLCANO_JOBS, meta.namespace, meta.name, patch)
         log.info("a Command was noted", job=f"{meta.namespace}/{meta.name}", action=command.action)
         self._remove(command)

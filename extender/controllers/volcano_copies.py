@@ -94,7 +94,7 @@ class VolcanoCopies:
             self.obeyed.pop(uid, None)
             self._tidy(uid)
 
-    def note_obeyed(self, uid: Uid, command: str) -> None:
+    def record_obeyed(self, uid: Uid, command: str) -> None:
         with self._lock:
             if uid in self._jobs:
                 self.obeyed[uid] = command
@@ -180,7 +180,7 @@ class VolcanoCopies:
                 mine.gone.clear()
             self._tidy(uid)
 
-    def note_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
+    def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
         with self._lock:
             (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
             self._tidy(uid)

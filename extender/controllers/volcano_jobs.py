@@ -34,7 +34,7 @@ from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
 from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
-from extender.volcano.plugins import SECRET_NOTE, secret_name
+from extender.volcano.plugins import SECRET_RECORD, secret_name
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, made_up_for, request_of
 from extender.volcano.states import ACTIVE, phase_of
@@ -55,7 +55,7 @@ class _Pause(NamedTuple):
     seconds: float
 
 
-class _Notes:
+class _JobMemory:
     """Memory of one job while this replica leads."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Notes:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.kept: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
+        self.retained: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
         self.secret = ""  # the name of the one that was made for it
         self.pause: _Pause | None = None
 
@@ -94,17 +94,17 @@ class VolcanoJobsController(RecordingController[Uid]):
         super().__init__(context, recorder)
         self._groups, self._is_left, self._wall_clock = groups, is_left, wall_clock
         self._objects = JobObjects(self._cluster, recorder)
-        self.copies = VolcanoCopies(self._queue.add, self._note_lost, context.clock)
+        self.copies = VolcanoCopies(self._queue.add, self._record_lost, context.clock)
 
     def prepare(self) -> None:
-        self._notes: dict[Uid, _Notes] = {}
+        self._records: dict[Uid, _JobMemory] = {}
         self._runs_them = False
         self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
         self._unseen: list[Uid] = []  # those that are not due yet
 
     def rest(self) -> None:
         self._knows_all, self._unseen = False, []
-        self._notes.clear()
+        self._records.clear()
         self.copies.forget_writes()
 
     def see(self, job: VolcanoJob) -> None:
@@ -114,7 +114,7 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     def forget(self, uid: Uid) -> None:
         self.copies.drop(uid)
-        self._notes.pop(uid, None)
+        self._records.pop(uid, None)
         self._queue.forget(uid)
 
     @property
@@ -138,16 +138,16 @@ class VolcanoJobsController(RecordingController[Uid]):
         job = self.copies.get(uid)
         if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
             return
-        notes, now = self._notes.setdefault(uid, _Notes()), self._wall_clock()
+        memory, now = self._records.setdefault(uid, _JobMemory()), self._wall_clock()
         let_go = not _waits(job) or not self._is_queued(job)
-        if notes.writing or (let_go and self._looks_up_claims(job, notes)):
+        if memory.writing or (let_go and self._looks_up_claims(job, memory)):
             return
-        if let_go and self._lacks_group(job, notes):
-            return self._write_first(uid, notes, partial(self._make_group, job, notes))
+        if let_go and self._lacks_group(job, memory):
+            return self._write_first(uid, memory, partial(self._make_group, job, memory))
         pods = self.copies.pods_of(uid)
-        request = self._request(job, notes, pods, now)
-        found = plan(self._view(job, notes, pods, let_go, request, now))
-        self._carry_out(uid, job, notes, found, request)
+        request = self._request(job, memory, pods, now)
+        found = plan(self._view(job, memory, pods, let_go, request, now))
+        self._carry_out(uid, job, memory, found, request)
         if found.due_at is not None:
             self._queue.add(uid, max(found.due_at - now, 0.0))
 
@@ -157,136 +157,138 @@ class VolcanoJobsController(RecordingController[Uid]):
         """Return whether its queue admits it, not the job itself."""
         return self._ledger.manages(_group_key(job))
 
-    def _lacks_group(self, job: VolcanoJob, notes: _Notes) -> bool:
+    def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """One that is not queued, whose PodGroup therefore nobody else makes."""
-        lacks = self._groups.get(_group_key(job)) is None and not notes.has_group
+        lacks = self._groups.get(_group_key(job)) is None and not memory.has_group
         return lacks and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
 
     def _view(
         self,
         job: VolcanoJob,
-        notes: _Notes,
+        memory: _JobMemory,
         pods: list[JobPod],
         let_go: bool,
         request: JobRequest | None,
         now: float,
     ) -> JobView:
         group, since = self._groups.get(_group_key(job)), self._clock() - _TAKEN_FOR
-        notes.taken = {name: at for name, at in notes.taken.copy().items() if at > since}
-        if notes.taken:
-            self._queue.add(Uid(job.metadata.uid), min(notes.taken.values()) - since)
+        memory.taken = {name: at for name, at in memory.taken.copy().items() if at > since}
+        if memory.taken:
+            self._queue.add(Uid(job.metadata.uid), min(memory.taken.values()) - since)
         phase = group.status.phase if group is not None else ""
-        return JobView(job, pods, let_go, now, request, notes.taken.keys(), notes.claims, phase)
+        return JobView(job, pods, let_go, now, request, memory.taken.keys(), memory.claims, phase)
 
-    def _request(self, job: VolcanoJob, notes: _Notes, pods: list[JobPod], now: float) -> JobRequest | None:
+    def _request(
+        self, job: VolcanoJob, memory: _JobMemory, pods: list[JobPod], now: float
+    ) -> JobRequest | None:
         """Return the request of a Command, else of a lost pod, unless that is back in time."""
         asked = asked_of(job)
         if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
             text = f"a Command asked for {asked.action}"
             return JobRequest(asked.action, reason="CommandIssued", message=text)
-        for lost in made_up_for(notes.lost.copy().values(), pods, now):  # a copy: the watch adds to it
-            del notes.lost[lost.pod]
-        return min(notes.lost.copy().values(), key=lambda lost: lost.at, default=None)
+        for lost in made_up_for(memory.lost.copy().values(), pods, now):  # a copy: the watch adds to it
+            del memory.lost[lost.pod]
+        return min(memory.lost.copy().values(), key=lambda lost: lost.at, default=None)
 
-    def _note_lost(self, lost: LostPod) -> None:
+    def _record_lost(self, lost: LostPod) -> None:
         job = self.copies.get(lost.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
             request = request_of(with_defaults(job), lost.pod, self._wall_clock())
             if request is not None:  # it may be lost again before that is due
-                self._notes.setdefault(lost.owner, _Notes()).lost.setdefault(request.pod, request)
+                self._records.setdefault(lost.owner, _JobMemory()).lost.setdefault(request.pod, request)
 
-    def _has_obeyed(self, job: VolcanoJob, notes: _Notes, request: JobRequest | None) -> None:
-        if request is not None and request is notes.lost.get(request.pod):
+    def _has_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
+        if request is not None and request is memory.lost.get(request.pod):
             if request.at <= self._wall_clock():
-                del notes.lost[request.pod]
+                del memory.lost[request.pod]
         elif request is not None and (asked := asked_of(job)) is not None:
-            self.copies.note_obeyed(Uid(job.metadata.uid), asked.command)
+            self.copies.record_obeyed(Uid(job.metadata.uid), asked.command)
 
-    def _looks_up_claims(self, job: VolcanoJob, notes: _Notes) -> bool:
+    def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """Return whether the claims that it names have to be looked up first."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
-        missing = [name for name in names if name and name not in notes.claims]
+        missing = [name for name in names if name and name not in memory.claims]
         if not missing or phase_of(job.status.state.phase) not in ACTIVE:
             return False
         uid, now = Uid(job.metadata.uid), self._clock()
-        if notes.claims_at is not None and now < notes.claims_at:
-            self._queue.add(uid, notes.claims_at - now)
+        if memory.claims_at is not None and now < memory.claims_at:
+            self._queue.add(uid, memory.claims_at - now)
             return False
         again = now + _CLAIMS_AGAIN
 
         def look_up() -> None:
-            notes.claims |= self._objects.claims(job, missing)
-            notes.claims_at = again
+            memory.claims |= self._objects.claims(job, missing)
+            memory.claims_at = again
 
-        self._write_first(uid, notes, look_up)
+        self._write_first(uid, memory, look_up)
         return True
 
     # ---- what is done
 
     def _carry_out(
-        self, uid: Uid, job: VolcanoJob, notes: _Notes, found: Plan, request: JobRequest | None
+        self, uid: Uid, job: VolcanoJob, memory: _JobMemory, found: Plan, request: JobRequest | None
     ) -> None:
         changes = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(found.status))
         if changes.keys() & _OF_TURN:
-            return self._write_status(uid, job, notes, changes, found.remarks, request)
-        self._has_obeyed(job, notes, request)
-        self._say(job, notes, found.remarks)
+            return self._write_status(uid, job, memory, changes, found.remarks, request)
+        self._has_obeyed(job, memory, request)
+        self._say(job, memory, found.remarks)
         for remark in found.remarks:
             if remark.reason in _LACKS_PODS:  # others may have its room meanwhile
-                self._ledger.note_refusal(_group_key(job), remark.message)
+                self._ledger.record_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
-            notes.counts_at = notes.counts_at or now + notes.pace
-            if now >= notes.counts_at:
-                return self._write_status(uid, job, notes, changes)
-            self._queue.add(uid, notes.counts_at - now)
+            memory.counts_at = memory.counts_at or now + memory.pace
+            if now >= memory.counts_at:
+                return self._write_status(uid, job, memory, changes)
+            self._queue.add(uid, memory.counts_at - now)
         if found.delete_job:
             meta = job.metadata
             delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
-            return self._write_first(uid, notes, delete)
+            return self._write_first(uid, memory, delete)
         self._delete(uid, job, found.deletes)
         if found.claims:
-            return self._write_first(uid, notes, partial(self._make_claims, job, notes, found.claims))
+            return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
         needs_objects = job.spec.plugins and (found.creates or found.deletes)
-        if needs_objects and (job.spec != notes.kept or notes.secret not in ("", secret_name(job))):
-            return self._write_first(uid, notes, partial(self._keep, job, notes))
+        if needs_objects and (job.spec != memory.retained or memory.secret not in ("", secret_name(job))):
+            return self._write_first(uid, memory, partial(self._keep, job, memory))
         if found.creates:
-            self._create_all(uid, job, notes, found.creates)
+            self._create_all(uid, job, memory, found.creates)
 
-    def _write_first(self, uid: Uid, notes: _Notes, write: WriteJob) -> None:
+    def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
         """And then look at the job again."""
 
         def written() -> None:
             write()
-            notes.writing = False
+            memory.writing = False
             self._queue.add(uid)
 
         def undone() -> None:
-            notes.writing = False
+            memory.writing = False
 
-        notes.writing = True
+        memory.writing = True
         self.write(uid, written, undone=undone)
 
     def _write_status(
         self,
         uid: Uid,
         job: VolcanoJob,
-        notes: _Notes,
+        memory: _JobMemory,
         changes: Json,
         remarks: tuple[Remark, ...] = (),
         request: JobRequest | None = None,
     ) -> None:
         def put() -> None:
             state = self._put_status(job, changes).status.state
-            self._has_obeyed(job, notes, request)
-            self._say(job, notes, remarks)
-            notes.counts_at = None
-            notes.pace = _PACE if "state" in changes else min(2 * notes.pace, _LONGEST_PACE)
+            self._has_obeyed(job, memory, request)
+            self._say(job, memory, remarks)
+            memory.counts_at = None
+            memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
             if "state" in changes:
                 name = f"{job.metadata.namespace}/{job.metadata.name}"
                 log.info("a job", job=name, phase=state.phase, why=state.reason)
 
-        self._write_first(uid, notes, put)
+        self._write_first(uid, memory, put)
 
     def _put_status(self, job: VolcanoJob, changes: Json) -> VolcanoJob:
         """Write the status.
@@ -301,22 +303,22 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies.follow(job, answer)
         return answer
 
-    def _say(self, job: VolcanoJob, notes: _Notes, remarks: tuple[Remark, ...]) -> None:
+    def _say(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
-            if remark not in notes.said:
+            if remark not in memory.said:
                 self._recorder.record(of_volcano_job(job), *remark)
-        notes.said = remarks
+        memory.said = remarks
 
-    def _make_group(self, job: VolcanoJob, notes: _Notes) -> None:
+    def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:
         meta = job.metadata
         self._objects.make_group(job, self._ledger.groups.author_of(meta.namespace, meta.uid))
-        notes.has_group = True
+        memory.has_group = True
 
-    def _make_claims(self, job: VolcanoJob, notes: _Notes, claims: tuple[Json, ...]) -> None:
+    def _make_claims(self, job: VolcanoJob, memory: _JobMemory, claims: tuple[Json, ...]) -> None:
         for claim in claims:
-            notes.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
+            memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
-    def _keep(self, job: VolcanoJob, notes: _Notes) -> None:
+    def _keep(self, job: VolcanoJob, memory: _JobMemory) -> None:
         """Make the objects of its plugins.
 
         Without them it has no pods, so that others may have its capacity.
@@ -326,67 +328,69 @@ class VolcanoJobsController(RecordingController[Uid]):
         whole = with_defaults(job)
         try:
             self._objects.keep(whole)
-            notes.secret = notes.secret or self._objects.make_secret(whole)
+            memory.secret = memory.secret or self._objects.make_secret(whole)
         except Refused as fault:
             if not fault.transient:
-                self._ledger.note_refusal(_group_key(job), fault.message)
+                self._ledger.record_refusal(_group_key(job), fault.message)
             raise
-        if notes.secret not in ("", secret_name(job)):
-            self._put_status(job, {"controlledResources": {SECRET_NOTE: notes.secret}})
-        notes.kept = job.spec
+        if memory.secret not in ("", secret_name(job)):
+            self._put_status(job, {"controlledResources": {SECRET_RECORD: memory.secret}})
+        memory.retained = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:
-            self.copies.note_deletion(uid, pod)
-            undone = partial(self.copies.note_deletion, uid, pod, succeeded=False)
+            self.copies.record_deletion(uid, pod)
+            undone = partial(self.copies.record_deletion, uid, pod, succeeded=False)
             self.write(uid, partial(self._delete_pod, job, pod), of=(uid, pod.uid), undone=undone)
 
     def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
         with suppress(NotFound, Conflict):  # it is gone, or another one has its name
             self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
 
-    def _create_all(self, uid: Uid, job: VolcanoJob, notes: _Notes, pods: tuple[PodToCreate, ...]) -> None:
-        if notes.pause is not None and (rest := notes.pause.until - self._clock()) > 0.0:
+    def _create_all(
+        self, uid: Uid, job: VolcanoJob, memory: _JobMemory, pods: tuple[PodToCreate, ...]
+    ) -> None:
+        if memory.pause is not None and (rest := memory.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
             if self.copies.begin(uid, pod.name):
                 undone = partial(self.copies.end, uid, pod.name, None)
-                self.write(uid, partial(self._create, job, notes, pod), of=(uid, pod.name), undone=undone)
+                self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
 
-    def _create(self, job: VolcanoJob, notes: _Notes, pod: PodToCreate) -> None:
+    def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
         uid, meta, answer = Uid(job.metadata.uid), job.metadata, None
         try:
             answer = self._cluster.create_owned(PODS, meta.namespace, pod.build(), uid)
-            notes.pause = None
+            memory.pause = None
         except Conflict:
-            notes.taken[pod.name] = self._clock()
-            self._has_paused(notes)
+            memory.taken[pod.name] = self._clock()
+            self._has_paused(memory)
         except Refused as fault:  # by a quota, perhaps, which refuses the others, too
             if fault.transient:
                 raise
-            if self._has_paused(notes):
+            if self._has_paused(memory):
                 self._objects.tell_refusal(job, f"Error creating: {fault.message}")
-                self._ledger.note_refusal(_group_key(job), fault.message)
+                self._ledger.record_refusal(_group_key(job), fault.message)
         self.copies.end(uid, pod.name, answer)
         self._queue.add(uid)
 
-    def _has_paused(self, notes: _Notes) -> bool:
+    def _has_paused(self, memory: _JobMemory) -> bool:
         """Return whether a pause begins, twice as long as the one before, unless there is one.
 
         A user may have taken the names of thousands of pods.
         """
-        now, before = self._clock(), notes.pause
+        now, before = self._clock(), memory.pause
         if before is not None and before.until > now:
             return False
         seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
-        notes.pause = _Pause(now + seconds, seconds)
+        memory.pause = _Pause(now + seconds, seconds)
         return True
 
 
 def _waits(job: VolcanoJob) -> bool:
     """Muster has not let it go, or has taken that back; Volcano has not started it either."""
-    notes = {"annotations": job.metadata.annotations or {}}
-    return VOLCANO_COMMANDED.waits({"metadata": notes, "status": msgspec.to_builtins(job.status)})
+    memory = {"annotations": job.metadata.annotations or {}}
+    return VOLCANO_COMMANDED.waits({"metadata": memory, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

@@ -17,7 +17,7 @@ from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.volcano_commands import of_volcano_job
 from extender.domain.model.reasons import EventReason
-from extender.domain.snapshot.auto_podgroups import note_submitter
+from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
@@ -43,17 +43,17 @@ class JobObjects:
 
         Without it, as where the job makes none, its pods wait.
         """
-        with suppress(*MALFORMED), self._refusals_told(job, "PodGroup"):
-            spec = VOLCANO_COMMANDED.unit(msgspec.to_builtins(job))
+        with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
+            spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
-            note_submitter(group, author)
+            record_submitter(group, author)
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def keep(self, job: VolcanoJob) -> None:
         """Make the objects of its plugins. Lists of hosts follow the job as it grows."""
         meta = job.metadata
-        with self._refusals_told(job, "plugins"):
+        with self._refusals_reported(job, "plugins"):
             for wanted in objects_of(job):
                 kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
                 found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
@@ -69,7 +69,7 @@ class JobObjects:
         secret = ssh_secret(job, name, new_keys) if not secret_name(job) else None
         if secret is None:
             return ""
-        with self._refusals_told(job, "Secret"):
+        with self._refusals_reported(job, "Secret"):
             self._cluster.create_secret(job.metadata.namespace, secret)
         return name
 
@@ -77,7 +77,7 @@ class JobObjects:
         """Make a claim; return whether it belongs to the job then."""
         meta = job.metadata
         try:
-            with self._refusals_told(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
+            with self._refusals_reported(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
                 self._cluster.create_owned(resources.VOLUME_CLAIMS, meta.namespace, claim, meta.uid)
         except Conflict:
             return False
@@ -103,7 +103,7 @@ class JobObjects:
         self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
 
     @contextmanager
-    def _refusals_told(
+    def _refusals_reported(
         self, job: VolcanoJob, what: str, expected: type[Refused] | tuple[()] = ()
     ) -> Iterator[None]:
         try:

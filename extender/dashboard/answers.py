@@ -86,7 +86,7 @@ class OpenPages:
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # and of which version they are
         self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)
 
-    def note(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
+    def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
         """Record that the current request has proved that its sender may see this.
 
         `part` is the news for open pages; None where that is not the same for all.
@@ -117,12 +117,17 @@ class OpenPages:
             self._asked[page] = now
         if often or now >= end or whose != _whose(had) or not self._source.is_current(version):
             return None
-        told = {**HEADERS, "ETag": f'W/"{state}"', AGAIN: f"{self._source.again():.3f}", "Server": "muster"}
+        in_words = {
+            **HEADERS,
+            "ETag": f'W/"{state}"',
+            AGAIN: f"{self._source.again():.3f}",
+            "Server": "muster",
+        }
         if had == state:
-            return web.Response(status=304, headers=told)
+            return web.Response(status=304, headers=in_words)
         if part is None:
             return None
-        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=told)
+        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=in_words)
 
 
 def _whose(state: str) -> str:
@@ -149,9 +154,9 @@ class Answers:
         self.eyes = eyes
         self.clock = clock
         self._open = open_pages
-        self._models = _Kept[_Model](TTLCache(_MODELS, _SHOWN, clock, lambda it: it.size))
-        self._bodies = _Kept[Markup](LRUCache(_BODIES, lambda it: _LEAST + len(it)))
-        self._derived = _Kept[Any](LRUCache(_DERIVED))
+        self._models = _Shared[_Model](TTLCache(_MODELS, _SHOWN, clock, lambda it: it.size))
+        self._bodies = _Shared[Markup](LRUCache(_BODIES, lambda it: _LEAST + len(it)))
+        self._derived = _Shared[Any](LRUCache(_DERIVED))
 
     def see(self) -> Sight:
         """Return what the viewer sees.
@@ -188,26 +193,28 @@ class Answers:
             return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
         if not had.isdisjoint((state, etag)):
-            return self._told(sight, state, etag, Response(status=304))
+            return self._reported(sight, state, etag, Response(status=304))
         if not is_open:
-            return self._told(sight, state, etag, make_response(make("layout.html")))
+            return self._reported(sight, state, etag, make_response(make("layout.html")))
         part = make("open.html").encode()
-        return self._told(sight, state, state, Response(part), part if screen.by_rights else None)
+        return self._reported(sight, state, state, Response(part), part if screen.by_rights else None)
 
     def json(self, sight: Sight, state: Hashable, make: Callable[[], Any]) -> Answer:
         etag = _hashed((state, request.full_path))
         is_known = request.if_none_match.contains_weak(etag)
         answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
-        return self._told(sight, etag, etag, answer)
+        return self._reported(sight, etag, etag, answer)
 
-    def _told(self, sight: Sight, state: str, etag: str, answer: Answer, part: bytes | None = None) -> Answer:
+    def _reported(
+        self, sight: Sight, state: str, etag: str, answer: Answer, part: bytes | None = None
+    ) -> Answer:
         answer.set_etag(etag, weak=True)
         if self._open is not None:
-            self._open.note(state, sight.overview.version, answer, part)
+            self._open.record(state, sight.overview.version, answer, part)
         return answer
 
 
-class _Kept(Generic[T]):
+class _Shared(Generic[T]):
     """Value that is made once, by the first thread that asks for it, while all others wait."""
 
     def __init__(self, found: MutableMapping[Hashable, T]) -> None:

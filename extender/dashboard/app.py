@@ -163,9 +163,9 @@ def create_dashboard_app(
         return answer
 
     app.add_url_rule("/healthz", "healthz", lambda: "ok")
-    app.register_error_handler(HTTPException, _told)
-    app.register_error_handler(ApiError, lambda fault: _told(_as_http(fault)))
-    app.register_error_handler(Unsure, lambda fault: _told(ServiceUnavailable(str(fault))))
+    app.register_error_handler(HTTPException, _reported)
+    app.register_error_handler(ApiError, lambda fault: _reported(_as_http(fault)))
+    app.register_error_handler(Unsure, lambda fault: _reported(ServiceUnavailable(str(fault))))
     app.register_blueprint(pages(source, history, clock, supposing, open_pages))
     app.register_blueprint(actions(source))
     return app
@@ -228,23 +228,23 @@ def limit_costs(
         if (viewer := g.get("viewer")) is None:
             return
         with lock:
-            bucket = left.setdefault(viewer.name, TokenBucket(_SHARE, _AT_ONCE, clock()))
-            if bucket.left(clock()) < _SHARE:
+            tokens = left.setdefault(viewer.name, TokenBucket(_SHARE, _AT_ONCE, clock()))
+            if tokens.left(clock()) < _SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
     def end(answer: Response) -> Response:
         viewer, began = g.get("viewer"), g.get("began")  # nothing has begun for whom the door refused
         with lock:
-            if viewer and began is not None and (bucket := left.get(viewer.name)):
-                bucket.take(clock(), min(spent() - began, bucket.left(clock())))
+            if viewer and began is not None and (tokens := left.get(viewer.name)):
+                tokens.take(clock(), min(spent() - began, tokens.left(clock())))
         return answer
 
 
 # ---- what is told instead of a page
 
 
-def _told(fault: HTTPException) -> Response:
+def _reported(fault: HTTPException) -> Response:
     """Return a page with the fault in words; an unknown viewer gets the page to log in, where it exists."""
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from extender.api.summaries import NodeSummary, ShareSummary, ShortfallSummary
 
-_ROOM = 1.25  # of the scale, where a ceiling is too far away to be drawn
+_CAPACITY = 1.25  # of the scale, where a ceiling is too far away to be drawn
 _FAR = 4  # times the largest other amount
 
 
@@ -22,18 +22,18 @@ class Stretch(NamedTuple):
 
 class AmountBar(NamedTuple):
     parts: Sequence[Stretch]
-    marks: Sequence[Stretch] = ()
+    ticks: Sequence[Stretch] = ()
 
 
 def share_bar(share: ShareSummary) -> AmountBar:
     """Return the bar of a queue's usage and lending, with lines at its deserved share and limits."""
     near = max(share.allocated, share.deserved, share.guarantee, share.allocated + share.lent)
     ceiling = share.ceiling if share.ceiling is not None and share.ceiling <= near * _FAR else None
-    scale = max(near * (1 if ceiling is not None else _ROOM), ceiling or 0)
+    scale = max(near * (1 if ceiling is not None else _CAPACITY), ceiling or 0)
     own = share.allocated - share.borrowed
     parts = _parts(scale, held=own, borrowed=share.borrowed, lent=share.lent)
-    marks = {"guarantee": share.guarantee, "deserved": share.deserved, "ceiling": ceiling or 0}
-    return AmountBar(parts, [Stretch(kind, _percent(at, scale)) for kind, at in marks.items() if at > 0])
+    ticks = {"guarantee": share.guarantee, "deserved": share.deserved, "ceiling": ceiling or 0}
+    return AmountBar(parts, [Stretch(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0])
 
 
 def shortfall_bar(lack: ShortfallSummary) -> AmountBar:

@@ -20,7 +20,7 @@ from werkzeug.exceptions import TooManyRequests, Unauthorized
 from werkzeug.wrappers import Response
 
 from extender.dashboard.source import Viewer
-from extender.dashboard.viewers import Grants, JudgedViewer, Remembered
+from extender.dashboard.viewers import Grants, Remembered, ReviewedViewer
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
@@ -119,7 +119,7 @@ class Sessions:
             self._open.pop(name, None)
 
 
-class Judge(Protocol):
+class TokenReviewer(Protocol):
     """The API server, with the right to ask it about others: an AccessApi. Both raise ApiError."""
 
     def owner_of(self, token: str) -> Subject | None: ...
@@ -131,11 +131,11 @@ class ClusterDoor:
     """`endpoint`: where viewers' own credentials are used."""
 
     def __init__(
-        self, judge: Judge, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
+        self, review: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoint = endpoint
-        self._tokens = Tokens(judge.owner_of, clock)
-        self._grants = Grants(judge.grants, clock)
+        self._tokens = Tokens(review.owner_of, clock)
+        self._grants = Grants(review.grants, clock)
         self._sessions = Sessions(clock)
         self.login = self._pages()
 
@@ -165,7 +165,7 @@ class ClusterDoor:
             finally:
                 connection.close()
 
-        return JudgedViewer(owner, session or token, self._grants, connect)
+        return ReviewedViewer(owner, session or token, self._grants, connect)
 
     def _pages(self) -> Blueprint:
         made = Blueprint("login", __name__)

@@ -38,15 +38,15 @@ from extender.domain.model.resources import add, in_units, on_all_nodes, total
 from extender.domain.model.shapes import UNSCHEDULABLE
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueView, in_tree_order
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.queues.tree import QueueInfo, in_tree_order
+from extender.domain.scheduling.memory import carried_of
 from extender.domain.snapshot.decisions import (
     Decisions,
     GroupDecision,
     QueueDecision,
     message_of,
 )
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
@@ -68,7 +68,7 @@ class _Presence(NamedTuple):
 
 
 _Places = Mapping[str, _Presence]  # by node
-_Grouped = tuple[GroupView, GroupDecision, int, Estimate | None, GroupSummary]
+_Grouped = tuple[GroupInfo, GroupDecision, int, Estimate | None, GroupSummary]
 
 
 EstimateOf = Callable[[GroupKey], Estimate | None]
@@ -96,14 +96,14 @@ class DecidedOverviews:
         self._version = 0
         self._last = _UNDECIDED
         self._groups: dict[GroupKey, _Grouped] = {}
-        self._queues: dict[str, tuple[QueueView | None, QueueDecision, QueueSummary]] = {}
+        self._queues: dict[str, tuple[QueueInfo | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
 
     def overview(
         self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
     ) -> Overview:
         """`log`: the latest changes, the newest first. Empty while nothing is decided."""
-        if (memory := notes_of(decisions)) is None:
+        if (memory := carried_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
         groups, moved = self._grouped(snapshot, decisions)
@@ -116,8 +116,10 @@ class DecidedOverviews:
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
             reservations=[
-                ReservationSummary(key, decisions.groups[key].queue, kept.node_names, in_units(kept.asks))
-                for key, kept in reserved.items()
+                ReservationSummary(
+                    key, decisions.groups[key].queue, retained.node_names, in_units(retained.asks)
+                )
+                for key, retained in reserved.items()
             ],
             decisions=log,
             notes=notes,
@@ -130,13 +132,13 @@ class DecidedOverviews:
     def _why(self, decisions: Decisions, made: GroupDecision) -> WhyGroup | None:
         if (known := self._why_of(made)) is not None:
             return known
-        kept, due = self._explained.get(made.key, (None, -inf))
+        retained, due = self._explained.get(made.key, (None, -inf))
         now = self._clock()
-        if kept is None or kept.reason != str(made.reason or "") or now >= max(due, self._resting):
-            kept = explain_group(decisions, made.key)
-            self._explained[made.key] = kept, now + _AGE
+        if retained is None or retained.reason != str(made.reason or "") or now >= max(due, self._resting):
+            retained = explain_group(decisions, made.key)
+            self._explained[made.key] = retained, now + _AGE
             self._resting = max(self._resting, now + _REST * (self._clock() - now))
-        return kept
+        return retained
 
     # ---- queues
 
@@ -177,7 +179,7 @@ class DecidedOverviews:
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
         """`log`: what was decided on this group, the newest first. Who stands in its way is found out now."""
-        memory, made = notes_of(decisions), decisions.groups.get(key)
+        memory, made = carried_of(decisions), decisions.groups.get(key)
         view = memory.snapshot.groups.get(key) if memory else None
         if memory is None or made is None or view is None:
             return None
@@ -250,7 +252,7 @@ class DecidedSource:
         """For the last hour, whoever looks. Returns seconds to the next one, if they are not the usual."""
         if not (queues := self._decisions().queues):
             return 1.0  # nothing is decided yet
-        self.hour.note({name: round(made.share, 3) for name, made in queues.items()}, now)
+        self.hour.record({name: round(made.share, 3) for name, made in queues.items()}, now)
         return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
@@ -263,7 +265,7 @@ class DecidedSource:
 # ---- queues
 
 
-def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> QueueSummary:
+def _queue_summary(view: QueueInfo | None, made: QueueDecision, depth: int) -> QueueSummary:
     record = view.record if view else QueueRecord(made.name)
     ceiling = {name: n for name, n in on_all_nodes(made.ceiling).items() if not isinf(n)}
     shares = [
@@ -298,7 +300,7 @@ def _queue_summary(view: QueueView | None, made: QueueDecision, depth: int) -> Q
 
 
 def _group_summary(
-    view: GroupView, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
+    view: GroupInfo, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
 ) -> GroupSummary:
     """Return the summary of a group.
 
@@ -337,7 +339,7 @@ def _group_summary(
     )
 
 
-def _members(view: GroupView, made: GroupDecision) -> Iterator[MemberSummary]:
+def _members(view: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
     """Yield the members, those on nodes first; pods that a job has yet to make are not named."""
 
     def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
@@ -355,17 +357,17 @@ def _members(view: GroupView, made: GroupDecision) -> Iterator[MemberSummary]:
             yield shown(pod, node, "Planned" if node else "")
 
 
-def _shortfall(snapshot: Snapshot, view: GroupView) -> Iterator[ShortfallSummary]:
+def _shortfall(snapshot: Snapshot, view: GroupInfo) -> Iterator[ShortfallSummary]:
     lacking = missing(view)
     masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
     suits = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
-    free = np.maximum(snapshot.room[suits], 0).sum(axis=0).tolist()
+    free = np.maximum(snapshot.capacity[suits], 0).sum(axis=0).tolist()
     left = in_units(dict(zip(snapshot.dimensions, free, strict=True)))
     for name, asked in sorted(in_units(lacking.requests).items()):
         yield ShortfallSummary(name, asked, left.get(name, 0.0))
 
 
-def _course(view: GroupView, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
+def _course(view: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """From its creation on, as far as that is known."""
     yield EventSummary(view.created, "Created", "it was created")
     for each in reversed(log):
@@ -383,7 +385,7 @@ class _Nodes:
         self._pools = Pools()
         self._places: dict[GroupKey, _Places] = {}
         self._on: dict[str, dict[GroupKey, None]] = {}  # by node the groups there, or on their way
-        self._kept: dict[str, GroupKey] = {}  # by node for whom it is reserved
+        self._reserved: dict[str, GroupKey] = {}  # by node for whom it is reserved
         self._known: dict[str, NodeSummary] = {}
 
     def summaries(
@@ -395,9 +397,9 @@ class _Nodes:
     ) -> list[NodeSummary]:
         """Return the summaries. `moved`: groups that came, changed or went since the last time."""
         changed = self._follow(snapshot, decisions, moved) | self._changed(snapshot)
-        kept = {node: key for key, made in reserved.items() for node in made.node_names}
-        changed |= {node for node, _ in kept.items() ^ self._kept.items()}
-        self._kept = kept
+        retained = {node: key for key, made in reserved.items() for node in made.node_names}
+        changed |= {node for node, _ in retained.items() ^ self._reserved.items()}
+        self._reserved = retained
         table, named = snapshot.nodes, []
         for node in table.nodes:
             if node is None:
@@ -411,7 +413,7 @@ class _Nodes:
 
     def _changed(self, snapshot: Snapshot) -> set[str]:
         """Nodes of which the amounts or what they are differs from last time."""
-        table, rows, before = snapshot.nodes, (snapshot.room, snapshot.allocatable), self._rows
+        table, rows, before = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
         was, self._table, self._rows = self._table, table, rows
         pools, self._pools = self._pools, snapshot.pools
         if (
@@ -452,27 +454,27 @@ class _Nodes:
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
         row = snapshot.nodes.row[node.name]
-        offers, room = (dict(zip(snapshot.dimensions, it[row].tolist(), strict=True)) for it in
-                        (snapshot.allocatable, snapshot.room))  # fmt: skip
+        offers, capacity = (dict(zip(snapshot.dimensions, it[row].tolist(), strict=True)) for it in
+                        (snapshot.allocatable, snapshot.capacity))  # fmt: skip
         there = self._on.get(node.name, {})
         coming = [self._places[key][node.name] for key in there]
         pinned = total(it.pinned for it in coming)
         claimed = total((pinned, *(it.planned for it in coming)))
-        used = {name: max(n - room[name] - pinned.get(name, 0), 0) for name, n in offers.items()}
+        used = {name: max(n - capacity[name] - pinned.get(name, 0), 0) for name, n in offers.items()}
         return NodeSummary(
             node.name,
             in_units(offers),
             in_units(used),
             in_units(claimed),
-            self._kept.get(node.name, ""),
+            self._reserved.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.on(node.labels)],
             taken=UNSCHEDULABLE not in node.taints,
         )
 
 
-def _places(view: GroupView, made: GroupDecision) -> dict[str, _Presence]:
-    there = (pod.node for pod in (*view.placed, *view.departing) if pod.holds_room)
+def _places(view: GroupInfo, made: GroupDecision) -> dict[str, _Presence]:
+    there = (pod.node for pod in (*view.placed, *view.departing) if pod.holds_capacity)
     places = {node: _Presence({}, {}) for node in there}
     for pod, node in view.pinned:
         add(places.setdefault(node, _Presence({}, {})).pinned, pod.shape.requests)

@@ -94,12 +94,12 @@ class HistoryPage:
                 "spans": SPANS,
             }
 
-        state = rights, self._kept_for(sight, by, since)
+        state = rights, self._cache_key(sight, by, since)
         return self._answers.page(sight, Screen("History", "history.html", "history", state, make))
 
     def history_json(self) -> Answer:
         sight, rights, by, since = self._asked()
-        state = rights, self._kept_for(sight, by, since)
+        state = rights, self._cache_key(sight, by, since)
         return self._answers.json(sight, state, lambda: seen_of(self._report(sight, by, since), rights))
 
     def _asked(self) -> tuple[Sight, Rights, By, str]:
@@ -138,8 +138,8 @@ class HistoryPage:
             finally:
                 self._one.release()
 
-        return self._answers.derived(self._kept_for(sight, by, since), make)
+        return self._answers.derived(self._cache_key(sight, by, since), make)
 
-    def _kept_for(self, sight: Sight, by: By, since: str) -> Hashable:
+    def _cache_key(self, sight: Sight, by: By, since: str) -> Hashable:
         """Return the cache key. The notes say whether this replica leads."""
         return "report", by, since, tuple(sight.overview.notes), int(self._answers.clock() // _PACE)

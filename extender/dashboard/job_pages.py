@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
-from extender.api.units import moment
+from extender.api.units import instant
 from extender.dashboard.actions import Button, buttons_on_group
 from extender.dashboard.answers import Answers, Screen, with_asked
 from extender.dashboard.bars import shortfall_bar
@@ -56,7 +56,7 @@ GROUPS = (
     Column[GroupSummary](
         "waited",
         "Waited",
-        lambda it: -moment(waited_since(it)) if it.wait else float("-inf"),
+        lambda it: -instant(waited_since(it)) if it.wait else float("-inf"),
         "number",
     ),
     Column[GroupSummary](
@@ -104,12 +104,12 @@ class Happening(NamedTuple):
     more: int
 
 
-def told_once(timeline: Sequence[EventSummary]) -> list[Happening]:
+def merged(timeline: Sequence[EventSummary]) -> list[Happening]:
     """Return the timeline with events of one reason within a few seconds as one."""
     found: list[Happening] = []
     for event in timeline:
         last = found[-1] if found else None
-        near = last and moment(event.at) - moment(last.event.at) <= _TOGETHER
+        near = last and instant(event.at) - instant(last.event.at) <= _TOGETHER
         if last and near and last.event.reason == event.reason:
             found[-1] = Happening(last.event, last.more + 1)
         else:
@@ -173,7 +173,7 @@ class JobPages:
             return {
                 "details": details,
                 "group": group,
-                "timeline": told_once(details.timeline)[-_EVENTS:],
+                "timeline": merged(details.timeline)[-_EVENTS:],
                 "bars": [(lack, shortfall_bar(lack)) for lack in details.shortfall],
                 "members": page(details.members, (), request.args, _ROWS),
                 "on_nodes": sight.rights.nodes and any(it.node for it in details.members),

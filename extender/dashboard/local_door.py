@@ -19,7 +19,7 @@ from werkzeug.exceptions import NotFound, Unauthorized
 from werkzeug.wrappers import Response
 
 from extender.dashboard.source import Viewer
-from extender.dashboard.viewers import Grants, JudgedViewer
+from extender.dashboard.viewers import Grants, ReviewedViewer
 from extender.domain.admission.access import Subject
 from extender.kube.access import AccessApi, Right
 from extender.kube.connection import Connection
@@ -42,7 +42,7 @@ class LocalDoor:
         self._connection = connection
         self._api = AccessApi(connection)
         self._renewed = renewed
-        self._grants = Grants(self._judge, clock)
+        self._grants = Grants(self._review, clock)
         self._secret, self._token = secrets.token_urlsafe(32), _short()
         self._below = f"/{secrets.token_urlsafe(9)}"
         self._lock = Lock()
@@ -57,7 +57,7 @@ class LocalDoor:
     def identify(self, request: Request) -> Viewer | None:
         if not self._is_known(request):
             return None
-        return JudgedViewer(self._me(), self._secret, self._grants, self._connect)
+        return ReviewedViewer(self._me(), self._secret, self._grants, self._connect)
 
     def _me(self) -> Subject:
         if self._who is None:
@@ -65,7 +65,7 @@ class LocalDoor:
                 self._who = Subject(self._api.my_name())
         return self._who or Subject("")
 
-    def _judge(self, who: Subject, right: Right) -> bool:
+    def _review(self, who: Subject, right: Right) -> bool:
         try:
             return self._api.grants_me(right)
         except NotServed:  # a cluster that cannot be asked forbids nothing

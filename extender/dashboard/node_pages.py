@@ -81,10 +81,10 @@ class Use(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """`level`: from 0, empty, to 4, full. `marks`: classes of the style sheet."""
+    """`level`: from 0, empty, to 4, full. `classes`: classes of the style sheet."""
 
     level: int
-    marks: str
+    classes: str
     title: str
 
 
@@ -140,9 +140,9 @@ def _uses(nodes: Iterable[NodeSummary]) -> Iterable[Use]:
     for node in nodes:
         for resource, of in node.allocatable.items():
             stands, claimed = node.used.get(resource, 0.0), node.claimed.get(resource, 0.0)
-            kept = max(of - stands - claimed, 0.0) if node.reserved_for else 0.0
+            retained = max(of - stands - claimed, 0.0) if node.reserved_for else 0.0
             row = sums[resource]
-            for at, value in enumerate((of, stands, claimed, kept)):
+            for at, value in enumerate((of, stands, claimed, retained)):
                 row[at] += value
     return (Use(resource, *sums[resource]) for resource in sorted(sums, key=_devices_first))
 
@@ -170,13 +170,13 @@ def fullness(node: NodeSummary, resource: str) -> float:
 def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile:
     full = sum(fullness(node, resource) for node in nodes) / len(nodes)
     level = 0 if full == 0 else _FULL if full > 0.999 else 1 + int(full * (_FULL - 1))
-    marks = {
+    classes = {
         "claimed": any(any(node.claimed.values()) for node in nodes),
         "reserved": any(node.reserved_for for node in nodes),
         "closed": all(not node.taken for node in nodes),
         "chosen": bool(highlighted) and any(highlighted in node.groups for node in nodes),
     }
-    said = [mark for mark, true in marks.items() if true]
+    said = [mark for mark, true in classes.items() if true]
     names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} … {nodes[-1].name}"
     words = ", ".join(["closed to new pods" if it == "closed" else it for it in said if it != "chosen"])
     return Tile(level, " ".join(said), f"{names[:200]}: {full:.0%} full{words and ', '}{words}")

@@ -19,7 +19,7 @@ PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
 SOMEBODY = "another group"  # has a node reserved, and may not be named
-_KEPT = 8  # overviews as people with different rights see them
+_MOST_OVERVIEWS = 8  # overviews as people with different rights see them
 _GROUPS, _FRESH = 256, 1.0  # of which the details are kept, for so many seconds
 
 
@@ -58,7 +58,7 @@ class Eyes:
         self._source = source
         self._lock = threading.Lock()
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
-        self._kept: LRUCache[Hashable, Overview] = LRUCache(_KEPT)
+        self._reserved: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
         self._explaining = threading.Lock()  # one at a time: what stands in a group's way may be dear to find
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
         self._last = Overview("", "")
@@ -74,11 +74,11 @@ class Eyes:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found, since = self._kept.get(key), self._since_when(overview)
+            found, since = self._reserved.get(key), self._since_when(overview)
         if found is None:
             found = seen(overview, rights)
             with self._lock:
-                self._kept[key] = found
+                self._reserved[key] = found
         return Sight(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:

@@ -52,23 +52,23 @@ class LastHour:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._moments = deque[float](maxlen=HOUR // STEP + 1)  # of samples, and behind each its shares
+        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # of samples, and behind each its shares
         self._shares: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:
         """Return whether a sample is due, also after the clock was put back."""
-        return not self._moments or not self._moments[-1] <= now < self._moments[-1] + STEP
+        return not self._instants or not self._instants[-1] <= now < self._instants[-1] + STEP
 
-    def note(self, shares: Mapping[str, float], now: float) -> None:
+    def record(self, shares: Mapping[str, float], now: float) -> None:
         """Record the shares by queue, and forget removed queues."""
         with self._lock:
             known = self._shares
-            if self._moments and now < self._moments[-1]:
-                self._moments.clear()
+            if self._instants and now < self._instants[-1]:
+                self._instants.clear()
                 known = {}
-            self._moments.append(now)
+            self._instants.append(now)
             self._shares = {
-                name: (known.get(name, array("d")) + array("d", (share,)))[-len(self._moments) :]
+                name: (known.get(name, array("d")) + array("d", (share,)))[-len(self._instants) :]
                 for name, share in shares.items()
             }
 
@@ -76,8 +76,8 @@ class LastHour:
         """Moments and shares, the oldest first."""
         with self._lock:
             shares = self._shares.get(queue, array("d"))
-            moments = [*self._moments][len(self._moments) - len(shares) :]
-        return [(at, share) for at, share in zip(moments, shares, strict=True) if at >= now - HOUR]
+            instants = [*self._instants][len(self._instants) - len(shares) :]
+        return [(at, share) for at, share in zip(instants, shares, strict=True) if at >= now - HOUR]
 
 
 class Source(Protocol):

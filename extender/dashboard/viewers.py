@@ -39,7 +39,7 @@ class Remembered(Generic[K, V]):
         self, most: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._kept: TLRUCache[K, tuple[V, float]] = TLRUCache(
+        self._reserved: TLRUCache[K, tuple[V, float]] = TLRUCache(
             most, lambda key, value, now: value[1] + lasts(value[0]), clock
         )
         self._asked: dict[K, Future[V]] = {}
@@ -48,8 +48,8 @@ class Remembered(Generic[K, V]):
     def known(self, key: K) -> V | None:
         """Without a question."""
         with self._lock:
-            kept = self._kept.get(key)
-        return kept[0] if kept else None
+            retained = self._reserved.get(key)
+        return retained[0] if retained else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
         """Return the value, asked for if necessary; it also raises other errors of `ask`.
@@ -58,9 +58,9 @@ class Remembered(Generic[K, V]):
             Unsure: `ask` raises ApiError.
         """
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                return kept[0]
+            retained = self._reserved.get(key)
+            if retained is not None:
+                return retained[0]
             shared = self._asked.get(key)
             answer = self._asked[key] = shared or Future()
         if shared is None:
@@ -84,7 +84,7 @@ class Remembered(Generic[K, V]):
             answer.set_exception(fault)
         else:
             with self._lock:
-                self._kept[key] = (found, began)
+                self._reserved[key] = (found, began)
             self._end(key)
             answer.set_result(found)
 
@@ -103,12 +103,12 @@ _MOST_NAMESPACES = 1000  # in which a right is asked for at a time
 
 
 class Grants:
-    """Grants of all viewers. `judge`: one question to the API server; raises ApiError."""
+    """Grants of all viewers. `review`: one question to the API server; raises ApiError."""
 
     def __init__(
-        self, judge: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
+        self, review: Callable[[Subject, Right], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._judge = judge
+        self._review = review
         self._clock = clock
         self._turns = TokenBucket(_PACE, _BURST, clock())
         self._lock = Lock()
@@ -131,7 +131,7 @@ class Grants:
         with self._lock:
             if not self._turns.take(self._clock()):
                 raise Unsure("too many rights are asked for at once: wait a moment")
-        return self._judge(who, right)
+        return self._review(who, right)
 
     def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
         """Return the namespaces in which it is granted, of the first thousand by name.
@@ -149,7 +149,7 @@ class Grants:
 
 
 @dataclass(frozen=True)
-class JudgedViewer:
+class ReviewedViewer:
     """`connect`: the API server with the viewer's own credentials, and no others."""
 
     who: Subject

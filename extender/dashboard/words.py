@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from flask import Blueprint
 from markupsafe import Markup
 
-from extender.api.units import at_least, may_be_name, moment, rounded, two_units
+from extender.api.units import at_least, instant, may_be_name, rounded, two_units
 
 LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
 NONE = "-"
@@ -26,11 +26,11 @@ def amount(value: float | None, resource: str) -> str:
         return "no limit"
     if resource not in _BYTES and not resource.startswith("hugepages-"):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
+    for suffix in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or suffix == "TiB":
             break
         value /= 1024
-    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+    return f"{value:,.0f} {suffix}" if abs(value) >= 100 else f"{value:.3g} {suffix}"
 
 
 def quantity(text: str, resource: str) -> str:
@@ -64,14 +64,14 @@ def named(name: str) -> str:
 def sentence(text: str) -> str:
     """Return a text as a sentence of its own, capitalized and with a dot; a name in front stays as it is."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
-    return told(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
+    return in_words(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
 
 def known_by(method: str) -> str:
     return _KNOWN_BY.get(method, method)
 
 
-def told(text: str) -> str:
+def in_words(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
@@ -83,7 +83,7 @@ def lasting(seconds: float | None) -> str:
     return NONE if seconds is None else two_units(seconds)
 
 
-def short_moment(timestamp: str) -> str:
+def short_time(timestamp: str) -> str:
     """`14:03:20` of `2026-11-27T14:03:20Z`, in UTC as it came."""
     return timestamp[11:19] if len(timestamp) >= 19 else named(timestamp)
 
@@ -101,10 +101,10 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         return distance(timestamp, "until", -1)
 
     def distance(timestamp: str, kind: str, sign: int) -> str:
-        if not (at := moment(timestamp)):
+        if not (at := instant(timestamp)):
             return NONE
-        told = rounded(max(0, int(sign * (clock() - at))))
-        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, told)
+        in_words = rounded(max(0, int(sign * (clock() - at))))
+        return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, in_words)
 
     for filter in (
         amount,
@@ -115,10 +115,10 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         short_resource,
         named,
         may_be_name,
-        told,
+        in_words,
         hours,
         lasting,
-        short_moment,
+        short_time,
         since,
         until,
     ):

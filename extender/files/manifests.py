@@ -32,7 +32,7 @@ from extender.apimachinery.kinds import (
 from extender.apimachinery.objects import UNREADABLE, typed
 from extender.apimachinery.quotas import is_counted
 from extender.domain.admission.faults import Code
-from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
+from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
 from extender.domain.admission.submission import unread_annotations
 from extender.domain.admission.warnings import workload_warnings
 from extender.domain.model.queue_of_group import namespace_queue
@@ -43,7 +43,7 @@ from extender.files.fields import faults_of, fields_of, form_of
 from extender.files.offspring import among, with_runtime_of
 from extender.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
-from extender.volcano.admission import job_warnings, judge_new
+from extender.volcano.admission import job_warnings, review_new
 
 _AMOUNTS = frozenset(
     "allocatable capability capacity deserved limits minResources overhead requests resource".split()  # noqa: SIM905
@@ -87,7 +87,7 @@ _OTHERWISE = {
 }
 
 
-def left_out_note(document: Document) -> str:
+def left_out_record(document: Document) -> str:
     """Why it is left out."""
     name, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
@@ -197,7 +197,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     if form is not None:
         wrong = list(faults_of(document, form))
     elif not wrong:
-        notes.append(left_out_note(document))
+        notes.append(left_out_record(document))
     faults.extend(wrong)
     if form is None or wrong:
         return
@@ -229,8 +229,8 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
             left_out = [name for name in at(manifest.object, ("spec", "hard")) or () if not is_counted(name)]
-            told = f'{manifest.where}: ResourceQuota "{manifest.name}"'
-            notes += [f"{told}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
+            reported = f'{manifest.where}: ResourceQuota "{manifest.name}"'
+            notes += [f"{reported}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:
             continue
         subject = f'{manifest.where}: {workload.kind} "{manifest.name}"'
@@ -270,28 +270,28 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     }
     for manifest in found:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
-        told = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
+        reported = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
         by_namespace = named_by.get(namespace_of(manifest.object), "")
-        told += workload_warnings(manifest.object, Configuration().scheduler_names, by_namespace)
+        reported += workload_warnings(manifest.object, Configuration().scheduler_names, by_namespace)
         if manifest.kind is QUEUES:
             queue = queues[manifest.name]
-            for fault in judge_queue(queue, None, tree, Configuration().max_queue_depth):
+            for fault in review_queue(queue, None, tree, Configuration().max_queue_depth):
                 if fault.code is Code.PARENT_NOT_FOUND:
-                    told.append(str(fault))
+                    reported.append(str(fault))
                 else:
                     yield f"{subject}: {fault}"
-            told += flavor_warnings(queue, None, tree)
+            reported += flavor_warnings(queue, None, tree)
         if manifest.kind is RESOURCE_FLAVORS:
-            yield from (f"{subject}: {fault}" for fault in judge_flavor(flavors[manifest.name]))
+            yield from (f"{subject}: {fault}" for fault in review_flavor(flavors[manifest.name]))
         if manifest.kind is VOLCANO_JOBS:
             try:
                 job = typed(manifest.object, VolcanoJob)
             except UNREADABLE as fault:
                 yield f"{subject}: {fault}"
                 continue
-            yield from (f"{subject}: {fault}" for fault in judge_new(job))
-            told += job_warnings(job)
-        notes += [f"{subject}: {warning}" for warning in told]
+            yield from (f"{subject}: {fault}" for fault in review_new(job))
+            reported += job_warnings(job)
+        notes += [f"{subject}: {warning}" for warning in reported]
 
 
 def fault_text(fault: Exception) -> str:

@@ -26,11 +26,11 @@ _DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDe
 
 
 class ComparedOffspring(NamedTuple):
-    """`missing`: to be created. `surplus`: there and not wanted. `kept`: what stays, and as it should be."""
+    """Difference: `missing` and `surplus` objects, and `retained` ones with their wanted state."""
 
     missing: list[Json]
     surplus: list[Json]
-    kept: list[tuple[Json, Json]]
+    retained: list[tuple[Json, Json]]
 
 
 Find = Callable[[RuntimeName], Json | None]  # an object that has the templates of jobs
@@ -128,7 +128,7 @@ def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
     for key in dict.fromkeys([*wanted, *there]):
         number = len(wanted[key])
         found.missing.extend(wanted[key][len(there[key]) :])
-        found.kept.extend(zip(there[key], wanted[key], strict=False))
+        found.retained.extend(zip(there[key], wanted[key], strict=False))
         found.surplus.extend(obj for obj in there[key][number:] if not has_ended(obj))
     return found
 

@@ -51,9 +51,9 @@ class QueuesOfJobs:
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
         of_namespace = {**by_quota}
-        for (kind, name), noted in self._annotations.items():
-            if kind == kinds.NAMESPACES.name and noted.get(QUEUE):
-                of_namespace[name] = noted[QUEUE]
+        for (kind, name), recorded in self._annotations.items():
+            if kind == kinds.NAMESPACES.name and recorded.get(QUEUE):
+                of_namespace[name] = recorded[QUEUE]
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._ways = QueueWays(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 
@@ -102,7 +102,7 @@ class Unasked(NamedTuple):
         return f"{suspended}Muster is not asked to start it: {self.missing}"
 
     @property
-    def note(self) -> str:
+    def record(self) -> str:
         return f'{self.where}: {self.object["kind"]} "{self.object["metadata"]["name"]}": {self.sentence}'
 
 

@@ -22,7 +22,7 @@ from extender.dashboard.history_page import History
 from extender.dashboard.source import STEP
 from extender.dashboard.what_if_page import Ground, Supposing
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.memory import carried_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
@@ -48,7 +48,7 @@ def what_is_decided(
         lambda: [*map(_summary, log(_SHOWN))],
         estimate_of=estimates.of,
         why_of=changes.known,
-        news=lambda: estimates.told,
+        news=lambda: estimates.reported,
         leads=leads,
     )
 
@@ -57,7 +57,7 @@ def supposing(ledger: Ledger) -> Supposing:
     """On what the newest decisions were made on."""
 
     def newest() -> Ground | None:
-        memory = notes_of(ledger.decisions)
+        memory = carried_of(ledger.decisions)
         return Ground(memory.snapshot) if memory else None
 
     return Supposing(newest)
@@ -110,7 +110,7 @@ class Dashboard:
         if self._server:
             self._server.stop()
 
-    def note(self) -> str:
+    def record(self) -> str:
         """Return a line of /readyz?verbose."""
         return (self._secure and self._identity.missing()) or "it is served"
 

@@ -14,7 +14,7 @@ from extender.api.configuration import Configuration, as_document
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
-from extender.controllers.queue_status import local_queue_report, takings
+from extender.controllers.queue_status import local_queue_report, reclaims
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.what_if_page import Supposing
@@ -72,7 +72,7 @@ class Views(NamedTuple):
 
     def queues(self) -> list[dict[str, Any]]:
         return [
-            {**msgspec.to_builtins(queue), "reclaimed": takings(queue)}
+            {**msgspec.to_builtins(queue), "reclaimed": reclaims(queue)}
             for _, queue in sorted(self.ledger.decisions.queues.items())
         ]
 
@@ -211,7 +211,7 @@ class Views(NamedTuple):
         plan = self.quota_queues.plan
         return {
             "queues": {
-                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
+                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.reserved}
                 for name, queue in plan.queues.items()
             },
             "namespaces": plan.namespaces,

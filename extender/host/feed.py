@@ -144,7 +144,7 @@ class Feed:
         auto_groups: bool,
         job_kinds: Sequence[WorkloadRow],
         quota_sources: Collection[str] = (),
-        maker_kinds: Sequence[WorkloadRow] = (),
+        controller_kinds: Sequence[WorkloadRow] = (),
     ) -> None:
         self._connection = connection
         self._quotas = controllers.quotas
@@ -161,7 +161,7 @@ class Feed:
         )
         self.optional = OptionalWatches(ApiClient(connection))
         self._watch_kinds(controllers, sinks, auto_groups, quota_sources)
-        self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
+        self._watch_jobs(ledger, sinks, job_kinds, controller_kinds)
         if controllers.volcano_jobs is not None:
             self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
         self._watch_authors(ledger, sinks)
@@ -201,7 +201,7 @@ class Feed:
         ledger: Ledger,
         sinks: Sinks,
         job_kinds: Sequence[WorkloadRow],
-        maker_kinds: Sequence[WorkloadRow],
+        controller_kinds: Sequence[WorkloadRow],
     ) -> None:
         """Watch jobs: kinds that may be changed before those that are only read.
 
@@ -213,10 +213,10 @@ class Feed:
         for row in job_kinds:
             sink = sinks.jobs(JobKind(*row.key))
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, "patch"))
-        for row in maker_kinds:
-            sink, verb = sinks.makers(JobKind(*row.key)), "" if row.key in WORKLOADS else "watch"
+        for row in controller_kinds:
+            sink, verb = sinks.controllers(JobKind(*row.key)), "" if row.key in WORKLOADS else "watch"
             by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
-        ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
+        ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, run: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch unmanaged Volcano Jobs by a watch of their own: the ledger has them first."""

@@ -1,6 +1,6 @@
 """Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
 
-reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
+reflectors ──► Ledger ◄──► DecisionLoop (decide) ──► controllers, Barrier
                  ▲                                            ▲
                  └── verbs: filter, prioritize, preempt, bind ┘
 """
@@ -16,7 +16,7 @@ import msgspec
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.workloads.further import with_further
 from extender.api.workloads.shape import Kinds
-from extender.controllers.cycle import Cycle
+from extender.controllers.cycle import DecisionLoop
 from extender.controllers.history import History
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
@@ -45,10 +45,10 @@ from extender.web.debug import View, create_debug_app
 from extender.web.listen import Ports
 from extender.web.server import App
 from extender.web.server import serve as serve_verbs
-from extender.web.side import Check, HealthApp, Note, SideServer, pages
+from extender.web.side import Check, HealthApp, ReadyLine, SideServer, pages
 
 if TYPE_CHECKING:  # what is off is not loaded
-    from extender.host.scheduler_view import SchedulerView
+    from extender.host.scheduler_proxy import SchedulerProxy
     from extender.host.webhooks import Webhooks
 
 log = logger(__name__)
@@ -91,11 +91,11 @@ class Host:
         self._leadership: LeaderElection | NoElection = NoElection()
         if configuration.leader_elect != "off":
             self._leadership = LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
-        self._view: SchedulerView | None = None
+        self._view: SchedulerProxy | None = None
         if ports.view is not None:
-            from extender.host import scheduler_view
+            from extender.host import scheduler_proxy
 
-            self._view = scheduler_view.SchedulerView(configuration, connection.endpoint, ports.view)
+            self._view = scheduler_proxy.SchedulerProxy(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(job_kinds)
         queue_of, threads = self.ledger.groups.queue_uid, configuration.binders
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, threads)
@@ -115,7 +115,7 @@ class Host:
         last = (self._gauges.look, self._history.look)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
-        self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
+        self._cycle = DecisionLoop(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
@@ -181,7 +181,7 @@ class Host:
             configuration.volcano_namespace,
             ConditionPolicy(
                 ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions of waiting pods
-                shows_waiting_for_room=configuration.waiting_for_room == "show",
+                shows_waiting_for_capacity=configuration.waiting_for_room == "show",
                 shows_never_fits=configuration.never_fits == "show",
             ),
             job_kinds,
@@ -225,7 +225,7 @@ class Host:
             "deciding": self._is_deciding,
             "reading": self._feed.stuck,
         }
-        notes: dict[str, Note] = {
+        notes: dict[str, ReadyLine] = {
             "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
             "volcano-jobs": self._controllers.volcano_jobs_text,
@@ -251,10 +251,10 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
-            notes["view"], table["view"] = self._view.note, self._view.show
+            notes["view"], table["view"] = self._view.record, self._view.show
         if self._dashboard:
             self._dashboard.start()
-            notes["dashboard"] = self._dashboard.note
+            notes["dashboard"] = self._dashboard.record
         SideServer("health", self._ports.health, HealthApp(live, ready, notes=notes))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 

@@ -17,7 +17,7 @@ from extender.controllers.objects import QueueCopy
 from extender.controllers.volcano_copies import as_json
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, unit_of
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, podgroup_of
 from extender.host.controllers import Controllers
 from extender.kube.reflector import Removed, Sink
 
@@ -140,14 +140,15 @@ class Sinks:
         )
         return _ToAll[Any]((authors, *others))
 
-    def makers(self, kind: JobKind) -> Sink[AnyJob]:
+    def controllers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
-        makers = _Callbacks[AnyJob](
-            lambda job: self._notice(self._intake.set_maker(kind, job)), partial(self._drop_maker, kind)
+        controllers = _Callbacks[AnyJob](
+            lambda job: self._notice(self._intake.set_controller(kind, job)),
+            partial(self._drop_controller, kind),
         )
-        return self.authored(kind.kind, makers)
+        return self.authored(kind.kind, controllers)
 
-    def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
+    def _drop_controller(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
@@ -178,15 +179,15 @@ class Sinks:
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
         elif self._auto_podgroups:  # Volcano's pods name their group
-            self._notice(self._intake.set_maker(kind, job, known))
+            self._notice(self._intake.set_controller(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        key = unit_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
+        key = podgroup_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
         self._intake.drop_job(key)
         self._jobs.forget(key)
         if kind == VOLCANO_JOB:
             self._drop_volcano_job(gone)
-        self._drop_maker(kind, gone)
+        self._drop_controller(kind, gone)
 
     def _set_volcano_job(self, job: AnyJob) -> None:
         if self._volcano_jobs:

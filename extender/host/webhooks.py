@@ -62,7 +62,7 @@ class Webhooks:
         may_use = access_reviews(api)
         rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs)
         self._reviewer = Reviewer(rules.paths(), synced)
-        ledger.intake.judge_users()
+        ledger.intake.review_users()
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

@@ -22,7 +22,7 @@ from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests,
 from extender.kube.resources import Resource
 from extender.telemetry import metrics
 
-MARKS_POLICY = "kube-muster-marks"
+MARKERS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
 AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
 _FEW = 25  # objects of which each may have more than a megabyte
@@ -168,8 +168,8 @@ class ApiClient(Requests):
         """
         if not self.keeps_queue_state(name, uid, state):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
-        noted = {"annotations": {LAST_COMMAND: command}}
-        self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}})
+        recorded = {"annotations": {LAST_COMMAND: command}}
+        self.patch_queue(name, uid, {"metadata": recorded, "spec": {"state": state}})
 
     def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
         """Return whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
@@ -232,7 +232,7 @@ class ApiClient(Requests):
         """
         self._post(resources.POD_GROUPS.path(namespace), group)
 
-    def note_on_group(
+    def record_on_group(
         self, kind: Resource, namespace: str, name: str, uid: str, notes: dict[str, str | None]
     ) -> None:
         """Write annotations on a group whose status another controller writes; None removes one."""

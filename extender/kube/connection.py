@@ -171,7 +171,7 @@ class Connection:
             return None
         return f"the API server has stored nothing for {now - found.first:.0f} s: {found.fault}"
 
-    def _note_write(self, path: str, fault: Refused | None) -> None:
+    def _record_write(self, path: str, fault: Refused | None) -> None:
         """Record the outcome of a write, as far as it says something about the storage.
 
         Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be
@@ -233,7 +233,7 @@ class Connection:
             self.endpoint.accepted()
         refusal = None if stream.status < 400 else _refusal(stream)
         if method != "GET":
-            self._note_write(path, refusal)
+            self._record_write(path, refusal)
         if refusal is None:
             return stream
         raise refusal

@@ -147,19 +147,19 @@ def is_cut(raw: msgspec.Raw) -> bool:
 
 
 def _cut(body: bytes) -> bytes:
-    pieces, kept, depth = [], 0, 0
+    pieces, retained, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:
             case 0x7B | 0x5B:  # { and [
                 depth += 1
                 if depth == _DEEPEST:
-                    pieces.append(body[kept : token.start()])
+                    pieces.append(body[retained : token.start()])
             case 0x7D | 0x5D:
                 if depth == _DEEPEST:
                     pieces.append(_CUT)
-                    kept = token.end()
+                    retained = token.end()
                 depth -= 1
-    return b"".join((*pieces, body[kept:]))
+    return b"".join((*pieces, body[retained:]))
 
 
 class Decoders(Generic[T]):

@@ -181,8 +181,8 @@ def in_words(fault: ApiError) -> str:
             return f"the API server cannot be reached: {fault}"
         case Ambiguous():
             return f"the API server gave no usable answer: {fault}"
-        case Refused() if judged := _DENIED.search(message) or _POLICY.search(message):
-            return f"refused: {judged[1]}"
+        case Refused() if reviewed := _DENIED.search(message) or _POLICY.search(message):
+            return f"refused: {reviewed[1]}"
         case Refused() if "failed calling webhook" in message:
             return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
         case Conflict() if fault.reason == "AlreadyExists":

@@ -91,7 +91,7 @@ class Inventory(Generic[T]):
         if uid and uid != meta.uid:
             self.discard(key)
         if isinstance(item, Bad):
-            self._note_bad(key, item.fault)
+            self._record_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
             fault = self._fault_of(self._sink.upsert, item)
             self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
@@ -99,7 +99,7 @@ class Inventory(Generic[T]):
                 self.bad.pop(key, None)
             else:
                 why = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST]
-                self._note_bad(key, why, fault)
+                self._record_bad(key, why, fault)
         return key
 
     def discard(self, key: ObjectKey) -> None:
@@ -131,7 +131,7 @@ class Inventory(Generic[T]):
             return fault
         return None
 
-    def _note_bad(self, key: ObjectKey, why: str, fault: Exception | None = None) -> None:
+    def _record_bad(self, key: ObjectKey, why: str, fault: Exception | None = None) -> None:
         """Log each bad object once, up to a number of objects. The sink keeps the last good version."""
         self.bad_objects += 1
         if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:

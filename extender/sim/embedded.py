@@ -36,7 +36,7 @@ from extender.sim.kubelets import Kubelets, node
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import EXTENDED, Scheduler
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
-from extender.sim.show.frames import Moment, View
+from extender.sim.show.frames import Picture, View
 from extender.sim.show.sentences import TransitionLog
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
@@ -161,7 +161,7 @@ class Session:
             second = time.monotonic() - began
             state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
             new = self.log.observe(state, second)
-            self._view.show(Moment(state, self.log, second, settled), new)
+            self._view.show(Picture(state, self.log, second, settled), new)
             if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)

@@ -158,9 +158,9 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
     """Return a node that is ready; without GPUs it has no such resource."""
-    room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
-    room |= {GPU: str(gpu)} if gpu else {}
+    capacity = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    capacity |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     info = {"kubeletVersion": GIT_VERSION}
-    status = {"capacity": room, "allocatable": room, "conditions": [ready], "nodeInfo": info}
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready], "nodeInfo": info}
     return {"metadata": {"name": name}, "spec": {}, "status": status}

@@ -53,7 +53,7 @@ class HistoryFile:
         self.path = path
         self._lock = _locked(path)
         try:
-            with _told(path):
+            with _reported(path):
                 self._sql = sqlite3.connect(
                     path, timeout=_BUSY, isolation_level=None, check_same_thread=False
                 )
@@ -84,13 +84,13 @@ class HistoryFile:
 
     def known(self) -> tuple[list[AnyRecord], float]:
         """Return records without an end, and the time of the last recording; 0: there was none."""
-        with _told(self.path):
+        with _reported(self.path):
             (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
 
     def write(self, records: Iterable[AnyRecord], seen: float) -> None:
         """All of them, or none."""
-        with _told(self.path), _transaction(self._sql):
+        with _reported(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
                 self._sql.execute(f"{_PUT}NOTHING" if record.is_final else _CHANGE, row)
@@ -106,7 +106,7 @@ class HistoryFile:
 
         While the file has more than `most` bytes, records that were over first are deleted, too.
         """
-        with _told(self.path):
+        with _reported(self.path):
             pages, free, size = (
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
@@ -124,12 +124,12 @@ class HistoryReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _told(path):
+        with _reported(path):
             if not path.is_file():
                 raise HistoryFault(f"{path}: there is no such file")
             self._sql = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY)
         try:
-            with _told(path):
+            with _reported(path):
                 _check(path, self._sql)
                 (first,) = self._sql.execute("SELECT min(first) FROM span").fetchone()
         except HistoryFault:
@@ -139,7 +139,7 @@ class HistoryReader:
 
     def records(self, since: float) -> Iterator[AnyRecord]:
         """Yield the records that were not over before."""
-        with _told(self.path):
+        with _reported(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ def _locked(path: Path) -> IO[str]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _reported(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as fault:

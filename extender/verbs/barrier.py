@@ -82,7 +82,7 @@ class Signal:
         if self._given:
             return
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(seconds, 0.0), self._wake)
+        timer = self._loop.call_later(max(seconds, 0.0), self._requeue)
         try:
             await self._waiter
         finally:
@@ -90,9 +90,9 @@ class Signal:
 
     def _end(self) -> None:
         self._given = True
-        self._wake()
+        self._requeue()
 
-    def _wake(self) -> None:
+    def _requeue(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -272,7 +272,7 @@ class Barrier:
                 elif pod.node:
                     hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
         if self._waiting():
-            self._ledger.note_asked()
+            self._ledger.record_asked()
 
     def stop(self) -> None:
         """Answer all waiting calls now, and refuse later ones."""
@@ -286,7 +286,7 @@ class Barrier:
         Where the API server refuses the binding for good, the start of the group has failed.
         """
         if hold.barred:
-            self._ledger.assumed.note_barred(hold.pod.uid, hold.barred)
+            self._ledger.assumed.record_barred(hold.pod.uid, hold.barred)
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:

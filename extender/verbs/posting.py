@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.queue_of_group import note
+from extender.domain.model.queue_of_group import entry_annotation
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
@@ -92,7 +92,7 @@ class Binder:
         """Post until it is known whether the pod is bound. Returns the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
-        notes = note(queue, pod.uid) if queue else {}
+        notes = entry_annotation(queue, pod.uid) if queue else {}
         while not hold.caller.gone():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
@@ -155,7 +155,7 @@ class Unconfirmed:
         self._patience = patience
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
-        self._wake = threading.Event()
+        self._requeue = threading.Event()
         self._due: dict[int, float] = {}  # by token: when a claim's pod is read next
 
     def start(self) -> None:
@@ -170,7 +170,7 @@ class Unconfirmed:
             if self._due.get(token, now) <= now:
                 self._due[token] = now + _AGAIN
                 self._queue.put(claim)
-                self._wake.set()
+                self._requeue.set()
 
     def work_off(self) -> None:
         """Read the pods of all claims that are queued now."""
@@ -180,8 +180,8 @@ class Unconfirmed:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
+            self._requeue.wait()
+            self._requeue.clear()
             self.work_off()
 
     def _resolve(self, claim: Claim) -> None:

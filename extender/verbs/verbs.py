@@ -59,7 +59,7 @@ class SchedulerVerbs:
         self._lookups = Lookups(cluster)
 
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
-        self._ledger.note_asked()
+        self._ledger.record_asked()
         offered = _given(args.node_names)
         if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             metrics.refused()
@@ -88,7 +88,7 @@ class SchedulerVerbs:
         return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult:
-        self._ledger.note_asked()
+        self._ledger.record_asked()
         error = await self._bind(args, caller)
         if error:
             metrics.refused()

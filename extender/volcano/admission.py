@@ -85,7 +85,7 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 # ---- what is refused
 
 
-def judge_new(job: VolcanoJob) -> list[Fault]:
+def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "got none; allowed is at least one task")]
     too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
@@ -102,12 +102,12 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     return excesses([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
-def judge_gang(spec: VolcanoJobSpec) -> list[Fault]:
+def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
     """Return the faults of the gang: one that could never be whole would wait forever."""
     return list(islice(_gang_faults(spec), _MOST))
 
 
-def judge_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
+def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """Only the size of the gang and its priority may change. What was stored once is not judged again."""
     if before.spec == job.spec:
         return []
@@ -117,11 +117,11 @@ def judge_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
             f"got tasks {_shown(', '.join(names))}; allowed are those that it has, {_shown(', '.join(had))}"
         )
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
-    kept, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
-    changed = sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name))
+    retained, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
+    changed = sorted(name for name in retained.keys() | given.keys() if retained.get(name) != given.get(name))
     text = "got a change; allowed are changes of minAvailable, priorityClassName, and replicas of tasks"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
-    return [*faults, *judge_gang(job.spec)][:_MOST]
+    return [*faults, *review_gang(job.spec)][:_MOST]
 
 
 def job_warnings(job: VolcanoJob) -> list[str]:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
-from extender.api.units import moment, timestamp_at
+from extender.api.units import instant, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
-from extender.domain.model.queue_of_group import noted_use, use_note
+from extender.domain.model.queue_of_group import recorded_use, use_record
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
 from extender.volcano.states import JobPhase, phase_of
@@ -27,7 +27,7 @@ JOB_VERSION = VOLCANO_JOB.api_version  # of CronJobs, too
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
 _LONGEST = 200  # characters of a schedule, and of a time zone
 _LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
-_KEPT_SUCCEEDED, _KEPT_FAILED = 3, 1
+_RESERVED_SUCCEEDED, _RESERVED_FAILED = 3, 1
 _FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -63,21 +63,21 @@ class Schedule:
         except (KeyError, OSError, ValueError) as fault:
             raise ValueError(f"timeZone {zone!r:.80} is not known") from fault
         try:
-            CronSim(self.expression, self.moment(0.0))
+            CronSim(self.expression, self.instant(0.0))
         except (CronSimError, ValueError) as fault:
             raise ValueError(f"schedule {expression!r:.80}: {fault!s:.80}") from fault
 
     def last(self, now: float) -> float | None:
         """Return the newest time that is not after `now`; None if there was none for 50 years."""
-        times = CronSim(self.expression, self.moment(int(now) + 1.0), reverse=True)
+        times = CronSim(self.expression, self.instant(int(now) + 1.0), reverse=True)
         return next((at for at in map(datetime.timestamp, times) if at <= now), None)
 
     def next(self, now: float) -> float | None:
         """Return the first time after `now`; None if there is none for 50 years."""
-        times = CronSim(self.expression, self.moment(now))
+        times = CronSim(self.expression, self.instant(now))
         return next((at for at in map(datetime.timestamp, times) if at > now), None)
 
-    def moment(self, seconds: float) -> datetime:
+    def instant(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
 
 
@@ -117,7 +117,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
     if cron.spec.concurrency_policy == "Replace":
         deletes = (*deletes, *(job for job in active if job.metadata.deletion_timestamp is None))
     status = replace(status, last_schedule_time=timestamp_at(at))
-    return CronPlan(status, deletes, _job(cron, at, schedule.moment(at).isoformat()), due_at)
+    return CronPlan(status, deletes, _job(cron, at, schedule.instant(at).isoformat()), due_at)
 
 
 def _phase(job: VolcanoJob) -> JobPhase:
@@ -144,8 +144,8 @@ def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...
     """Return the Jobs that have ended, except the newest few."""
     spec = cron.spec
     limits = (
-        ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _KEPT_SUCCEEDED),
-        (_FAILED, spec.failed_jobs_history_limit, _KEPT_FAILED),
+        ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _RESERVED_SUCCEEDED),
+        (_FAILED, spec.failed_jobs_history_limit, _RESERVED_FAILED),
     )
     found: list[VolcanoJob] = []
     for phases, limit, default in limits:
@@ -156,7 +156,7 @@ def _too_old(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...
 
 def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
     """Return the time up to which schedule times are settled, or too late."""
-    earliest = moment(status.last_schedule_time or cron.metadata.creation_timestamp)
+    earliest = instant(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
     return earliest if deadline is None else max(earliest, now - deadline)
 
@@ -165,8 +165,8 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
     # The right of whoever wrote the CronJob is noted on it, not in what anybody may write into its template.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
-    if queue := noted_use(meta, "CronJob"):
-        annotations |= use_note(queue, VOLCANO_JOB.kind)
+    if queue := recorded_use(meta, "CronJob"):
+        annotations |= use_record(queue, VOLCANO_JOB.kind)
     owner = {"apiVersion": JOB_VERSION, "kind": "CronJob", "name": meta.name, "uid": meta.uid}
     metadata = {
         "name": f"{meta.name}-{int(at) // 60}",
@@ -179,9 +179,9 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
 
 
 def _age(job: VolcanoJob) -> tuple[float, str]:
-    return moment(job.metadata.creation_timestamp), job.metadata.name
+    return instant(job.metadata.creation_timestamp), job.metadata.name
 
 
 def _newest(*timestamps: str | None) -> str | None:
-    at = max(map(moment, timestamps))
+    at = max(map(instant, timestamps))
     return timestamp_at(at) if at else None

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob
-from extender.api.units import moment
+from extender.api.units import instant
 from extender.domain.model.reasons import EventReason
-from extender.volcano.admission import RETRIES, is_too_large, job_warnings, judge_new, with_defaults
+from extender.volcano.admission import RETRIES, is_too_large, job_warnings, review_new, with_defaults
 from extender.volcano.plugins import plugins_of, whole_pod
 from extender.volcano.pods import JobPod, claim_names, owned, pod_name
 from extender.volcano.policies import JobRequest, aims_at, asked_for, target_of
@@ -172,16 +172,16 @@ def plan(view: JobView) -> Plan:
         status = _led(view, status, bool(doomed))
     ends_at = _expiry(job, status)
     lacks = _lacking(view, status)
-    moments = [at for at in (due_at, ends_at) if at is not None]
+    instants = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != given.status.state.phase:
-        moments.append(view.now)
+        instants.append(view.now)
     return Plan(
         status,
         lacks.claims,
         lacks.pods,
         tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
-        due_at=min(moments, default=None),
+        due_at=min(instants, default=None),
         remarks=_joined((*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))),
     )
 
@@ -209,7 +209,7 @@ def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
     if more < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
     pause = min(2.0 ** min(more, 9), _LONGEST_PAUSE)
-    return request._replace(at=max(request.at, moment(status.state.last_transition_time) + pause))
+    return request._replace(at=max(request.at, instant(status.state.last_transition_time) + pause))
 
 
 def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
@@ -293,7 +293,7 @@ def _lacking(view: JobView, status: JobStatus) -> Creations:
 
 
 def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
-    ended, ttl = moment(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
+    ended, ttl = instant(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
 
 
@@ -301,7 +301,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    new = () if job.status.state.phase else (*map(str, judge_new(job)), *job_warnings(job))  # told once
+    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # told once
     for fault in new[:_MOST_SAID]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 

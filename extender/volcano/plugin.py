@@ -104,8 +104,8 @@ def containers(pod: Json, init: bool = True) -> list[Json]:
 def put_env(container: Json, *variables: Json) -> None:
     """After those of the template, which they replace where they have the same name."""
     names = {variable["name"] for variable in variables}
-    kept = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
-    container["env"] = [*kept, *variables]
+    retained = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
+    container["env"] = [*retained, *variables]
 
 
 def open_port(container: Json, port: int, name: str) -> None:

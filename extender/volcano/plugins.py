@@ -31,14 +31,14 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build, owned
 
-_MOST_TOLD = 100_000  # hosts in all containers of a pod: with more the API server does not take it
+_MOST_REPORTED = 100_000  # hosts in all containers of a pod: with more the API server does not take it
 
 
-def _told_too_much(job: VolcanoJob) -> Iterator[str]:
+def _exposed(job: VolcanoJob) -> Iterator[str]:
     """Yield the environment variables that would name too many hosts in each container."""
     most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
-    if (told := job.spec.members * most) > _MOST_TOLD:
-        yield f"left out, as the containers of a pod would be told {told} hosts; allowed are {_MOST_TOLD}"
+    if (reported := job.spec.members * most) > _MOST_REPORTED:
+        yield f"left out: {reported} hosts in the containers of a pod: must be at most {_MOST_REPORTED}"
 
 
 class Framework(Plugin, frozen=True):
@@ -101,11 +101,11 @@ class TensorFlow(Plugin, frozen=True):
     port: Port = 2222
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        return _told_too_much(job)
+        return _exposed(job)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         """Extend a pod. A single process needs nothing."""
-        if job.spec.members <= 1 or any(_told_too_much(job)):
+        if job.spec.members <= 1 or any(_exposed(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
         cluster = {
@@ -133,15 +133,15 @@ class Mpi(Framework, frozen=True):
         return self.worker
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        yield from (*super().faults(job), *_told_too_much(job))
+        yield from (*super().faults(job), *_exposed(job))
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         workers = job.spec.task(self.worker) if task.name == self.master else None
-        told = ",".join(hosts(job, workers)) if workers is not None and not any(_told_too_much(job)) else None
+        reported = ",".join(hosts(job, workers)) if workers is not None and not any(_exposed(job)) else None
         for container in containers(pod):
             open_port(container, self.port, "mpijob-port")
-            if told is not None:
-                put_env(container, {"name": "MPI_HOST", "value": told})
+            if reported is not None:
+                put_env(container, {"name": "MPI_HOST", "value": reported})
 
 
 class Ray(Framework, frozen=True, rename="camel"):
@@ -188,7 +188,7 @@ _MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds 
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
-SECRET_NOTE = "plugin-ssh"  # in status.controlledResources
+SECRET_RECORD = "plugin-ssh"  # in status.controlledResources
 _OF_ROOT, _READABLE = 0o600, 0o644  # a user who is not root has to be able to read it
 
 
@@ -215,25 +215,25 @@ class Svc(Plugin, frozen=True):
         if self.publish_not_ready_addresses:
             spec["publishNotReadyAddresses"] = True
         service = owned(job, "v1", "Service", name, spec=spec)
-        told = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
+        reported = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
         if self.disable_network_policy:
-            return service, told
+            return service, reported
         chosen = {"matchLabels": pods}
         rule = {
             "podSelector": chosen,
             "ingress": [{"from": [{"podSelector": chosen}]}],
             "policyTypes": ["Ingress"],
         }
-        return service, told, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
+        return service, reported, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=rule)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        spec, told = pod["spec"], f"{job.metadata.name}-svc"
+        spec, reported = pod["spec"], f"{job.metadata.name}-svc"
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or job.metadata.name
-        mount(pod, {"name": told, "configMap": {"name": told}}, mountPath=_HOSTS_PATH)
+        mount(pod, {"name": reported, "configMap": {"name": reported}}, mountPath=_HOSTS_PATH)
         if self.inject_hosts_env:
             names = (name for task in job.spec.tasks for name in _variables(task))
-            variables = [_from_config_map(name, told) for name in names]
+            variables = [_from_config_map(name, reported) for name in names]
             for container in containers(pod):
                 put_env(container, *variables)
 
@@ -359,7 +359,7 @@ def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json 
     return owned(job, "v1", "Secret", name, type="Opaque", stringData=files)
 
 
-def notes_of(job: VolcanoJob) -> dict[str, str]:
+def status_of(job: VolcanoJob) -> dict[str, str]:
     """Return the fields of its status about its plugins from the beginning."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
@@ -369,5 +369,5 @@ def secret_name(job: VolcanoJob) -> str:
 
     A Secret that Volcano made has the mere name of the plugin.
     """
-    noted = (job.status.controlled_resources or {}).get(SECRET_NOTE, "")
-    return f"{job.metadata.name}-ssh" if noted == Ssh.name else noted
+    recorded = (job.status.controlled_resources or {}).get(SECRET_RECORD, "")
+    return f"{job.metadata.name}-ssh" if recorded == Ssh.name else recorded

@@ -9,7 +9,7 @@ import msgspec
 
 from extender.api.keys import GROUP_ANNOTATION, MAX_UNAVAILABLE, MIN_AVAILABLE, PREEMPTABLE, ROLE
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
-from extender.api.units import moment
+from extender.api.units import instant
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import at, items_at
 
@@ -18,7 +18,7 @@ INDEX, VERSION, RETRY = f"{_PREFIX}task-index", f"{_PREFIX}job-version", f"{_PRE
 JOB_NAME, JOB_NAMESPACE = f"{_PREFIX}job-name", f"{_PREFIX}job-namespace"
 PARTITION = f"{_PREFIX}partition-id"
 _OF_JOB = (PREEMPTABLE, f"{_PREFIX}cooldown-time")  # labels and annotations that pods have from their job
-_NOTES_OF_JOB = (*_OF_JOB, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
+_RECORDS_OF_JOB = (*_OF_JOB, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
 _CONTAINERS = ("containerStatuses", "initContainerStatuses")
 
 
@@ -73,8 +73,8 @@ def pod_of(pod: Json) -> JobPod | None:
         ran=bool(at(pod, ("spec", "nodeName"))),
         ready=all(status.get("ready") for status in statuses),
         restarts=sum(status.get("restartCount") or 0 for status in every),
-        created=moment(meta.get("creationTimestamp")),
-        ended=max((moment(end.get("finishedAt")) for end in ends), default=0.0),
+        created=instant(meta.get("creationTimestamp")),
+        ended=max((instant(end.get("finishedAt")) for end in ends), default=0.0),
     )
 
 
@@ -155,7 +155,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
         VERSION: str(job.status.version),
         RETRY: str(job.status.retry_count),
         **({f"{_PREFIX}numa-topology-policy": numa} if numa else {}),
-        **{key: value for key, value in (meta.annotations or {}).items() if key in _NOTES_OF_JOB},
+        **{key: value for key, value in (meta.annotations or {}).items() if key in _RECORDS_OF_JOB},
     }
 
 

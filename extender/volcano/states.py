@@ -17,8 +17,8 @@ from extender.api.objects.volcano import (
     VolcanoJobSpec,
     VolcanoJobState,
 )
-from extender.api.units import as_duration, moment, timestamp_at
-from extender.volcano.plugins import notes_of
+from extender.api.units import as_duration, instant, timestamp_at
+from extender.volcano.plugins import status_of
 from extender.volcano.pods import JobPod, claim_names
 
 
@@ -169,7 +169,7 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     wanted = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
-    resources = notes_of(job) | (job.status.controlled_resources or {})
+    resources = status_of(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     status = replace(
         job.status,
@@ -194,7 +194,7 @@ def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", mess
     ran_from = next((each for each in conditions if each.status == JobPhase.RUNNING), None)
     duration = status.running_duration
     if phase in (*ENDED, JobPhase.ABORTED) and ran_from is not None:
-        duration = as_duration(max(moment(at) - moment(ran_from.last_transition_time), 0.0))
+        duration = as_duration(max(instant(at) - instant(ran_from.last_transition_time), 0.0))
     return replace(
         status,
         state=VolcanoJobState(phase, reason, message, at),

@@ -126,8 +126,8 @@ def version() -> dict[str, str]:
 
 def threads() -> list[dict[str, Any]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    similar: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():
         stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
-        alike[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in alike.items()]
+        similar[tuple(stack)].append(names.get(ident, str(ident)))
+    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in similar.items()]

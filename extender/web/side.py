@@ -198,7 +198,7 @@ class WebhookServer(SideServer):
 
 _METHODS = ("GET", "HEAD", "OPTIONS")
 Check = Callable[[], str | None]  # why it fails, or None if it does not
-Note = Callable[[], str]  # a line of verbose answers, which never makes them fail
+ReadyLine = Callable[[], str]  # a line of verbose answers, which never makes them fail
 
 
 class HealthApp:
@@ -209,11 +209,11 @@ class HealthApp:
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
         registry: CollectorRegistry = REGISTRY,
-        notes: Mapping[str, Note] | None = None,
+        notes: Mapping[str, ReadyLine] | None = None,
     ) -> None:
         self._live, self._ready = live, {**live, **ready}
         self._registry = registry
-        self._notes = notes or {}
+        self._records = notes or {}
 
     def __call__(self, request: web.BaseRequest, body: bytes) -> web.Response:
         """Answer a request.
@@ -232,11 +232,11 @@ class HealthApp:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
             return _answer(encode(self._registry), content_type)
         if path == "/readyz":
-            return self._probe(request, self._ready, self._notes)
+            return self._probe(request, self._ready, self._records)
         return self._probe(request, self._live, {})
 
     def _probe(
-        self, request: web.BaseRequest, checks: Mapping[str, Check], notes: Mapping[str, Note]
+        self, request: web.BaseRequest, checks: Mapping[str, Check], notes: Mapping[str, ReadyLine]
     ) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         lines, healthy = [], True
@@ -253,7 +253,7 @@ class HealthApp:
             lines.append(f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok")
         if healthy and "verbose" not in request.query:
             return _answer(b"ok")
-        lines += [f"[+]{name} ok: {note()}" for name, note in notes.items()]
+        lines += [f"[+]{name} ok: {record()}" for name, record in notes.items()]
         if unknown := excluded - checks.keys():
             lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
         verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"

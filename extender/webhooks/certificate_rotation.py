@@ -57,7 +57,7 @@ class RotationStep(Enum):
     KEEP = "keep"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredCertificate(msgspec.Struct, frozen=True):
     """Stored certificate, as far as the next step depends on it."""
 
     served: Validity
@@ -72,21 +72,21 @@ def settle(lifetime: float) -> float:
 
 
 def next_step(
-    kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+    retained: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `kept` None: nothing readable is stored. `settled`: it has been in force for long enough.
+    `retained` None: nothing readable is stored. `settled`: it has been in force for long enough.
     """
-    if kept is None or not kept.served.covers(now):
+    if retained is None or not retained.served.covers(now):
         return RotationStep.MAKE
-    if kept.prepared and not kept.prepared.covers(now):
+    if retained.prepared and not retained.prepared.covers(now):
         return RotationStep.PRUNE
-    if kept.prepared:
+    if retained.prepared:
         return RotationStep.SWITCH if settled else RotationStep.KEEP
-    if kept.served.end - now < lifetime * _RENEW or kept.names != names:
+    if retained.served.end - now < lifetime * _RENEW or retained.names != names:
         return RotationStep.PREPARE
-    return RotationStep.PRUNE if kept.extra and settled else RotationStep.KEEP
+    return RotationStep.PRUNE if retained.extra and settled else RotationStep.KEEP
 
 
 class Stored(Wire, frozen=True):
@@ -105,11 +105,11 @@ class Stored(Wire, frozen=True):
         return b"".join(self.trusted)
 
     @property
-    def kept(self) -> Kept:
+    def retained(self) -> StoredCertificate:
         needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
         served, extra = self.serving.certificate, bool(set(self.trusted) - needed)
         prepared = validity(self.prepared.certificate) if self.prepared else None
-        return Kept(validity(served), names(served), prepared, extra)
+        return StoredCertificate(validity(served), names(served), prepared, extra)
 
     @property
     def data(self) -> Data:
@@ -126,7 +126,7 @@ def read_stored(data: Data) -> Stored | None:
         serving = _pair(data, "tls", trusted)
         prepared = _pair(data, "next", trusted) if "next.crt" in data else None
         found = Stored(serving, prepared, trusted)
-        _ = found.kept  # raises if a needed field cannot be read
+        _ = found.retained  # raises if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
     return found
@@ -214,7 +214,7 @@ class CertificateRotation(Poller):
         trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
         settled = trusted and self._monotonic() - self._since >= settle(self._lifetime)
-        step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
+        step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
         due = advanced(step, stored, self._names, self._lifetime, now)

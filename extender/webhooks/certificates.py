@@ -64,7 +64,7 @@ class _Authority:
     """A CA that exists only as long as this object: its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
-        self._begin, self._end = _moment(now) - _SKEW, _moment(now + lifetime)
+        self._begin, self._end = _instant(now) - _SKEW, _instant(now + lifetime)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"{name} {x509.random_serial_number():x}"[:60])
         own = self._builder(self._name, self._key)
@@ -220,5 +220,5 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _moment(seconds: float) -> datetime:
+def _instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)

@@ -22,7 +22,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
 from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
 from extender.domain.queues.records import QueueRecord, allows_namespace, queue_record
-from extender.domain.queues.tree import Queues, QueueTree, QueueView
+from extender.domain.queues.tree import QueueInfo, Queues, QueueTree
 from extender.kube.access import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
@@ -147,7 +147,7 @@ class Latest:
             raise NotKnown(f"it took longer than {BUDGET} s")
         return left
 
-    def view(self, name: str) -> QueueView | None:
+    def view(self, name: str) -> QueueInfo | None:
         found, known = self._read(name), self._ledger.queues.view(name)
         if found is None:
             return known

@@ -83,7 +83,7 @@ class Reviewer:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
             call.outcome = "failed"
-            outcome = self._judge(self.paths[path], review)
+            outcome = self._review(self.paths[path], review)
             response = admission.ReviewResponse(
                 uid=review.request.uid,
                 allowed=not outcome.faults,
@@ -95,7 +95,7 @@ class Reviewer:
             call.outcome = "allowed" if response.allowed else "refused"
             return admission.encode(admission.ReviewAnswer(response))
 
-    def _judge(self, path: Path, review: admission.Review) -> ReviewOutcome:
+    def _review(self, path: Path, review: admission.Review) -> ReviewOutcome:
         request = review.request
         fields = (
             ("apiVersion", review.api_version, admission.API_VERSION),

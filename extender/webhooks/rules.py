@@ -36,7 +36,7 @@ from extender.domain.admission.access import (
     asked_about_template,
     not_granted,
     not_known,
-    pods_not_judged,
+    pods_not_reviewed,
     subject,
 )
 from extender.domain.admission.faults import Code, Fault
@@ -44,11 +44,11 @@ from extender.domain.admission.queues import (
     deserved_too_much,
     flavor_warnings,
     guaranteed_too_much,
-    judge_deletion,
-    judge_flavor,
-    judge_flavor_deletion,
-    judge_queue,
     queue_defaults,
+    review_deletion,
+    review_flavor,
+    review_flavor_deletion,
+    review_queue,
 )
 from extender.domain.admission.submission import (
     Destination,
@@ -59,31 +59,31 @@ from extender.domain.admission.submission import (
     group_defaults,
     growth,
     job_queue_default,
-    judge_budgets,
-    judge_entry,
-    judge_growth,
-    judge_job_entry,
-    judge_move,
-    judge_topologies,
-    noted,
     pod_defaults,
     queue_named_in,
+    recorded,
+    review_budgets,
+    review_entry,
+    review_growth,
+    review_job_entry,
+    review_move,
+    review_topologies,
     unread_annotations,
 )
 from extender.domain.admission.warnings import ignored_fields, workload_warnings
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import controller_of, group_name, unit_name
+from extender.domain.model.ownership import controller_of, group_name, podgroup_name
 from extender.domain.model.queue_of_group import (
-    author_note,
+    author_record,
     explicit_queue,
     local_queue_label,
-    noted_author,
-    use_note,
+    recorded_author,
+    use_record,
 )
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
 from extender.kube.resources import POD_GROUPS
-from extender.volcano.admission import job_defaults, job_warnings, judge_change, judge_gang, judge_new
+from extender.volcano.admission import job_defaults, job_warnings, review_change, review_gang, review_new
 from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
@@ -113,13 +113,13 @@ class EntryRules:
         to = find(self._ledger.queues)
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
-    def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
+    def review(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
         """One of `subjects` that may use the queue is enough; without any, the right is not checked."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
-        return self.judge_use(to, *subjects)
+        return self.review_use(to, *subjects)
 
-    def judge_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
+    def review_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
         """Faults if the queue is restricted and none of `subjects` may use it, if there are any."""
         if not subjects or not self.is_restricted(to):
             return []
@@ -136,16 +136,16 @@ class EntryRules:
         return view is not None and view.record.restricted
 
 
-def warned(judge: Rule) -> Rule:
+def warned(review: Rule) -> Rule:
     """Return the rule with warnings about unreadable annotations, and about ignored fields."""
 
-    def judged(request: ReviewRequest) -> ReviewOutcome:
-        outcome, meta = judge(request), read(request.object, AnyObject).metadata
+    def reviewed(request: ReviewRequest) -> ReviewOutcome:
+        outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
         return outcome._replace(warnings=warnings)
 
-    return judged
+    return reviewed
 
 
 def _ignored(request: ReviewRequest) -> list[str]:
@@ -183,23 +183,23 @@ class AdmissionRules:
     def paths(self) -> dict[str, Path]:
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
-            "/queues/validate": Path(self.judge_queue, (CREATE, UPDATE, DELETE)),
-            "/resourceflavors/validate": Path(self.judge_flavor, (CREATE, UPDATE, DELETE)),
-            "/localqueues/validate": Path(self.judge_local_queue, (CREATE, UPDATE)),
+            "/queues/validate": Path(self.review_queue, (CREATE, UPDATE, DELETE)),
+            "/resourceflavors/validate": Path(self.review_flavor, (CREATE, UPDATE, DELETE)),
+            "/localqueues/validate": Path(self.review_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
-            "/podgroups/validate": Path(warned(self.judge_group), (CREATE, UPDATE)),
+            "/podgroups/validate": Path(warned(self.review_group), (CREATE, UPDATE)),
             "/other-podgroups/validate": Path(
-                warned(self.judge_other_group), (CREATE, UPDATE), optional=True
+                warned(self.review_other_group), (CREATE, UPDATE), optional=True
             ),
             "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
-            "/jobs/validate": Path(warned(self.judge_job), (CREATE, UPDATE), optional=True),
+            "/jobs/validate": Path(warned(self.review_job), (CREATE, UPDATE), optional=True),
             "/workloads/validate": Path(
-                warned(self.judge_workload), (CREATE, UPDATE), needs_sync=False, optional=True
+                warned(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
             ),
-            "/use/mutate": Path(self.note_use, (CREATE, UPDATE), optional=True),
-            "/authors/mutate": Path(self.note_author, (CREATE, UPDATE), needs_sync=False, optional=True),
+            "/use/mutate": Path(self.record_use, (CREATE, UPDATE), optional=True),
+            "/authors/mutate": Path(self.record_author, (CREATE, UPDATE), needs_sync=False, optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
-            "/pods/validate": Path(warned(self.judge_pod), (CREATE, UPDATE), optional=True),
+            "/pods/validate": Path(warned(self.review_pod), (CREATE, UPDATE), optional=True),
         }
 
     def _entry(self) -> EntryRules:
@@ -209,17 +209,17 @@ class AdmissionRules:
         has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
         return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
-    def judge_queue(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_queue(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
             name = request.name or (before.metadata.name if before else "")
-            return ReviewOutcome(judge_deletion(name, tree))
+            return ReviewOutcome(review_deletion(name, tree))
         queue = read(request.object, Queue)
-        faults = judge_queue(queue, before, tree, self._max_depth)
+        faults = review_queue(queue, before, tree, self._max_depth)
         if faults and queue.spec.parent:
             newest = self._latest().with_ancestry(tree, queue.spec.parent)
-            faults = judge_queue(queue, before, newest, self._max_depth)
+            faults = review_queue(queue, before, newest, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
         there = self._ledger.offered()
@@ -227,16 +227,16 @@ class AdmissionRules:
         warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
         return ReviewOutcome(warnings=warnings)
 
-    def judge_flavor(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_flavor(self, request: ReviewRequest) -> ReviewOutcome:
         if request.operation == DELETE:
             before = read_if_there(request.old_object, ResourceFlavor)
             name = request.name or (before.metadata.name if before else "")
-            return ReviewOutcome(list(judge_flavor_deletion(name, self._ledger.queues.tree())))
+            return ReviewOutcome(list(review_flavor_deletion(name, self._ledger.queues.tree())))
         flavor = read(request.object, ResourceFlavor)
         unused = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
-        return ReviewOutcome(list(judge_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
+        return ReviewOutcome(list(review_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
 
-    def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a LocalQueue: its author must have the right to use a restricted queue.
 
         Groups in the LocalQueue would enter with it.
@@ -245,19 +245,19 @@ class AdmissionRules:
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
         to = Destination(local.spec.queue, "spec.queue")
-        return ReviewOutcome(self._entry().judge_use(to, subject(request.user_info)))
+        return ReviewOutcome(self._entry().review_use(to, subject(request.user_info)))
 
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         namespace = request.namespace or group.metadata.namespace
-        maker = None if _is_ours(request) else _maker(request)
-        return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
+        controller = None if _is_ours(request) else _controller(request)
+        return ReviewOutcome(patch=group_defaults(group, namespace, controller, self._ledger.queues))
 
-    def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
         group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
-        topologies = list(judge_topologies(group))
+        topologies = list(review_topologies(group))
         if is_update:
             before = read(request.old_object, NewPodGroup)
             same_label = local_queue_label(before.metadata) == local_queue_label(meta)
@@ -267,19 +267,19 @@ class AdmissionRules:
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
         is_ours = _is_ours(request)  # for pods and jobs of others: they are judged
-        faults = entry.judge(to, judge_entry, *([] if is_ours else [subject(request.user_info)]))
+        faults = entry.review(to, review_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
-            faults += judge_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
+            faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
         if is_ours:  # one that is missing is the reason why it waits
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(to):
             # When pods that wait already were created, it was not known that they would use this queue.
             there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
             if early := sum(pod.waiting and not pod.auto for pod in there):
-                faults = [pods_not_judged(to, early)]
+                faults = [pods_not_reviewed(to, early)]
         return ReviewOutcome([*faults, *topologies])
 
-    def judge_other_group(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a PodGroup of scheduler-plugins or of Kubernetes: only its queue counts."""
         entry = self._entry()
 
@@ -295,13 +295,13 @@ class AdmissionRules:
             if before is not None and before.queue == to.queue:
                 return ReviewOutcome()
         name = request.name or read(request.object, NewOtherGroup).metadata.name
-        moved = judge_move(to, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
-        return ReviewOutcome([*entry.judge(to, judge_entry, subject(request.user_info)), *moved])
+        moved = review_move(to, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
+        return ReviewOutcome([*entry.review(to, review_entry, subject(request.user_info)), *moved])
 
-    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_job(self, request: ReviewRequest) -> ReviewOutcome:
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
-            return self._judge_volcano_job(request, entry)
+            return self._review_volcano_job(request, entry)
         is_update, job_entry = request.operation == UPDATE, self._job_entry()
         job = read(request.object, Job)
         pod = _placed(job.pod, request)
@@ -314,30 +314,30 @@ class AdmissionRules:
         )
         users = asked_about_template(pod, request.user_info) if is_asked else ()
         own = queue_named_in(job.metadata)
-        faults = entry.judge(to, job_entry, *users)
+        faults = entry.review(to, job_entry, *users)
         if own is None or faults:
             return ReviewOutcome(faults)
         own = replace(own, namespace=pod.metadata.namespace)
-        if not controller_of(job.metadata.owner_references) and (faults := entry.judge_use(own, *users)):
+        if not controller_of(job.metadata.owner_references) and (faults := entry.review_use(own, *users)):
             return ReviewOutcome(faults)
         if not job.spec.suspend and self._ledger.intake.jobs.mode != BY_QUEUE and own.queue != to.queue:
             text = f"{own.field} counts only for a job that waits suspended: its pods go to {to.queue!r}"
             return ReviewOutcome(warnings=[f"{text}; name the queue in spec.template.metadata, too"])
-        return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.judge(own, job_entry)])
+        return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
 
-    def _judge_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
+    def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
         """Its queue and its gang when it is made; all else only where Muster runs it: else Volcano does."""
         job, runs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
         meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
             return ReviewOutcome()
         if request.operation == UPDATE:
-            return ReviewOutcome(judge_change(read(request.old_object, VolcanoJob), job) if runs else [])
+            return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job) if runs else [])
         to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
         # Those that Muster makes itself are its CronJobs', and wait where these have no note.
         users = [] if _is_ours(request) else [subject(request.user_info)]
-        faults = entry.judge(to, self._job_entry(), *users)
-        own = judge_new(job) if runs else judge_gang(spec)
+        faults = entry.review(to, self._job_entry(), *users)
+        own = review_new(job) if runs else review_gang(spec)
         return ReviewOutcome([*own, *faults], warnings=job_warnings(job) if runs else [])
 
     def fill_in_job(self, request: ReviewRequest) -> ReviewOutcome:
@@ -348,7 +348,7 @@ class AdmissionRules:
         queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
         return ReviewOutcome(patch=[*job_defaults(job, VOLCANO if VOLCANO in names else min(names)), *queue])
 
-    def judge_workload(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
         """Review an object whose controller makes pods or jobs. It is never refused: these are reviewed."""
         workload, ledger = read(request.object, dict[str, Any]), self._ledger
         by_namespace = ledger.queues.of_namespace(request.namespace)
@@ -357,9 +357,9 @@ class AdmissionRules:
         return ReviewOutcome(warnings=[*warnings])
 
     def _job_entry(self) -> Entry:
-        return partial(judge_job_entry, tree=self._ledger.queues.tree)
+        return partial(review_job_entry, tree=self._ledger.queues.tree)
 
-    def note_use(self, request: ReviewRequest) -> ReviewOutcome:
+    def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record on all objects that enter a restricted queue that their author may use it.
 
         Without, they wait.
@@ -393,24 +393,24 @@ class AdmissionRules:
             return ReviewOutcome()
         author = _author(request)
         if not users or not entry.is_restricted(to):
-            return ReviewOutcome(patch=noted(meta, author))
-        if faults := entry.judge_use(to, *users):
+            return ReviewOutcome(patch=recorded(meta, author))
+        if faults := entry.review_use(to, *users):
             warnings = [f"it will wait: {fault}" for fault in faults]
-            return ReviewOutcome(warnings=warnings, patch=noted(meta, author))
-        return ReviewOutcome(patch=noted(meta, {**use_note(to.queue, kind.kind), **author}))
+            return ReviewOutcome(warnings=warnings, patch=recorded(meta, author))
+        return ReviewOutcome(patch=recorded(meta, {**use_record(to.queue, kind.kind), **author}))
 
-    def note_author(self, request: ReviewRequest) -> ReviewOutcome:
+    def record_author(self, request: ReviewRequest) -> ReviewOutcome:
         """Note who makes an owner of pods whose queue is that of its pods."""
-        return ReviewOutcome(patch=noted(read(request.object, AnyObject).metadata, _author(request)))
+        return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
             return ReviewOutcome()
-        marked = DEFAULT_SCHEDULER in self._schedulers
+        flagged = DEFAULT_SCHEDULER in self._schedulers
         pod, user = read(request.object, dict[str, Any]), request.user_info.username
-        return ReviewOutcome(patch=pod_defaults(pod, marked, user))
+        return ReviewOutcome(patch=pod_defaults(pod, flagged, user))
 
-    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
+    def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
@@ -419,19 +419,19 @@ class AdmissionRules:
             more = growth(read(request.old_object, NewPod), pod)
             if not more:
                 return ReviewOutcome()
-            fits = partial(judge_growth, more, ceilings=tuple(self._ledger.ceilings(to.queue)))
+            fits = partial(review_growth, more, ceilings=tuple(self._ledger.ceilings(to.queue)))
             users = asked_about_template(pod, request.user_info)
-            return ReviewOutcome(self._entry().judge(to, fits, *users))
+            return ReviewOutcome(self._entry().review(to, fits, *users))
         if request.operation == UPDATE:
             if to is None or self._was_there(read(request.old_object, NewPod), to, request):
                 return ReviewOutcome()
-        elif self._ledger.pods.owns(pod) and (budgets := list(judge_budgets(pod))):
+        elif self._ledger.pods.owns(pod) and (budgets := list(review_budgets(pod))):
             return ReviewOutcome(budgets)
         if to is None:
             return ReviewOutcome()
         is_asked = not self._is_made_for(pod, pod.controller, to, request)
         users = asked_about_pod(pod, request.user_info) if is_asked else ()
-        return ReviewOutcome(self._entry().judge(to, judge_entry, *users))
+        return ReviewOutcome(self._entry().review(to, review_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         """Return the destination; None for a pod of another scheduler."""
@@ -450,7 +450,7 @@ class AdmissionRules:
         user, namespace = request.user_info, pod.metadata.namespace
         is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
-        is_of_job = owner is not None and named == unit_name(owner) and to.joined
+        is_of_job = owner is not None and named == podgroup_name(owner) and to.joined
         return (
             is_operators
             and is_of_job
@@ -471,15 +471,15 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
-        user, meta = _maker(request), read(request.object, AnyObject).metadata
+        user, meta = _controller(request), read(request.object, AnyObject).metadata
         return {SUBMITTER: user} if is_new and (user or SUBMITTER in (meta.annotations or {})) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
-    user = noted_author(before.metadata, kind) if before is not None else ""
+    user = recorded_author(before.metadata, kind) if before is not None else ""
     by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    return author_note(kind, user or ("" if by_program else _maker(request)))
+    return author_record(kind, user or ("" if by_program else _controller(request)))
 
 
-def _maker(request: ReviewRequest) -> str:
+def _controller(request: ReviewRequest) -> str:
     """Return the user who makes an object.
 
     Empty if an account makes it for its owner, whose author counts.

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from extender.api.units import as_moment, as_seconds
+from extender.api.units import as_seconds, as_time
 from tests.rows import each_of
 
 
@@ -30,11 +30,11 @@ NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
     ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
     ("2026-11-01T08:00:00+01:00", datetime(2026, 11, 1, 7, tzinfo=UTC)),
 )
-def test_a_moment_is_so_long_ago_or_a_timestamp(text: str, moment: datetime) -> None:
-    assert as_moment(text, NOW.timestamp()) == moment.timestamp()
+def test_a_moment_is_so_long_ago_or_a_timestamp(text: str, instant: datetime) -> None:
+    assert as_time(text, NOW.timestamp()) == instant.timestamp()
 
 
 @each_of("", "d", "7", "-7d", "7d ", "7 d", "٣d", "1h1d", "999999d", "yesterday", "2026")
 def test_what_names_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        as_moment(text, NOW.timestamp())
+        as_time(text, NOW.timestamp())

@@ -7,13 +7,13 @@ import pytest
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import LeaseSpec, age_of
-from extender.api.units import as_moment, as_seconds, at_least, moment
+from extender.api.units import as_seconds, as_time, at_least, instant
 from extender.api.workloads.gangs import Defaults, MadePods, asked_by, size_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of, run_time_of
 from extender.domain.model.selectors import as_number
 from extender.domain.queues.records import duration_of
-from extender.domain.snapshot.snapshot import moment_of
+from extender.domain.snapshot.snapshot import clock_time_of
 from extender.volcano.cron import Schedule
 from tests.rows import each_of
 
@@ -36,7 +36,7 @@ def spark(memory: str) -> dict[str, object]:
 
 @each_of(
     lambda: as_seconds(DURATION),
-    lambda: as_moment(TIME, 0.0),
+    lambda: as_time(TIME, 0.0),
     lambda: at_least(NUMBER),
     lambda: Schedule(MINUTES, None),
     lambda: Schedule("* * * * *", "./" * MANY + "UTC"),
@@ -53,8 +53,8 @@ def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
     (lambda: run_time_of(annotated(keys.RUN_TIME, DURATION)), None),
     (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NEVER_SAVED),
     (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NEVER_SAVED),
-    (lambda: moment(TIME), 0.0),
-    (lambda: moment_of(TIME, 0.0), float("inf")),
+    (lambda: instant(TIME), 0.0),
+    (lambda: clock_time_of(TIME, 0.0), float("inf")),
     (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),
     (lambda: as_number(NUMBER), None),
     (lambda: asked_by({keys.VOLCANO_MIN_MEMBER: NUMBER}), ("", 1)),

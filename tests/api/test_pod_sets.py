@@ -62,7 +62,7 @@ def pods_of(obj: Json) -> Iterator[Json]:
         yield from pods_of(child)
 
 
-def alike(spec: Json) -> str:
+def similar(spec: Json) -> str:
     return json.dumps(spec, sort_keys=True)
 
 
@@ -77,9 +77,9 @@ def test_they_are_the_pods_that_are_made(name: str) -> None:
     made = list(pods_of(obj))
     counted = Counter[str]()
     for each in pod_sets(obj):
-        counted[alike(each.template["spec"])] += each.count
+        counted[similar(each.template["spec"])] += each.count
         assert as_template(each.template) in map(as_template, made)
-    assert counted == Counter(alike(pod["spec"]) for pod in made)
+    assert counted == Counter(similar(pod["spec"]) for pod in made)
 
 
 COUNTS = {

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import message_types
+from tests.proxy.protobuf_messages import field, varint
 from tests.rows import each_of
-from tests.view.protobuf_messages import field, varint
 
 TYPES = message_types(
     {

@@ -125,14 +125,14 @@ PATCH = {"template": {"spec": {"replicatedJobs": [OF_NODE]}}}
     ("podTemplateOverrides", {**TARGETS, **POD}, "x"),  # v2.1.0
     ("runtimePatches", {"manager": "a.example/b", "trainingRuntimeSpec": PATCH}, "x"),  # v2.2.0
 )
-def test_changes_of_the_runtime_by_field(field: str, value: Json, note: str | None) -> None:
+def test_changes_of_the_runtime_by_field(field: str, value: Json, record: str | None) -> None:
     job = with_spec(waiting("trainjob"), **{field: [value]})
     (nodes,) = sets(job, runtime(TORCH))
     spec = nodes.template["spec"]
     assert (spec["nodeSelector"], spec["tolerations"], spec["schedulerName"]) == (GPU, [FAST], "muster")
     assert [each["name"] for each in spec["containers"]] == ["node"]
     assert resources(nodes) == {"requests": {"cpu": "3", "memory": "1Gi"}}
-    assert at(nodes.template, ("metadata", "annotations", "note")) == note
+    assert at(nodes.template, ("metadata", "annotations", "note")) == record
 
 
 def test_later_changes_come_on_top_of_earlier_ones() -> None:
@@ -154,18 +154,18 @@ def test_a_runtime_may_have_groups_made_by_somebody_else() -> None:
 
 
 @each_of(*product(["podTemplateOverrides", "runtimePatches"], [TORCH, MPI, TUNE]))
-def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(kept: str, name: str) -> None:
-    mine = {kept: [{"manager": "a.example/b", **TARGETS}]}
+def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(reserved: str, name: str) -> None:
+    mine = {reserved: [{"manager": "a.example/b", **TARGETS}]}
     job = with_spec(waiting("trainjob"), **mine)
     fields = TRAIN_JOB.annotate(with_runtime(job, runtime(name)), GROUP_ANNOTATION, "g")
-    completed = with_runtime(with_spec(job, **{kept: fields[kept]}), runtime(name))
+    completed = with_runtime(with_spec(job, **{reserved: fields[reserved]}), runtime(name))
     assert {
         at(each.template, ("metadata", "annotations", GROUP_ANNOTATION)) for each in pod_sets(completed)
     } == {"g"}
     assert TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "g") == {}
-    assert completed["spec"][kept][:1] == mine[kept], "what others wrote stays"
+    assert completed["spec"][reserved][:1] == mine[reserved], "what others wrote stays"
     anew = TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "other")
-    assert len(anew[kept]) <= 3
+    assert len(anew[reserved]) <= 3
 
 
 # ---- which runtime

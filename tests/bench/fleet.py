@@ -55,7 +55,7 @@ class Fleet:
         self.cluster = ControlPlane(users=manifests.service_accounts())
         self.access: Access = self.cluster.access(ADMIN)
         self.size = nodes
-        self._room: dict[str, Any] = {"cpu": cpu, "pods": pods}
+        self._capacity: dict[str, Any] = {"cpu": cpu, "pods": pods}
         self._user = next(iter(manifests.service_accounts()))
         self._stack = ExitStack()
         self._numbers = count()
@@ -66,7 +66,9 @@ class Fleet:
             stack.enter_context(self.cluster)
             manifests.apply(self.cluster.admin, *INSTALLED)
             names = (f"n{number}" for number in range(self.size))
-            create(self.access, ((NODES, objects.node(name, memory=MEMORY, **self._room)) for name in names))
+            create(
+                self.access, ((NODES, objects.node(name, memory=MEMORY, **self._capacity)) for name in names)
+            )
             self._stack = stack.pop_all()
         return self
 

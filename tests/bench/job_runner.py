@@ -69,7 +69,7 @@ class JobRunner(EventWatch[_JobEvent]):
     def note_sent(self, name: str) -> None:
         self.sent[name] = time.monotonic()
 
-    def note(self, event: _JobEvent) -> str:
+    def record(self, event: _JobEvent) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         name, now = event.object.metadata.name, time.monotonic()

@@ -86,7 +86,7 @@ E = TypeVar("E")
 
 
 class EventWatch(Generic[E]):
-    """Passes events of one resource on to `note`, from the moment of `with` on. `kind`: what is decoded of an
+    """Pass events of one resource on to `record`, from `with` on. `kind`: what is decoded of an
     event; it has `type` and `object`."""
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
@@ -106,7 +106,7 @@ class EventWatch(Generic[E]):
     def __exit__(self, *_: object) -> None:
         self._ended.set()
 
-    def note(self, event: E) -> str:
+    def record(self, event: E) -> str:
         """Returns the version to go on from; raises ApiError for an event that ends the watch."""
         raise NotImplementedError
 
@@ -114,7 +114,7 @@ class EventWatch(Generic[E]):
         while not self._ended.is_set():
             try:
                 for event in self._events():
-                    self._version = self.note(event) or self._version
+                    self._version = self.record(event) or self._version
             except (ApiError, OSError, http.client.HTTPException):
                 self._ended.wait(0.1)
 
@@ -147,7 +147,7 @@ class BoundWatch(EventWatch[_Event]):
     def last(self) -> float:
         return max(self.at.values(), default=0.0)
 
-    def note(self, event: _Event) -> str:
+    def record(self, event: _Event) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         if event.type == "ADDED":

@@ -78,7 +78,7 @@ class PlayedCluster(EmbeddedControlPlane):
         uids = f"uid-queues-{group['spec']['queue']}/{_uid(POD_GROUPS, name)}"
         group["metadata"]["annotations"]["kube-muster.io/queue-uid"] = uids
         whole = f"all members that it needs ran at the same time: {MEMBERS}/{_uid(POD_GROUPS, name)}"
-        told = (("Scheduled", "Running", ""), ("StoodWhole", "AllMembersStarted", whole))
+        reported = (("Scheduled", "Running", ""), ("StoodWhole", "AllMembersStarted", whole))
         conditions = [
             {
                 "type": type_,
@@ -87,7 +87,7 @@ class PlayedCluster(EmbeddedControlPlane):
                 "message": text,
                 "lastTransitionTime": _CREATED,
             }
-            for type_, reason, text in told
+            for type_, reason, text in reported
         ]
         counts = {"running": MEMBERS, "succeeded": 0, "failed": 0}
         return {**group, "status": {"phase": "Running", **counts, "conditions": conditions}}

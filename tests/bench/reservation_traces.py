@@ -117,7 +117,7 @@ def _row(
     priority: int = 0,
     declared: float | None = None,
 ) -> Row:
-    told = None if declared is None else round(declared, 1)
+    reported = None if declared is None else round(declared, 1)
     return Row(
         round(at, 1),
         f"g{number}",
@@ -127,7 +127,7 @@ def _row(
         requests,
         queue,
         priority=priority,
-        declared=told,
+        declared=reported,
     )
 
 

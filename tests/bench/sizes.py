@@ -15,7 +15,7 @@ class Sizes:
     nodes: tuple[int, ...] = (1000, 5000)
     pods: int = 10_000
     gangs: tuple[int, ...] = (20, 500)
-    rounds: int = 1
+    cycles: int = 1
     variants: tuple[str, ...] = VARIANTS
     own_cores: bool = False  # each part has a slice of the CPU
     bound: int | None = None  # pods that run before; None: what the case has without being asked
@@ -27,7 +27,7 @@ class Sizes:
         nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
         load = f", {self.bound} bound before" if self.bound else ""
         cores = ", each part with cores of its own" if self.own_cores else ""
-        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.rounds} round(s)"
+        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.cycles} round(s)"
 
     @property
     def most_nodes(self) -> int:

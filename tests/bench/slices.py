@@ -81,8 +81,8 @@ class MemoryGroup:
     def kills(self) -> int:
         """How many processes in it the kernel has killed for their memory."""
         newer = self._folder / "memory.events"
-        told = newer if newer.exists() else self._folder / "memory.oom_control"
-        return int(dict(map(str.split, told.read_text().splitlines()))["oom_kill"])
+        reported = newer if newer.exists() else self._folder / "memory.oom_control"
+        return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])
 
     def dissolve(self) -> None:
         _move(map(int, (self._folder / "cgroup.procs").read_text().split()), self._hierarchy.home)

@@ -41,11 +41,11 @@ def test_a_limit_of_memory_is_told_in_the_words_of_its_version(
     monkeypatch.setattr(slices, "_MOUNTED", tmp_path)
     group = slices.MemoryGroup("storm")
     (folder,) = tmp_path.rglob("storm")
-    limit, told, unlimited = {
+    limit, reported, unlimited = {
         1: ("memory.limit_in_bytes", "memory.oom_control", "-1"),
         2: ("memory.max", "memory.events", "max"),
     }[version]
-    for name in (limit, told):
+    for name in (limit, reported):
         (folder / name).write_text("oom 3\noom_kill 2\n")
     for count, written in ((4096, "4096"), (None, unlimited)):
         group.limit(count)

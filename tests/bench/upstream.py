@@ -18,8 +18,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from extender.domain.model.pod_stream import AS_IT_IS, PodCodec
-from extender.view.pod_events.json import JsonPods
-from extender.view.pod_events.protobuf import ProtobufPods
+from extender.proxy.pod_events.json import JsonPods
+from extender.proxy.pod_events.protobuf import ProtobufPods
 
 PODS = "/api/v1/pods"
 CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())

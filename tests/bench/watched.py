@@ -42,7 +42,7 @@ class Mark(msgspec.Struct):
 
     cpu: float
     answers: list[float]
-    rounds: list[float]
+    cycles: list[float]
 
 
 class Watched:
@@ -95,7 +95,7 @@ class Watched:
                 self._world.add(gang(f"new-{number}", 2, cpu="8", queue=f"queue-{number % QUEUES}"))
                 snapshot = self._world.ledger.snapshot()
             self._decisions = decide(snapshot, self._decisions)
-            self._mark.rounds.append((time.perf_counter() - began) * 1000)
+            self._mark.cycles.append((time.perf_counter() - began) * 1000)
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def note(message: ConsoleMessage) -> None:
+    def record(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not message.text.startswith(_REFUSED):
             complaints.append(message.text)
 
@@ -57,7 +57,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", note)
+        page.on("console", record)
         page.on("requestfinished", note_missing)
         page.on("pageerror", lambda it: complaints.append(str(it)))
         page.on("dialog", lambda it: complaints.append(f"a dialog: {it.message}"))

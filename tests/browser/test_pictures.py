@@ -35,7 +35,7 @@ def test_pictures_show_what_there_is(
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         picture = page.screenshot()
     assert picture.startswith(PNG)
-    kept = FOLDER / f"dashboard-{name}.png"
+    reserved = FOLDER / f"dashboard-{name}.png"
     if os.environ.get("MUSTER_PICTURES"):
-        kept.write_bytes(picture)
-    assert kept.exists()
+        reserved.write_bytes(picture)
+    assert reserved.exists()

@@ -273,19 +273,19 @@ def unbound(site: Installation) -> None:
 
 
 def without_marks(site: Installation) -> None:
-    kept = [
+    reserved = [
         each for each in site.of("validatingadmissionpolicies") if "marks" not in each["metadata"]["name"]
     ]
-    site.of("validatingadmissionpolicies")[:] = kept
+    site.of("validatingadmissionpolicies")[:] = reserved
 
 
 def without_uses(site: Installation) -> None:
-    kept = [
+    reserved = [
         each
         for each in site.of("validatingadmissionpolicies")
         if each["metadata"]["name"] != "kube-muster-uses"
     ]
-    site.of("validatingadmissionpolicies")[:] = kept
+    site.of("validatingadmissionpolicies")[:] = reserved
 
 
 def without_authors(site: Installation) -> None:
@@ -545,9 +545,9 @@ def test_rights_for_kinds_of_which_no_job_waits_may_be_missing(
     assert "jobsets" not in message
 
 
-@pytest.mark.parametrize(("runs", "told"), [("on", "wrong"), ("off", "ok")])
+@pytest.mark.parametrize(("runs", "reported"), [("on", "wrong"), ("off", "ok")])
 def test_volcano_jobs_need_rights_where_muster_runs_them(
-    site: Installation, check: Callable[..., Findings], runs: str, told: str
+    site: Installation, check: Callable[..., Findings], runs: str, reported: str
 ) -> None:
     site.denied.add(("patch", "jobs"))
     template = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
@@ -557,7 +557,7 @@ def test_volcano_jobs_need_rights_where_muster_runs_them(
     (container,) = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"]
     container["args"].append(f"--volcano-jobs={runs}")
     ((state, message, _),) = check()["jobs"]
-    assert (state, "jobs.batch.volcano.sh cannot start" in message) == (told, told == "wrong")
+    assert (state, "jobs.batch.volcano.sh cannot start" in message) == (reported, reported == "wrong")
 
 
 def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Callable[..., Findings]) -> None:

@@ -36,10 +36,10 @@ def gated() -> Iterator[Installation]:
         yield made
 
 
-def set_note(site: Installation, note: str = READS, **changed: float) -> None:
+def set_note(site: Installation, record: str = READS, **changed: float) -> None:
     metrics = "".join(f"{name} {number}\n" for name, number in {**FINE, **changed}.items())
     site.pages[f"{PROXY}/metrics"] = (200, METRICS + metrics)
-    site.pages[f"{PROXY}/readyz"] = (200, f"[+]ping ok\n[+]view ok: {note}\nreadyz check passed\n")
+    site.pages[f"{PROXY}/readyz"] = (200, f"[+]ping ok\n[+]view ok: {record}\nreadyz check passed\n")
 
 
 def found(site: Installation, folder: Path, subject: str = "view") -> Lines:
@@ -198,7 +198,7 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
 
 
 @pytest.mark.parametrize(
-    ("note", "changed", "state", "todo"),
+    ("record", "changed", "state", "todo"),
     [
         ("nobody reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "none of its pods start"),
         (
@@ -211,11 +211,11 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
     ],
 )
 def test_what_muster_says_of_its_view(
-    site: Installation, tmp_path: Path, note: str, changed: dict[str, float], state: str, todo: str
+    site: Installation, tmp_path: Path, record: str, changed: dict[str, float], state: str, todo: str
 ) -> None:
-    set_note(site, note, **changed)
+    set_note(site, record, **changed)
     got, message, remedy = found(site, tmp_path)[1]
-    assert (got, message) == (state, f"muster-1: {note}")
+    assert (got, message) == (state, f"muster-1: {record}")
     assert todo in remedy
 
 

@@ -267,7 +267,7 @@ def test_version() -> None:
             "extender.cli.why.answers, extender.cli.describe, extender.kube.connection",
             "aiohttp flask gunicorn numpy prometheus_client structlog",
         ),
-        ("extender.host.host", "cryptography extender.view.pods extender.webhooks.rules"),
+        ("extender.host.host", "cryptography extender.proxy.pods extender.webhooks.rules"),
     ],
     ids=["the help", "a command on a cluster", "a server whose view and webhooks are off"],
 )

@@ -48,9 +48,9 @@ def test_what_has_no_counterpart_is_a_line_of_comment(case: Json, *, tmp_path: P
         "an object of Kueue has a form that is not known",
     ),
 )
-def test_what_is_wrong_is_named(text: str, status: int, told: str, *, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(text: str, status: int, reported: str, *, tmp_path: Path) -> None:
     result = printed(tmp_path, text)
-    assert (result.exit_code, told in result.stderr) == (status, True), result.stderr
+    assert (result.exit_code, reported in result.stderr) == (status, True), result.stderr
 
 
 def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:

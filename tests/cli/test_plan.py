@@ -137,7 +137,7 @@ def test_one_after_the_other(town: Desk, write: Any) -> None:
 def test_a_future_that_is_too_long_is_told_as_far_as_it_is_known(
     town: Desk, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_MOST_ROUNDS", 1)
+    monkeypatch.setattr(live, "_MOST_CYCLES", 1)
     path = write(
         job("first", 2, "4", **{RUN_TIME: "10m"}),
         job("second", 2, "4", **{RUN_TIME: "10m"}),

@@ -258,8 +258,8 @@ def test_a_kubeconfig_without_contexts(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
-    nobody = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
-    result = CliRunner().invoke(main, ["queue", "list", "--kubeconfig", str(nobody)])
+    none = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+    result = CliRunner().invoke(main, ["queue", "list", "--kubeconfig", str(none)])
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: the API server cannot be reached: 127.0.0.1:1: ")
 

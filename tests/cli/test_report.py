@@ -161,14 +161,14 @@ def nowhere() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-MOMENTS = "allowed is how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
+INSTANTS = "allowed is how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
 @each_of(
-    (["--since", "yesterday"], f"--since: got 'yesterday'; {MOMENTS}"),
-    (["--since", "9" * 20 + "d"], f"--since: got '{'9' * 20}d'; {MOMENTS}"),
-    (["--since", "-7d"], f"--since: got '-7d'; {MOMENTS}"),
-    (["--until", "1x"], f"--until: got '1x'; {MOMENTS}"),
+    (["--since", "yesterday"], f"--since: got 'yesterday'; {INSTANTS}"),
+    (["--since", "9" * 20 + "d"], f"--since: got '{'9' * 20}d'; {INSTANTS}"),
+    (["--since", "-7d"], f"--since: got '-7d'; {INSTANTS}"),
+    (["--until", "1x"], f"--until: got '1x'; {INSTANTS}"),
     (["--until", "2999-01-01"], "--until: got '2999-01-01'; allowed is a moment that is over"),
     (["--since", "1h", "--until", "2h"], "--since: got '1h'; allowed is a moment before 2h"),
     (["--by", "pod"], "'pod' is not one of 'queue', 'user', 'namespace'"),

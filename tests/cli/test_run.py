@@ -125,9 +125,9 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert "What happened" in output
     assert "Try next" in output
     shown = (EXAMPLE.parents[1] / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
-    told = re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]
-    assert told
-    for line in told:  # which nodes depends on whose pods were seen first
+    reported = re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]
+    assert reported
+    for line in reported:  # which nodes depends on whose pods were seen first
         assert re.sub(r"node-\d", "NODE", " ".join(line.split())) in re.sub(r"node-\d", "NODE", output)
 
 

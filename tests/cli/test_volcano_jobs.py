@@ -12,11 +12,11 @@ from tests.cli.test_jobs import job
 KIND = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 
 
-def queued(desk: Desk, name: str, phase: str = "", note: str | None = None, group: bool = True) -> None:
+def queued(desk: Desk, name: str, phase: str = "", record: str | None = None, group: bool = True) -> None:
     """With its PodGroup; `phase`: of the job."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     task = {"name": "worker", "replicas": 4, "template": {"spec": {"containers": [container]}}}
-    meta = {"name": name, "namespace": "team", "annotations": {} if note is None else {STARTED: note}}
+    meta = {"name": name, "namespace": "team", "annotations": {} if record is None else {STARTED: record}}
     conditions = [{"status": phase or "Pending", "lastTransitionTime": ago(hours=1)}]
     status = {"state": {"phase": phase}, "conditions": conditions} if phase else {}
     spec = {
@@ -40,11 +40,11 @@ def town(desk: Desk) -> Desk:
     desk._put(NAMESPACES, {"name": "team"}, {})
     desk.queue("research", {"weight": 2}, state="Open")
     queued(desk, "waits")
-    queued(desk, "back", "Running", note="")
-    queued(desk, "runs", "Running", note=ago(hours=2))
+    queued(desk, "back", "Running", record="")
+    queued(desk, "runs", "Running", record=ago(hours=2))
     queued(desk, "theirs", "Running")
-    queued(desk, "stopped", "Aborted", note="")
-    queued(desk, "over", "Completed", note=ago(hours=2))
+    queued(desk, "stopped", "Aborted", record="")
+    queued(desk, "over", "Completed", record=ago(hours=2))
     return desk
 
 
@@ -89,8 +89,8 @@ def test_why_calls_it_by_the_name_by_which_kubectl_tells_it_from_another_job(
 def test_why_lists_jobs_of_both_kinds_with_one_name(town: Desk) -> None:
     queued(town, "same", group=False)
     job(town, "same")
-    told = town.output("why", "same").splitlines()
-    assert [line.split()[0] for line in told if "NoPods" in line] == ["job/same", "vcjob/same"]
+    reported = town.output("why", "same").splitlines()
+    assert [line.split()[0] for line in reported if "NoPods" in line] == ["job/same", "vcjob/same"]
 
 
 def test_a_queue_is_described_with_them(town: Desk) -> None:
@@ -131,7 +131,7 @@ def test_commands_stop_and_resume_it(
 
 
 def test_one_that_is_resumed_waits_again_even_if_its_note_is_still_there(town: Desk) -> None:
-    queued(town, "just", "Aborting", note=ago(hours=2))
+    queued(town, "just", "Aborting", record=ago(hours=2))
     town.output("job", "resume", "just")
     found = town.store.get(VOLCANO_JOBS, "team", "just")
     assert found is not None

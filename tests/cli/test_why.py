@@ -89,16 +89,16 @@ def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) 
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "reserved",
     [
         "disruption budget other/p keeps other/report, so nothing is taken back for it",
         "queue research would hold cpu 32 > 24 that it deserves, so nothing is taken back for it",
     ],
 )
-def test_nothing_is_promised_that_its_message_denies(town: Desk, kept: str) -> None:
-    town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {kept}")
+def test_nothing_is_promised_that_its_message_denies(town: Desk, reserved: str) -> None:
+    town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {reserved}")
     (_, denied) = town.answer("podgroup/kept").remedies
-    assert denied == Statement("Message", message=f"{kept[0].upper()}{kept[1:]}")
+    assert denied == Statement("Message", message=f"{reserved[0].upper()}{reserved[1:]}")
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Pending"])
@@ -106,8 +106,8 @@ def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk
     """Until its start it goes where it is sent, although its note is still that of another queue."""
     desk.queue("a")
     desk.queue("b")
-    note = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
-    desk.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=note)
+    record = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
+    desk.gang("g", 2, node="n", phase=phase, reason="Scheduled", queue="b", more_metadata=record)
     counts, sent = ("b", False) if phase == "Pending" else ("a", True)
     answer = desk.answer("podgroup/g")
     assert answer.queue
@@ -119,8 +119,8 @@ def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk
 
 def test_a_note_of_a_queue_that_is_gone_or_for_another_group_counts_for_nothing(desk: Desk) -> None:
     desk.queue("b")
-    for name, note in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
-        meta = {"annotations": {QUEUE_UID: note}}
+    for name, record in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
+        meta = {"annotations": {QUEUE_UID: record}}
         desk.gang(name, 2, node="n", phase="Running", queue="b", more_metadata=meta)
         answer = desk.answer(f"podgroup/{name}")
         assert answer.queue
@@ -427,8 +427,8 @@ def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
 
 
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
-    marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
-    desk.pod("p", scheduler="default-scheduler", spec=marked)
+    flagged = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
+    desk.pod("p", scheduler="default-scheduler", spec=flagged)
     assert desk.codes("p") == ("Unknown", "", ["Alone", "NothingSays"])
 
 

@@ -19,9 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     except BadCases as fault:
         print(fault, file=sys.stderr)  # noqa: T201
         return 2
-    judged = [(case, judge(case)) for case in cases]
-    print("\n".join(lines(judged)))  # noqa: T201
-    return 1 if any(result.outcome is Outcome.FAILED for _, result in judged) else 0
+    reviewed = [(case, judge(case)) for case in cases]
+    print("\n".join(lines(reviewed)))  # noqa: T201
+    return 1 if any(result.outcome is Outcome.FAILED for _, result in reviewed) else 0
 
 
 if __name__ == "__main__":

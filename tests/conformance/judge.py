@@ -16,12 +16,12 @@ CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS}
 
 def judge(case: Case) -> Result:
     try:
-        return _judged(_differences(case), skip_for(case))
+        return _evaluated(_differences(case), skip_for(case))
     except Exception as fault:  # a case that lacks what its kind has
         return Result(Outcome.FAILED, (f"{type(fault).__name__}: {fault}",))
 
 
-def _judged(differences: tuple[str, ...], reason: str | None) -> Result:
+def _evaluated(differences: tuple[str, ...], reason: str | None) -> Result:
     if reason is None:
         return Result(Outcome.FAILED if differences else Outcome.PASSED, differences)
     if differences:

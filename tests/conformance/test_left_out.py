@@ -37,14 +37,14 @@ def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
     seen, optional = set(), _optional(kind) if kind in families.CHECKS else None
     for case in CASES:
         for place in _places(case.input) if case.kind == kind else ():
-            alike = _alike(place)
-            may_lack = place[-1] not in _NEEDED if optional is None else alike in optional
-            if alike not in seen and may_lack:
-                seen.add(alike)
+            similar = _similar(place)
+            may_lack = place[-1] not in _NEEDED if optional is None else similar in optional
+            if similar not in seen and may_lack:
+                seen.add(similar)
                 yield case, place
 
 
-def _alike(place: Place) -> Place:
+def _similar(place: Place) -> Place:
     """The same for all elements of a list."""
     return tuple("*" if isinstance(step, int) else step for step in place)
 
@@ -55,7 +55,7 @@ def _optional(family: str) -> set[Place]:
     for case in CASES:
         for place in _places(case.input) if case.kind == family else ():
             if isinstance(place[-1], str):
-                times[_alike(place)] += 1
+                times[_similar(place)] += 1
     most: defaultdict[Place, int] = defaultdict(int)
     for place, number in times.items():
         most[place[:-1]] = max(most[place[:-1]], number)
@@ -89,12 +89,12 @@ def _has_options(family: str) -> bool:
 
 @each_of(*sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
 def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) -> None:
-    judged = {
+    reviewed = {
         f"{case.id}: {place}": _judged_without(case, place, tmp_path / "cases.json")
         for case, place in _first_of_each_place(kind)
     }
     broken = {
-        where: found for where, found in judged.items() if any(each.startswith(_BREAKS) for each in found)
+        where: found for where, found in reviewed.items() if any(each.startswith(_BREAKS) for each in found)
     }
     assert broken == {}
 

@@ -38,51 +38,51 @@ class Api(ApiClient):
         """The requests of one verb, without the verb."""
         return [call[1:] for call in self.calls if call[0] == verb]
 
-    def _note(self, verb: str, name: str, *more: Any) -> None:
+    def _record(self, verb: str, name: str, *more: Any) -> None:
         self.calls.append((verb, name, *more))
         if self.faults[verb]:
             raise self.faults[verb].popleft()
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
-        self._note("pod", name)
+        self._record("pod", name)
         if name not in self.pods:
             raise NotFound(404, "NotFound")
         return self.pods[name]
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
-        self._note("lease", f"{namespace}/{name}")
+        self._record("lease", f"{namespace}/{name}")
         if self.spec is None:
             raise NotFound(404, "NotFound")
         return Lease(Meta(name=name, namespace=namespace), self.spec)
 
     def enforces(self, policy: str, timeout: float = 10) -> bool:
-        self._note("policy", policy)
+        self._record("policy", policy)
         return policy in self.enforced
 
     def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        self._note("queue-status", name, patch)
+        self._record("queue-status", name, patch)
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
     ) -> None:
-        self._note("bind", name, node)
+        self._record("bind", name, node)
 
     def evict(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        self._note("evict", name, *([] if max_grace is None else [max_grace]))
+        self._record("evict", name, *([] if max_grace is None else [max_grace]))
 
     def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        self._note("delete", name, max_grace)
+        self._record("delete", name, max_grace)
 
     def set_disrupted(
         self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10
     ) -> None:
-        self._note("disrupted", name, condition)
+        self._record("disrupted", name, condition)
 
     def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("open", name)
+        self._record("open", name)
 
     def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        self._note("nominate", name, node)
+        self._record("nominate", name, node)
 
     def set_unscheduled(
         self,
@@ -94,27 +94,27 @@ class Api(ApiClient):
         forget_node: bool,
         timeout: float = 10,
     ) -> None:
-        self._note("unscheduled", name, condition, forget_node)
+        self._record("unscheduled", name, condition, forget_node)
 
     def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
-        self._note("nudge", name, token)
+        self._record("nudge", name, token)
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
     ) -> PodGroup:
-        self._note("patch", name, patch)
+        self._record("patch", name, patch)
         return self.patched(name, patch)
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
-        self._note("create group", group["metadata"]["name"], group)
+        self._record("create group", group["metadata"]["name"], group)
 
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("delete group", name, uid)
+        self._record("delete group", name, uid)
 
     def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
-        self._note("name group", name, group)
+        self._record("name group", name, group)
 
-    def note_on_group(
+    def record_on_group(
         self,
         kind: Resource,
         namespace: str,
@@ -123,15 +123,15 @@ class Api(ApiClient):
         notes: dict[str, str | None],
         timeout: float = 10,
     ) -> None:
-        self._note("note on group", name, (kind, notes))
+        self._record("note on group", name, (kind, notes))
 
     def set_group_condition(
         self, namespace: str, name: str, uid: str, condition: dict[str, str], timeout: float = 10
     ) -> None:
-        self._note("group condition", name, condition)
+        self._record("group condition", name, condition)
 
     def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
-        self._note("whole pod", name)
+        self._record("whole pod", name)
         return {
             "metadata": {"name": name, "labels": {"app": name}},
             "spec": {"containers": [], "nodeName": ""},
@@ -140,22 +140,22 @@ class Api(ApiClient):
     def create_provisioning_request(
         self, namespace: str, request: dict[str, Any], timeout: float = 10
     ) -> str:
-        self._note("request nodes", request["metadata"]["name"], request)
+        self._record("request nodes", request["metadata"]["name"], request)
         return f"uid-{request['metadata']['name']}"
 
     def delete_provisioning_request(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("withdraw request", name, uid)
+        self._record("withdraw request", name, uid)
 
     def create_owned(self, kind: Resource, namespace: str, obj: dict[str, Any], owner: str) -> dict[str, Any]:
-        self._note(f"create {kind.plural}", obj["metadata"]["name"], obj)
+        self._record(f"create {kind.plural}", obj["metadata"]["name"], obj)
         return obj
 
     def warnings(self, namespace: str, fields: str, most: int = 200) -> list[Event]:
-        self._note("warnings", fields)
+        self._record("warnings", fields)
         return list(self.events.get(fields, ()))
 
     def job(self, kind: Resource, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
-        self._note("job", name)
+        self._record("job", name)
         if name not in self.jobs:
             raise NotFound(404, "NotFound")
         return self.jobs[name]
@@ -163,18 +163,18 @@ class Api(ApiClient):
     def patch_job(
         self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]], timeout: float = 10
     ) -> None:
-        self._note("patch job", name, changes)
+        self._record("patch job", name, changes)
 
     def merge_job(
         self, kind: Resource, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
     ) -> None:
-        self._note("merge job", name, patch)
+        self._record("merge job", name, patch)
 
     def create_command(self, namespace: str, command: dict[str, Any]) -> None:
-        self._note("create command", command["metadata"]["name"], command)
+        self._record("create command", command["metadata"]["name"], command)
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
-        self._note("event", event["metadata"]["name"], event)
+        self._record("event", event["metadata"]["name"], event)
 
     def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        self._note("event again", name, patch)
+        self._record("event again", name, patch)

@@ -67,12 +67,12 @@ class Desk(Bench):
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
         version = int(copy.metadata.resource_version) + 1
-        noted = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
+        recorded = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
         self.copies[name] = versioned(
             replace(
                 copy,
                 metadata=replace(
-                    copy.metadata, annotations={k: v for k, v in noted.items() if v is not None}
+                    copy.metadata, annotations={k: v for k, v in recorded.items() if v is not None}
                 ),
                 status=msgspec.convert(
                     merged(msgspec.to_builtins(copy.status), patch["status"]), PodGroupStatus
@@ -92,7 +92,7 @@ def crowd(groups: int) -> list[Any]:
     return [node("a", cpu="4"), *(gang(f"g{n}", 4) for n in range(groups)), stranger("s", on="a", cpu="500m")]
 
 
-def stir(bench: Desk, second: int) -> None:
+def requeue_changed(bench: Desk, second: int) -> None:
     """A foreign pod of another size takes the place of the one before: the numbers of all groups change."""
     bench.advance(1.0)
     if second:

@@ -45,49 +45,49 @@ class QueueApi(Api):
         return True
 
     def patch_queue(self, name: str, uid: str, patch: Json, timeout: float = 10) -> None:
-        self._note("patch_queue", name, patch)
+        self._record("patch_queue", name, patch)
         self._change(name, {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}})
 
     def patch_queue_status(self, name: str, patch: Json, timeout: float = 10) -> None:
-        self._note("status", name, patch["status"])
+        self._record("status", name, patch["status"])
         self._change(name, patch)
 
     def set_queue_status_state(
         self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
     ) -> str:
-        self._note("state", name, state)
+        self._record("state", name, state)
         self._change(name, {"metadata": {"uid": uid, "resourceVersion": version}, "status": {"state": state}})
         return str(self.queues[name]["metadata"]["resourceVersion"])
 
     def create_queue(
         self, name: str, spec: Json, annotations: dict[str, str] | None = None, timeout: float = 10
     ) -> None:
-        self._note("create", name, spec)
+        self._record("create", name, spec)
         if name in self.queues:
             raise Conflict(409, "AlreadyExists")
         metadata = {"name": name, "uid": f"uid-{name}", "annotations": annotations or {}}
         self._store({"metadata": metadata, "spec": spec})
 
     def delete_queue(self, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("delete", name, uid)
+        self._record("delete", name, uid)
         if self.queues.pop(name, None) is None:
             raise NotFound(404, "NotFound")
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:
-        self._note("get", name)
+        self._record("get", name)
         if name not in self.queues:
             raise NotFound(404, "NotFound")
         return str(self.queues[name]["metadata"]["uid"])
 
     def queue_uids(self, timeout: float = 30) -> set[str]:
-        self._note("list", "queues")
+        self._record("list", "queues")
         return {queue["metadata"]["uid"] for queue in self.queues.values()}
 
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("delete_group", name, uid)
+        self._record("delete_group", name, uid)
 
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._note("delete_command", name)
+        self._record("delete_command", name)
         del self.commands[name]
 
 

@@ -113,8 +113,8 @@ def test_it_goes_to_the_pods_queue() -> None:
 
 def test_it_names_the_author_of_its_owner() -> None:
     with desk(node("n"), owner("web"), web("a")) as bench:
-        noted = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
-        bench.ledger.intake.set_author("ReplicaSet", noted)
+        recorded = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
+        bench.ledger.intake.set_author("ReplicaSet", recorded)
         bench.look()
         ((_, made),) = bench.api.done("create group")
         assert made["metadata"]["annotations"][keys.SUBMITTER] == "ann"

@@ -206,16 +206,16 @@ def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
 
     bench = Bench(nodes("a", cpu="1"), gang("bad", 5), gang("good", 5))
     events = GroupEvents(bench.ledger, bench.recorder, bench.leads, StartChanges(), lambda: bench.now)
-    kept = DecisionLog()
+    reserved = DecisionLog()
     with bench.writing(), capture_logs():
-        for each in (events, kept):
+        for each in (events, reserved):
             each.look(bench.decisions)
         monkeypatch.setattr(transitions, "course", poisoned)
         monkeypatch.setattr("extender.controllers.cycle.course", poisoned)
         bench.add(nodes("b", "c", "d", "e", "f", cpu="2")).settle()
-        for each in (events, kept):
+        for each in (events, reserved):
             each.look(bench.decisions)
-    assert {entry.decision.key for entry in kept.latest(1)} == {key("good")}
+    assert {entry.decision.key for entry in reserved.latest(1)} == {key("good")}
 
 
 def test_an_eviction_never_keeps_a_gate_waiting() -> None:

@@ -7,7 +7,7 @@ from threading import Condition, Event, RLock
 import pytest
 from structlog.testing import capture_logs
 
-from extender.controllers.cycle import Cycle, Listener
+from extender.controllers.cycle import DecisionLoop, Listener
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Verdict
@@ -35,7 +35,7 @@ class Wheel:
             on_change=lambda: self.cycle.poke(),
         )
         self.changed = Condition()
-        self.cycle = Cycle(
+        self.cycle = DecisionLoop(
             self.ledger, (*others, self._look), ready=lambda: self.isready, clock=lambda: self.now
         )
 
@@ -107,10 +107,10 @@ def test_time_alone_is_a_reason_to_decide_again() -> None:
     wheel.ledger.pods.set(pod("g-0", "g", on="a"))
     wheel.ledger.pods.set(missing)
     before = settled(wheel)
-    assert before.wake_at is not None
-    wheel.now = before.wake_at - 0.1
+    assert before.requeue_at is not None
+    wheel.now = before.requeue_at - 0.1
     assert wheel.once() is before
-    wheel.now = before.wake_at
+    wheel.now = before.requeue_at
     assert wheel.once() is not before
 
 

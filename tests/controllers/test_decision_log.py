@@ -72,7 +72,7 @@ def test_what_did_not_change_is_not_kept_again() -> None:
 
 
 def test_only_so_many_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 3)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 3)
     chronicle, world = DecisionLog(), World()
     for n in range(5):
         written(chronicle, world.add(gang(f"g{n}", 1)).settle())
@@ -96,7 +96,7 @@ def test_what_ran_before_a_restart_is_old_news() -> None:
 
 def decided(serial: int, version: int, reason: Reason) -> Decisions:
     decision = GroupDecision(key("g"), "q", Verdict.WAITING, reason, "")
-    return Decisions(version, {key("g"): decision}, serial=serial, turned=[key("g")])
+    return Decisions(version, {key("g"): decision}, serial=serial, changed=[key("g")])
 
 
 @each_of((0, 4), (1, 0))

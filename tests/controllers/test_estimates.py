@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from extender.api.units import moment
+from extender.api.units import instant
 from extender.controllers import estimates as module
 from extender.controllers.estimates import Estimates, estimate_of, is_news
 from extender.domain.explain.forecast import ExpectedStart
@@ -42,7 +42,7 @@ def bench() -> Iterator[Desk]:
         yield made
 
 
-def told(bench: Desk) -> Any:
+def reported(bench: Desk) -> Any:
     """Once the forecast is worked out."""
     bench.advance(module._EVERY)
     bench.estimates.look(bench.decisions)
@@ -55,7 +55,7 @@ def counted(interval: str) -> float:
 
 
 def test_it_is_written_into_the_status_once(bench: Desk) -> None:
-    estimate = told(bench)
+    estimate = reported(bench)
     assert (estimate.method, estimate.unknown_because) == ("Declared", "")
     assert estimate.at_p50 < estimate.at_p90
     bench.advance(60)
@@ -64,7 +64,7 @@ def test_it_is_written_into_the_status_once(bench: Desk) -> None:
     assert written is not None
     assert written.estimate == estimate
     bench.advance(60)
-    assert told(bench) == estimate
+    assert reported(bench) == estimate
     assert bench.look() == []
 
 
@@ -90,12 +90,12 @@ def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> 
 
 
 def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
-    told(bench)
+    reported(bench)
     bench.advance(60)
     bench.look()
     bench.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")[0])  # without its run time
     bench.settle()
-    estimate = told(bench)
+    estimate = reported(bench)
     assert estimate.unknown_because.startswith("team/runs ")
     bench.advance(60)
     bench.look()
@@ -106,18 +106,18 @@ def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
 
 
 def test_a_wall_clock_that_is_set_moves_what_is_told(bench: Desk) -> None:
-    before = moment(told(bench).at_p50)
+    before = instant(reported(bench).at_p50)
     bench.wall_steps += 3600
     bench.settle()
     bench.advance(module._STALE)
-    assert moment(told(bench).at_p50) == pytest.approx(before + 3600, abs=module._LEAST)
+    assert instant(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LEAST)
 
 
 def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk) -> None:
-    estimate = told(bench)
+    estimate = reported(bench)
     bench.advance(60)
     bench.look()
-    bench.estimates._told.clear()
+    bench.estimates._reported.clear()
     bench.advance(60)
     assert bench.look() == []
     assert bench.copies["next"].status.waiting.estimate == estimate  # type: ignore[union-attr]
@@ -125,7 +125,7 @@ def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk
 
 @pytest.mark.parametrize(("after", "interval"), [(60, "before"), (3600, "inside"), (9000, "after")])
 def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float, interval: str) -> None:
-    told(bench)
+    reported(bench)
     before = counted(interval)
     bench.advance(after)
     bench.finish("runs-0").settle()
@@ -135,18 +135,18 @@ def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float,
 
 
 def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -> None:
-    told(bench)
+    reported(bench)
     before = sum(map(counted, ("before", "inside", "after")))
     bench.delete("next-0")
     bench.ledger.intake.drop_group(key("next"))
     bench.settle()
     bench.estimates.look(bench.decisions)
-    assert bench.estimates._told == {}
+    assert bench.estimates._reported == {}
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
 def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
-    told(bench)
+    reported(bench)
     bench.leading = False
     bench.estimates.work()
     assert bench.estimates.of(key("next")) is None
@@ -157,16 +157,16 @@ def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
 def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(
     bench: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(decisions: Decisions, rounds: int) -> Iterator[None]:
+    def broken(decisions: Decisions, cycles: int) -> Iterator[None]:
         yield
         raise ValueError
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "forecasts", broken)
         with pytest.raises(ValueError):  # noqa: PT011
-            told(bench)
+            reported(bench)
     bench.add(node("m", cpu="1")).settle()
-    assert told(bench).method == "Declared"
+    assert reported(bench).method == "Declared"
 
 
 def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
@@ -175,7 +175,7 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
     """Each round of decisions takes 40 ms, and there is always another one."""
     now, worked = 0.0, 0.0
 
-    def endless(decisions: Decisions, rounds: int) -> Iterator[None]:
+    def endless(decisions: Decisions, cycles: int) -> Iterator[None]:
         nonlocal worked
         while True:
             worked += 0.04
@@ -205,8 +205,8 @@ def test_what_is_news(now: ExpectedStart, expected: bool) -> None:
 
 
 @each_of(3e11, 1e300)
-def test_what_no_calendar_has_is_no_moment(moment: float) -> None:
+def test_what_no_calendar_has_is_no_moment(instant: float) -> None:
     """The API server would refuse the whole status."""
-    told = estimate_of(ExpectedStart(0.0, 10.0, 20.0, moment), epoch=1.8e9)
-    assert (told.at_p50, told.at_p90) == (None, None)
-    assert told.unknown_because
+    reported = estimate_of(ExpectedStart(0.0, 10.0, 20.0, instant), epoch=1.8e9)
+    assert (reported.at_p50, reported.at_p90) == (None, None)
+    assert reported.unknown_because

@@ -122,9 +122,9 @@ def test_all_objects_together_have_an_allowance() -> None:
         for number in range(150):
             bench.record(about=other(number))
         assert len(bench.created) == 50
-        assert not bench.recorder.has_room()
+        assert not bench.recorder.has_capacity()
         bench.advance(1.0)
-        assert bench.recorder.has_room()
+        assert bench.recorder.has_capacity()
         for number in range(150, 200):
             bench.record(about=other(number))
     assert len(bench.created) == 55

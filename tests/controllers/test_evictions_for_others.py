@@ -66,8 +66,8 @@ def test_what_a_queue_takes_is_written_before_anybody_goes_for_it() -> None:
 def test_it_is_written_once() -> None:
     bench = Reclaiming()
     (taken,) = bench.decisions.queues["a"].reclaimed.values()
-    noted = QueueReclaimed("b", taken.group, taken.at, taken.in_vain, taken.unused)
-    bench.add(replace(queue("a"), status=QueueStatus(reclaimed=[noted]))).settle()
+    recorded = QueueReclaimed("b", taken.group, taken.at, taken.in_vain, taken.unused)
+    bench.add(replace(queue("a"), status=QueueStatus(reclaimed=[recorded]))).settle()
     with bench.writing():
         assert [call[0] for call in bench.look() if call[0] in ("queue-status", "evict")] == ["evict"]
 

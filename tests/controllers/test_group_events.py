@@ -68,7 +68,7 @@ def test_a_job_hears_why_it_waits(suspended: bool) -> None:
     with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:
         made = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
         bench.ledger.intake.set_job(BATCH, made)
-        bench.ledger.intake.set_maker(BATCH, made)
+        bench.ledger.intake.set_controller(BATCH, made)
         if not suspended:
             owner = [OwnerReference(*BATCH, "train", "uid-train", True)]
             for each in (pod("train-0"), pod("train-1")):

@@ -88,7 +88,7 @@ def closed() -> Iterator[None]:
 
 
 def test_without_a_file_the_latest_records_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 4)
+    monkeypatch.setattr(module, "_MOST_RECORDS", 4)
     office = Office(None, gang("a", 1)).look().start("a").after(HOUR)
     assert (office.starts(), office.cpu_hours()) == (1, 1.0)
     for n in range(5):
@@ -103,11 +103,11 @@ def test_without_a_file_the_latest_records_are_kept(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_written_can_be_read_by_others_meanwhile(path: Path) -> None:
     office = Office(path, queue("q"), gang("a", 2, queue="q")).look().start("a").after(HOUR)
-    told = office.history.report(Period(By.QUEUE, 0.0, office.now))
-    assert [(row.name, row.starts, row.cpu_hours) for row in told.rows] == [("q", 1, 2.0)]
-    assert told == reported(path, Period(By.QUEUE, 0.0, office.now))
+    seen = office.history.report(Period(By.QUEUE, 0.0, office.now))
+    assert [(row.name, row.starts, row.cpu_hours) for row in seen.rows] == [("q", 1, 2.0)]
+    assert seen == reported(path, Period(By.QUEUE, 0.0, office.now))
     assert office.history.text() == f"written to {path}"
-    assert "2026-01-01T00:16:40Z" in told.note
+    assert "2026-01-01T00:16:40Z" in seen.note
     assert not office.history.report(Period(By.QUEUE, office.now - 60, office.now)).note
 
 

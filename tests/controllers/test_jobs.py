@@ -23,12 +23,12 @@ from extender.controllers.jobs import JobsController, JobVersions, may_change_te
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import unit
+from extender.domain.snapshot.job_suspension import job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
-from tests.domain.job_world import BATCH, job, unit_name
+from tests.domain.job_world import BATCH, job, podgroup_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
 from tests.domain.volcano_world import task, volcano_job
 from tests.domain.world import gang, timestamp
@@ -58,10 +58,10 @@ class Desk(Bench):
         return self
 
     def show_unit(self, name: str) -> "Desk":
-        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name(name)}"))
         assert managed is not None
-        spec = unit(managed.job, managed.queue, managed.members)["spec"]
-        self.add(group(unit_name(name), spec["minMember"], queue=spec["queue"]))
+        spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
+        self.add(group(podgroup_name(name), spec["minMember"], queue=spec["queue"]))
         return self
 
     def look(self) -> list[tuple[str, str]]:
@@ -82,11 +82,11 @@ def desk(*objects: Any) -> Iterator[Desk]:
 def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2))
-        assert bench.look() == [("create group", unit_name("train"))]
+        assert bench.look() == [("create group", podgroup_name("train"))]
         bench.submit(job("train", 2))
         assert bench.look() == []
         bench.advance(SHOWN)
-        assert bench.look() == [("create group", unit_name("train"))], "it was not shown: it may be lost"
+        assert bench.look() == [("create group", podgroup_name("train"))], "it was not shown: it may be lost"
 
 
 def test_a_unit_names_the_author_of_its_job() -> None:
@@ -97,13 +97,13 @@ def test_a_unit_names_the_author_of_its_job() -> None:
 
 
 @each_of(("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False)))
-def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, told: tuple[str, bool]) -> None:
+def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, reported: tuple[str, bool]) -> None:
     with desk(node("n0", cpu=cpu), gang("first", 2)) as bench:
         bench.submit(job("train", 2)).look()
         ((_, made),) = bench.api.done("create group")
         status = msgspec.convert(made["status"], PodGroupStatus)
         scheduled = condition(status.conditions, keys.SCHEDULED)
-        assert (scheduled.reason if scheduled else "", status.waiting is not None) == told
+        assert (scheduled.reason if scheduled else "", status.waiting is not None) == reported
         assert status.phase == "Pending"
 
 
@@ -112,9 +112,9 @@ def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None
         bench.submit(job("train", 2))
         bench.look()
         bench.show_unit("train").submit(job("train", 3))
-        assert bench.look() == [("patch", unit_name("train"))]
+        assert bench.look() == [("patch", podgroup_name("train"))]
         bench.submit(job("train", 4))
-        assert bench.look() == [("patch", unit_name("train"))]
+        assert bench.look() == [("patch", podgroup_name("train"))]
         *_, (_, patch) = bench.api.done("patch")
         assert patch["spec"] == {"minMember": 4, "minResources": {"cpu": "4"}}
 
@@ -125,10 +125,10 @@ def test_a_unit_that_went_with_its_job_is_not_made_again() -> None:
         bench.submit(job("train", 2)).look()
         bench.show_unit("train").look()
         del bench.api.jobs["train"]
-        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert bench.look() == [("job", "train")]
         bench.advance(SHOWN).submit(job("train", 2))
-        assert bench.look() == [("job", "train"), ("create group", unit_name("train"))]
+        assert bench.look() == [("job", "train"), ("create group", podgroup_name("train"))]
 
 
 def test_a_unit_that_admission_refuses_is_an_event_of_the_job() -> None:
@@ -145,9 +145,9 @@ def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden"))
         bench.submit(job("train", 2))
-        assert bench.look() == [("create group", unit_name("train"))]
+        assert bench.look() == [("create group", podgroup_name("train"))]
         bench.advance(2.0)
-        assert bench.look() == [("create group", unit_name("train"))]
+        assert bench.look() == [("create group", podgroup_name("train"))]
 
 
 def test_a_job_is_let_go_without_being_read() -> None:
@@ -159,7 +159,7 @@ def test_a_job_is_let_go_without_being_read() -> None:
         assert patch["metadata"]["uid"] == "uid-train"
         assert patch["spec"]["suspend"] is False
         named = patch["spec"]["template"]["metadata"]["annotations"]
-        assert named == {keys.GROUP_ANNOTATION: unit_name("train")}
+        assert named == {keys.GROUP_ANNOTATION: podgroup_name("train")}
         assert bench.look() == []
 
 
@@ -181,15 +181,15 @@ def test_a_job_that_may_not_be_let_go_keeps_no_room_from_others(fault: ApiError,
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("full", 4)).look()
         if is_read:
-            bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('full')}"))
+            bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('full')}"))
         bench.show_unit("full")
         bench.api.fail("patch job" if is_read else "merge job", fault)
         bench.look()
-        assert bench.settle().reason(unit_name("full")) is Reason.BACKING_OFF
-        assert TOO_LONG in bench.decision(unit_name("full")).detail
+        assert bench.settle().reason(podgroup_name("full")) is Reason.BACKING_OFF
+        assert TOO_LONG in bench.decision(podgroup_name("full")).detail
         events = [call[2] for call in bench.api.calls if call[0] == "event"]
         assert {each["reason"] for each in events} == {"StartGivenUp"}
-        assert {each["involvedObject"]["name"] for each in events} == {"full", unit_name("full")}
+        assert {each["involvedObject"]["name"] for each in events} == {"full", podgroup_name("full")}
         bench.add(gang("other", 4)).settle()
         assert len(bench.plan("other")) == 4
         bench.delete(*(f"other-{n}" for n in range(4))).advance(6.0)
@@ -200,7 +200,7 @@ def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: 
     """The API server answers a test that fails as it does what is invalid."""
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
-        bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         bench.show_unit("train")
 
         def changed(*_: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: 
 
         monkeypatch.setattr(bench.api, "patch_job", changed)
         bench.look()
-        assert bench.settle().decision(unit_name("train")).verdict is Verdict.STARTING
+        assert bench.settle().decision(podgroup_name("train")).verdict is Verdict.STARTING
 
 
 @each_of({}, {"annotations": {"kept": "yes"}})
@@ -226,8 +226,8 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
 @each_of(True, False)
 def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
     versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
-    versions.note(key, BATCH, job("a"))
-    versions.note(key, BATCH, job("a", suspended=suspended))
+    versions.record(key, BATCH, job("a"))
+    versions.record(key, BATCH, job("a", suspended=suspended))
     assert len(versions) == suspended
 
 
@@ -235,7 +235,7 @@ def test_the_template_of_a_job_that_has_run_is_left_as_it_is() -> None:
     """Before 1.36 the API server refuses to change it."""
     ran = replace(job("a"), status={"startTime": "2026-01-01T00:00:00Z"})
     versions = JobVersions(WORKLOADS)
-    versions.note(GroupKey("default/a"), BATCH, ran)
+    versions.record(GroupKey("default/a"), BATCH, ran)
     assert len(versions) == 0
     assert not may_change_templates({"apiVersion": "batch/v1", "kind": "Job", "status": ran.status})
     assert may_change_templates({"apiVersion": "ray.io/v1", "kind": "RayJob", "status": ran.status})
@@ -245,7 +245,7 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("a").spec}}]
     made = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
-    versions.note(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)
+    versions.record(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)
     assert versions.pop(key, None) is None
 
 
@@ -256,31 +256,31 @@ def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_i
         bench.submit(train, kind=TRAIN_JOB).look()
         asked = bench.show_unit("train").look()
         assert asked == [("job", "train"), ("patch job", "train")] * 2
-        (_, marked), (_, let_go) = bench.api.done("patch job")
-        written = {each["path"]: each["value"] for each in marked}
+        (_, flagged), (_, let_go) = bench.api.done("patch job")
+        written = {each["path"]: each["value"] for each in flagged}
         assert written["/metadata/resourceVersion"] == "1"
         (override,) = written["/spec/podTemplateOverrides"]
         assert override["targetJobs"] == [{"name": "node"}]
-        assert override["metadata"] == {"annotations": {keys.GROUP_ANNOTATION: unit_name("train")}}
+        assert override["metadata"] == {"annotations": {keys.GROUP_ANNOTATION: podgroup_name("train")}}
         assert {"op": "replace", "path": "/spec/suspend", "value": False} in let_go
-        assert not any("/suspend" in each["path"] for each in marked)
+        assert not any("/suspend" in each["path"] for each in flagged)
 
 
 def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         assert bench.show_unit("train").look() == []
-        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
-        assert bench.look() == [("job", "train"), ("create group", unit_name("train"))]
+        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
+        assert bench.look() == [("job", "train"), ("create group", podgroup_name("train"))]
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
-        bench.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
-        bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        bench.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
+        bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert bench.look() == []
-        assert bench.submit(job("train", 2)).look() == [("create group", unit_name("train"))]
+        assert bench.submit(job("train", 2)).look() == [("create group", podgroup_name("train"))]
 
 
 def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> None:
@@ -289,7 +289,7 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
         bench.submit(ran).look()
         bench.show_unit("train").look()
         bench.advance(301.0)
-        assert bench.look() == [("job", "train"), ("patch job", "train"), ("patch", unit_name("train"))]
+        assert bench.look() == [("job", "train"), ("patch job", "train"), ("patch", podgroup_name("train"))]
         bench.api.jobs["train"]["spec"] = {**ran.spec, "suspend": True}
         bench.advance(SHOWN)
         assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"
@@ -301,7 +301,9 @@ def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> Non
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
         bench.show_unit("train")
-        bench.add([pod(f"train-{n}", unit_name("train"), on="n0", phase="Running") for n in range(4)]).look()
+        bench.add(
+            [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
+        ).look()
         bench.add(gang("x", 2, queue="due"))
         steps = [("job", "train"), ("patch job", "train")]
         assert bench.look() == [("queue-status", "due"), *steps]
@@ -318,7 +320,9 @@ def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
         bench.show_unit("train")
-        bench.add([pod(f"train-{n}", unit_name("train"), on="n0", phase="Running") for n in range(4)]).look()
+        bench.add(
+            [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
+        ).look()
         bench.add(gang("x", 2, queue="due")).settle()
         evictor = EvictionsController(bench.means(), bench.recorder)
 
@@ -453,7 +457,7 @@ def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> 
 
 def test_of_an_event_of_a_megabyte_a_page_is_known() -> None:
     with started(failed_create("x" * 1_000_000)) as bench:
-        managed = bench.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        managed = bench.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert managed is not None
         assert 2000 < len(managed.failure) < 2200
 

@@ -27,7 +27,7 @@ SELECTOR = LabelSelector({"a": "b"})
 
 
 class LocalQueueApi(Api):
-    """`kept` are the server's LocalQueues, by name."""
+    """`reserved` are the server's LocalQueues, by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class LocalQueueApi(Api):
         self.stored[local["metadata"]["name"]] = local
 
     def patch_local_queue_status(self, namespace: str, name: str, patch: Json, timeout: float = 10) -> None:
-        self._note("status", name, patch["status"])
+        self._record("status", name, patch["status"])
         local = self.stored[name]
         for field, value in patch["metadata"].items():
             if local["metadata"][field] != value:
@@ -52,7 +52,7 @@ class LocalQueueApi(Api):
         self.put({**local, "status": {**local["status"], **given}})
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
-        self._note("serves", resource.root)
+        self._record("serves", resource.root)
         return resource in self.served
 
 

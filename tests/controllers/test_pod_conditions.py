@@ -27,7 +27,7 @@ from tests.rows import each_of
 
 VIEW = ConditionPolicy(ungated=True)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-LACKS_ROOM = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
+LACKS_CAPACITY = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
 FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
@@ -93,7 +93,10 @@ def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         assert bench.look() == []
         assert bench.after(LASTING - 0.1) == []
-        assert bench.after(0.1) == [("g-0", {**LACKS_ROOM, **FIRST}), ("g-1", {**LACKS_ROOM, **FIRST})]
+        assert bench.after(0.1) == [
+            ("g-0", {**LACKS_CAPACITY, **FIRST}),
+            ("g-1", {**LACKS_CAPACITY, **FIRST}),
+        ]
         assert bench.after(60.0) == []
 
 
@@ -171,7 +174,7 @@ def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() ->
     with conditions(full(gang("g", 1, gated=False))) as bench:
         bench.write("g-0", "SchedulerError", "ouch")
         bench.after(0.0)
-        assert bench.after(LASTING) == [("g-0", LACKS_ROOM)]
+        assert bench.after(LASTING) == [("g-0", LACKS_CAPACITY)]
 
 
 def test_a_condition_that_says_it_already_is_taken_over() -> None:
@@ -278,7 +281,7 @@ def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> 
         assert bench.reasons(60.0) == {}
 
 
-@each_of((True, ConditionPolicy(shows_waiting_for_room=False)), (False, ConditionPolicy()))
+@each_of((True, ConditionPolicy(shows_waiting_for_capacity=False)), (False, ConditionPolicy()))
 def test_pods_whose_condition_is_not_musters_are_left_alone(gated: bool, policy: ConditionPolicy) -> None:
     with conditions(full(gang("g", 2, gated=gated)), policy=policy) as bench:
         assert bench.reasons() == {}

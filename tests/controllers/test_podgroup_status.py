@@ -37,15 +37,15 @@ from extender.controllers.podgroup_status import (
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.wire_records import admitted_note, whole_condition, whole_note
+from extender.domain.model.wire_records import admitted_record, whole_condition, whole_record
 from extender.domain.snapshot.decisions import message_of
 from extender.kube.errors import Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE
-from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
+from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
-from tests.domain.job_world import BATCH, job, unit_name
+from tests.domain.job_world import BATCH, job, podgroup_name
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.rows import each_of
 
@@ -75,8 +75,8 @@ def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
     """Most start at once: then that is all that is written."""
     with desk(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        bench.add(builders.group(unit_name("train"), 2)).settle()
-        bench.show(unit_name("train"))
+        bench.add(builders.group(podgroup_name("train"), 2)).settle()
+        bench.show(podgroup_name("train"))
         assert bench.look() == []
         bench.advance(SETTLING)
         (patch,) = bench.look()
@@ -90,10 +90,12 @@ MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with desk(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        made = builders.group(unit_name("train"), 2)
+        made = builders.group(podgroup_name("train"), 2)
         bench.add(replace(made, metadata=replace(made.metadata, owner_references=owners)))
-        bench.add([builders.pod(f"train-{number}", unit_name("train")) for number in range(pods)]).settle()
-        bench.show(unit_name("train"))
+        bench.add(
+            [builders.pod(f"train-{number}", podgroup_name("train")) for number in range(pods)]
+        ).settle()
+        bench.show(podgroup_name("train"))
         if pause:
             assert bench.look() == []
         bench.advance(pause)
@@ -104,9 +106,9 @@ def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods:
 def test_a_job_that_waited_is_not_told_of_a_start_in_passing() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
-        made = builders.group(unit_name("train"), 2)
+        made = builders.group(podgroup_name("train"), 2)
         bench.add(replace(made, metadata=replace(made.metadata, owner_references=MADE_BY_MUSTER)))
-        bench.settle().show(unit_name("train"))
+        bench.settle().show(podgroup_name("train"))
         bench.look()
         bench.advance(SETTLING)
         assert status_of(bench.look()[0])[0] == "Pending"
@@ -151,18 +153,18 @@ def test_which_queue_took_them_in_is_noted_at_once_when_it_closes() -> None:
     with desk(node("n0"), one_cpu, groups, members) as bench:
         assert bench.settle().look() == []
         bench.add(replace(one_cpu, spec=replace(one_cpu.spec, state="Closed"))).settle()
-        noted = [patch["metadata"]["annotations"][QUEUE_UID] for patch in bench.look()]
-        assert sorted(noted) == sorted(f"uid-q/uid-{name}" for name in many)
+        recorded = [patch["metadata"]["annotations"][QUEUE_UID] for patch in bench.look()]
+        assert sorted(recorded) == sorted(f"uid-q/uid-{name}" for name in many)
 
 
 def test_starts_that_were_undone_are_noted_until_one_stands() -> None:
     with desk(node("n"), gang("g", 2)) as bench:
-        for noted in ("1", "2"):
+        for recorded in ("1", "2"):
             bench.advance(PAUSE_AFTER_A_START).settle().scheduler_takes("g-0", "g-1").settle()
             bench.finish("g-1", phase="Failed").settle()
             bench.pass_time(31.0)
             bench.look()
-            assert (bench.copies["g"].metadata.annotations or {})[keys.START_TIMEOUTS] == noted
+            assert (bench.copies["g"].metadata.annotations or {})[keys.START_TIMEOUTS] == recorded
             bench.delete("g-0", "g-1").add(builders.pod("g-0", "g"), builders.pod("g-1", "g"))
         bench.advance(PAUSE_AFTER_A_START).settle().start("g")
         bench.look()
@@ -459,8 +461,8 @@ def test_a_group_that_waits_for_the_window_is_told_so_if_that_lasts(passes: bool
         else:
             assert bench.look() == []
             bench.advance(0.1)
-        told = [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()]
-        assert told == (["Running", "Starting"] if passes else ["WindowFull"])
+        reported = [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()]
+        assert reported == (["Running", "Starting"] if passes else ["WindowFull"])
 
 
 def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
@@ -535,10 +537,10 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
 ) -> None:
     """The API server drops what the CRD of Volcano does not know."""
     with desk(*waiting_for_room()) as bench:
-        kept = bench._take_in
+        reserved = bench._take_in
 
         def pruned(name: str, patch: dict[str, Any]) -> PodGroup:
-            copy = kept(name, patch)
+            copy = reserved(name, patch)
             bench.copies[name] = replace(copy, status=replace(copy.status, waiting=None))
             return bench.copies[name]
 
@@ -689,7 +691,7 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
     theirs = PluginsPodGroup(meta, PodGroupSpec(2))
     members = [builders.pod(name, "g") for name in names("g", 2)]
 
-    def noted(notes: dict[str, str | None]) -> list[Any]:
+    def recorded(notes: dict[str, str | None]) -> list[Any]:
         """The notes written since the last call; from then on, the API has `notes`."""
         assert bench.look() == []
         written, bench.api.calls = bench.api.done("note on group"), []
@@ -698,12 +700,14 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
         return written
 
     with desk(node("a"), theirs, members) as bench:
-        admitted, whole = admitted_note("other", True), whole_note("other", 2)
-        assert noted(admitted) == [("g", (PLUGINS_POD_GROUPS, admitted))]
+        admitted, whole = admitted_record("other", True), whole_record("other", 2)
+        assert recorded(admitted) == [("g", (PLUGINS_POD_GROUPS, admitted))]
         bench.start("g")
-        assert noted({**whole}) == [("g", (PLUGINS_POD_GROUPS, {**whole, **admitted_note("other", False)}))]
+        assert recorded({**whole}) == [
+            ("g", (PLUGINS_POD_GROUPS, {**whole, **admitted_record("other", False)}))
+        ]
         bench.settle()
-        assert noted({**whole}) == []
+        assert recorded({**whole}) == []
 
 
 def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> None:
@@ -713,7 +717,7 @@ def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> No
     members = [builders.pod(name, "g") for name in names("g", 2)]
     conditions: dict[str, Any] = {}
 
-    def told() -> list[tuple[str, str, bool]]:
+    def reported() -> list[tuple[str, str, bool]]:
         """Written since the last call: status and reason, the message, whether it is dated."""
         bench.look()
         written, bench.api.calls = bench.api.done("group condition"), []
@@ -728,17 +732,17 @@ def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> No
 
     with desk(node("a", cpu="1"), theirs, members[:1]) as bench:
         few, nowhere = (f"{why}: {why.meaning}" for why in (Reason.NOT_ENOUGH_MEMBERS, Reason.NEVER_FITS))
-        assert told() == [("False Unschedulable", few, True)]
+        assert reported() == [("False Unschedulable", few, True)]
         bench.add(members).settle()
-        assert told() == [("False Unschedulable", nowhere, False)]
+        assert reported() == [("False Unschedulable", nowhere, False)]
         bench.settle()
-        assert told() == []
+        assert reported() == []
         bench.add(node("a", cpu="2")).settle()
-        assert told() == []
+        assert reported() == []
         bench.start("g")
-        assert told() == [("True Scheduled", "", True)]
+        assert reported() == [("True Scheduled", "", True)]
         bench.delete(*names("g", 2)).settle()
-        assert told() == []
+        assert reported() == []
 
 
 def test_the_condition_of_an_alpha_group_is_left_alone() -> None:
@@ -756,7 +760,7 @@ def test_numbers_of_all_groups_together_are_few_a_second() -> None:
         bench.look()
         written = 0
         for second in range(60):
-            stir(bench, second)
+            requeue_changed(bench, second)
             written += len(bench.look())
         assert 0 < written <= NUMBERS_AT_ONCE + 60 * NUMBERS_A_SECOND
 
@@ -766,7 +770,7 @@ def test_each_group_comes_to_tell_its_numbers() -> None:
         bench.look()
         written = set()
         for second in range(60):
-            stir(bench, second)
+            requeue_changed(bench, second)
             bench.look()
             written |= {name for name, _ in bench.api.done("patch")}
         assert len(written) == 100
@@ -776,7 +780,7 @@ def test_a_course_never_waits_behind_numbers() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
         for second in range(20):
-            stir(bench, second)
+            requeue_changed(bench, second)
             bench.look()
         bench.add(node("b", cpu="4")).settle()
         starting = [name for name, copy in bench.copies.items() if bench.verdict(name) is Verdict.STARTING]
@@ -811,11 +815,11 @@ def test_who_waits_its_turn_is_not_looked_at_again() -> None:
             bench.show(name)
         bench.look()
         for second in range(10):
-            stir(bench, second)
+            requeue_changed(bench, second)
             bench.look()
         counted.looked_at = 0
         for second in range(10, 20):
-            stir(bench, second)
+            requeue_changed(bench, second)
             bench.look()
         assert counted.looked_at <= 10 * 4 * NUMBERS_A_SECOND  # due, written, shown, compared; not 1,000
 

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from extender.api.keys import MAY_USE, SUBMITTER
 from extender.controllers.coexistence import AuthorTrust, MarkTrust, UseTrust
 from extender.domain.model.reasons import Reason, Verdict
-from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY
+from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.errors import Unreachable
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, node, pod, queue
@@ -20,12 +20,12 @@ class Trusting(Bench):
         super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, marks_kept=False)
         self.trust = MarkTrust(self.ledger, self.api)
 
-    def believes(self, kept: bool | None) -> bool:
+    def believes(self, reserved: bool | None) -> bool:
         """After a look at the policy; None: the API server cannot be reached."""
-        if kept is None:
+        if reserved is None:
             self.api.fail("policy", Unreachable("away"))
         else:
-            self.api.enforced = {MARKS_POLICY} if kept else {USES_POLICY}
+            self.api.enforced = {MARKERS_POLICY} if reserved else {USES_POLICY}
         with capture_logs():
             self.trust.look()
         return self.stood_whole("g")
@@ -49,18 +49,18 @@ def test_what_cannot_be_read_changes_nothing() -> None:
 
 def test_it_looks_when_it_starts() -> None:
     bench = Trusting()
-    bench.api.enforced = {MARKS_POLICY}
+    bench.api.enforced = {MARKERS_POLICY}
     bench.trust.start()
     bench.trust.stop()
     assert bench.stood_whole("g")
 
 
 def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
-    noted = group("g", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"})
-    bench = Bench(node("n"), queue("vip", restricted=True), noted, pod("g-0", "g"))
-    bench.ledger.intake.judge_users()
+    recorded = group("g", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"})
+    bench = Bench(node("n"), queue("vip", restricted=True), recorded, pod("g-0", "g"))
+    bench.ledger.intake.review_users()
     trust = UseTrust(bench.ledger, bench.api)
-    bench.api.enforced = {MARKS_POLICY}
+    bench.api.enforced = {MARKERS_POLICY}
     trust.look()
     assert bench.settle().reason("g") is Reason.QUEUE_NOT_ALLOWED
     bench.api.enforced = {USES_POLICY}
@@ -75,7 +75,7 @@ def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
     trust = AuthorTrust(bench.ledger, bench.api)
     first, second = AUTHORS_POLICIES
     for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):
-        bench.api.enforced = {MARKS_POLICY, *enforced}
+        bench.api.enforced = {MARKERS_POLICY, *enforced}
         trust.look()
         view = bench.settle().ledger.registry.groups[key("g")].view
         assert view is not None

@@ -163,7 +163,7 @@ def test_the_same_group_has_the_same_name_in_every_process() -> None:
 
 @each_of(False, True)
 def test_what_no_node_holds_is_asked_for_only_where_larger_ones_may_come(never_fits: bool) -> None:
-    policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_room=False)
+    policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_capacity=False)
     with desk(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
         assert bool(bench.lasting()) is never_fits
 

@@ -6,7 +6,7 @@ from extender.controllers.queue_status import status_changes
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.queues.records import LosingTo, Reclaimed, queue_record
 from extender.domain.snapshot.decisions import QueueDecision
-from extender.domain.snapshot.group_view import Reservation
+from extender.domain.snapshot.group_info import Reservation
 
 
 def changes(reservation: Reservation | None, before: QueueReservation | None) -> object:

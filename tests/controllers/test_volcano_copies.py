@@ -29,7 +29,7 @@ class Told(VolcanoCopies):
     def names(self) -> list[str]:
         return sorted(pod.name for pod in self.pods_of(JOB))
 
-    def kept(self) -> int:
+    def reserved(self) -> int:
         return len(self._pods)
 
 
@@ -93,7 +93,7 @@ def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> N
     copies.upsert(pod("a"))
     copies.upsert(pod("b"))
     (first, _) = sorted(copies.pods_of(JOB), key=lambda each: each.name)
-    copies.note_deletion(JOB, first)
+    copies.record_deletion(JOB, first)
     assert {each.name: each.deleting for each in copies.pods_of(JOB)} == {"a": True, "b": False}
     copies.remove(gone("a"))
     assert copies.losses == []
@@ -105,8 +105,8 @@ def test_one_whose_deletion_was_refused_is_a_loss_if_it_goes() -> None:
     copies = Told()
     copies.upsert(pod("a"))
     (found,) = copies.pods_of(JOB)
-    copies.note_deletion(JOB, found)
-    copies.note_deletion(JOB, found, succeeded=False)
+    copies.record_deletion(JOB, found)
+    copies.record_deletion(JOB, found, succeeded=False)
     assert not copies.pods_of(JOB)[0].deleting
     copies.remove(gone("a"))
     assert copies.losses == [LostPod(JOB, found)]
@@ -128,7 +128,7 @@ def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> No
     assert copies.names() == []
     assert [lost.pod.name for lost in copies.losses] == ["a"]
     copies.remove(gone("a"))
-    assert copies.kept() == 0
+    assert copies.reserved() == 0
 
 
 @each_of(("job-work-0", "elsewhere"), ("job-work-1", "ns"), ("other-work-0", "ns"))
@@ -178,7 +178,7 @@ def test_in_any_order_what_the_watch_shows_last_counts_and_nothing_is_kept_for_e
     for name in shown:
         copies.remove(gone(name))
     assert copies.names() == []
-    assert copies.kept() == 0
+    assert copies.reserved() == 0
 
 
 def _take(copies: Told, step: str, name: str, shown: set[str], on_the_way: set[str]) -> None:
@@ -196,4 +196,4 @@ def _take(copies: Told, step: str, name: str, shown: set[str], on_the_way: set[s
     elif step == "delete":
         for found in copies.pods_of(JOB):
             if found.name == name:
-                copies.note_deletion(JOB, found)
+                copies.record_deletion(JOB, found)

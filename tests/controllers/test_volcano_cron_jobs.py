@@ -32,18 +32,18 @@ class CronApi(Api):
 
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
         name = obj["metadata"]["name"]
-        self._note("create", name)
+        self._record("create", name)
         if name in self.others:
             raise Conflict(409, "AlreadyExists")
         return self.jobs.setdefault(name, obj)
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
-        self._note("delete", name)
+        self._record("delete", name)
         if self.jobs.pop(name, None) is None:
             raise NotFound(404, "NotFound")
 
     def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
-        self._note("status", name, patch["status"])
+        self._record("status", name, patch["status"])
         before = self.crons[name]
         if patch["metadata"]["resourceVersion"] != before.metadata.resource_version:
             raise Conflict(409, "Conflict")
@@ -208,5 +208,7 @@ def test_what_is_gone_is_forgotten(desk: Desk) -> None:
     desk.controller.remove(Removed("lab", "c", "c"))
     desk.controller.forget(Uid(f"c-{MINUTE}"))
     assert desk.look(300) == []
-    left = {name: kept for name, kept in vars(desk.controller).items() if isinstance(kept, dict | set)}
+    left = {
+        name: reserved for name, reserved in vars(desk.controller).items() if isinstance(reserved, dict | set)
+    }
     assert not any(left.values()), left

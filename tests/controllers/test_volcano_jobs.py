@@ -48,11 +48,11 @@ class VolcanoApi(Api):
         self.secrets: list[str] = []
         self.writes_left = FOR_EVER
 
-    def _note(self, verb: str, name: str, *more: Any) -> None:
+    def _record(self, verb: str, name: str, *more: Any) -> None:
         if self.writes_left == 0:
             raise ApiError("the process that asks is dead")
         self.writes_left -= verb != "event"
-        super()._note(verb, name, *more)
+        super()._record(verb, name, *more)
 
     def submit(self, *tasks: Json, **spec: Any) -> None:
         meta = {"name": "job", "namespace": "ns", "uid": "uid-job", "annotations": {STARTED: "now"}}
@@ -68,7 +68,7 @@ class VolcanoApi(Api):
 
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
         name = obj["metadata"]["name"]
-        self._note(f"create {kind.plural}", name)
+        self._record(f"create {kind.plural}", name)
         if name in self.refused:
             raise self.refusal
         if (found := self.objects.get(name)) is not None:
@@ -81,18 +81,18 @@ class VolcanoApi(Api):
         return self.objects[name]
 
     def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        self._note("delete", name)
+        self._record("delete", name)
         if name not in self.objects:
             raise NotFound(404, "NotFound")
         del self.objects[name]
 
     def patch_volcano_job_status(self, namespace: str, name: str, patch: Json) -> VolcanoJob:
-        self._note("status", name, patch["status"])
+        self._record("status", name, patch["status"])
         self._patch_job(patch)
         return self.copy()
 
     def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json, timeout: float = 10) -> None:
-        self._note("merge job", name, patch)
+        self._record("merge job", name, patch)
         if name == "job":
             self._patch_job(patch)
         else:
@@ -105,20 +105,20 @@ class VolcanoApi(Api):
         self.turn()
 
     def claim_owners(self, namespace: str, name: str) -> set[str]:
-        self._note("look up claim", name)
+        self._record("look up claim", name)
         if name not in self.claims:
             raise NotFound(404, "NotFound")
         return self.claims[name]
 
     def create_secret(self, namespace: str, secret: Json) -> None:
-        self._note("create secrets", secret["metadata"]["name"])
+        self._record("create secrets", secret["metadata"]["name"])
         self.secrets.append(secret["metadata"]["name"])
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
-        self._note("delete job", name)
+        self._record("delete job", name)
 
     def delete_command(self, namespace: str, name: str, uid: str) -> None:
-        self._note("delete command", name)
+        self._record("delete command", name)
         self.objects.pop(name, None)
 
 
@@ -163,8 +163,8 @@ class VolcanoBench(Bench):
                 self.controller.copies.upsert(AnyJob(meta, obj["spec"], obj["status"]))
         self.controller.see(self.api.copy())
 
-    def work(self, rounds: int = ROUNDS, shows: bool = True) -> None:
-        for _ in range(rounds):
+    def work(self, cycles: int = ROUNDS, shows: bool = True) -> None:
+        for _ in range(cycles):
             if shows:
                 self.watch()
             self.controller.look(self.decisions)
@@ -290,8 +290,8 @@ def test_a_kill_before_any_write_of_a_command_has_it_obeyed_once(bench: VolcanoB
     bench.work()
     assert "command" not in bench.api.objects
     assert bench.api.copy().status.retry_count == 1
-    noted = (bench.api.copy().metadata.annotations or {})[LAST_COMMAND]
-    assert noted == "uid-command/RestartJob/0"
+    recorded = (bench.api.copy().metadata.annotations or {})[LAST_COMMAND]
+    assert recorded == "uid-command/RestartJob/0"
 
 
 def command(action: str, uid: str = "uid-job", namespace: str = "ns") -> Command:
@@ -332,11 +332,11 @@ def test_a_pod_is_built_only_when_it_is_sent(bench: VolcanoBench, monkeypatch: p
     """Of a large job each of them may name all the others."""
     built: list[Json] = []
 
-    def noted(*which: Any) -> Json:
+    def recorded(*which: Any) -> Json:
         built.append(whole_pod(*which))
         return built[-1]
 
-    monkeypatch.setattr("extender.volcano.plan.whole_pod", noted)
+    monkeypatch.setattr("extender.volcano.plan.whole_pod", recorded)
     bench.api.submit(task("a", 9))
     bench.api.refused = {"job-a-8"}
     bench.work()
@@ -465,8 +465,8 @@ def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: Volca
     bench.api.submit(task("a", 1), volumes=volumes)
     bench.work(12)
     assert len(bench.api.done("look up claim")) <= 12
-    (told,) = {event["message"] for *_, event in bench.api.done("event") if event["reason"] == "PVCError"}
-    assert [f"claim-{each} " in told for each in range(5)] == [True, False, True, True, False]
+    (reported,) = {event["message"] for *_, event in bench.api.done("event") if event["reason"] == "PVCError"}
+    assert [f"claim-{each} " in reported for each in range(5)] == [True, False, True, True, False]
     looked_up = len(bench.api.done("look up claim"))
     bench.api.volcano_job["status"]["state"] = {"phase": "Completed"}
     bench.api.turn()

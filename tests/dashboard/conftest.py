@@ -18,12 +18,12 @@ class CompiledTemplates(BytecodeCache):
     def __init__(self) -> None:
         self._code: dict[str, CodeType] = {}
 
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = self._code.get(bucket.key + bucket.checksum)
+    def load_bytecode(self, tokens: Bucket) -> None:
+        tokens.code = self._code.get(tokens.key + tokens.checksum)
 
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        assert bucket.code is not None
-        self._code[bucket.key + bucket.checksum] = bucket.code
+    def dump_bytecode(self, tokens: Bucket) -> None:
+        assert tokens.code is not None
+        self._code[tokens.key + tokens.checksum] = tokens.code
 
 
 @pytest.fixture(scope="session", autouse=True)

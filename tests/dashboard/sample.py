@@ -283,7 +283,7 @@ def lived(source: Town, now: float) -> Town:
         shares = {
             it.name: (it.share or 0.0) * part for it, part in zip(source.seen.queues, swing, strict=False)
         }
-        source.hour.note(shares, now - 3600 + 60 * minute)
+        source.hour.record(shares, now - 3600 + 60 * minute)
     return source
 
 

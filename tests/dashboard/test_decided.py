@@ -132,8 +132,8 @@ class Overviews(Events):
     def equals_one_made_from_nothing(self) -> None:
         decisions = self.world.decisions
         plain = {"version": "", "at": ""}
-        kept, fresh = self.views.overview(decisions), DecidedOverviews().overview(decisions)
-        assert replace(kept, **plain) == replace(fresh, **plain)
+        reserved, fresh = self.views.overview(decisions), DecidedOverviews().overview(decisions)
+        assert replace(reserved, **plain) == replace(fresh, **plain)
 
 
 Overviews.TestCase.settings = settings(max_examples=examples(8), stateful_step_count=40)
@@ -163,9 +163,13 @@ def test_all_who_look_share_one_overview_and_are_told_when_there_is_another() ->
 def test_an_estimate_is_shown_once_it_is_told() -> None:
     """Though nothing else is decided meanwhile."""
     made, now = world(), [0.0]
-    told: dict[str, Estimate] = {}
+    reported: dict[str, Estimate] = {}
     source = DecidedSource(
-        lambda: made.decisions, list, clock=lambda: now[0], estimate_of=told.get, news=lambda: len(told)
+        lambda: made.decisions,
+        list,
+        clock=lambda: now[0],
+        estimate_of=reported.get,
+        news=lambda: len(reported),
     )
 
     def shown() -> EstimateSummary | None:
@@ -174,15 +178,15 @@ def test_an_estimate_is_shown_once_it_is_told() -> None:
         return waits.wait.estimate if waits.wait else None
 
     assert shown() is None
-    told[key("waits")] = Estimate(unknown_because="team/runs has no known end")
+    reported[key("waits")] = Estimate(unknown_because="team/runs has no known end")
     assert shown() == EstimateSummary(unknown_because="team/runs has no known end")
 
 
 def test_a_replica_that_does_not_lead_says_so() -> None:
     made, leading = world(), [False]
     source = DecidedSource(lambda: made.decisions, list, pace=0.0, leads=lambda: leading[0])
-    [note] = source.overview().notes
-    assert "does not lead" in note
+    [record] = source.overview().notes
+    assert "does not lead" in record
     leading[0] = True
     assert source.overview().notes == ()
 
@@ -190,15 +194,15 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
 def test_until_something_is_decided_it_does_not_look_as_if_there_were_nothing() -> None:
     decided = [Decisions()]
     source = DecidedSource(lambda: decided[0], list, pace=0.0)
-    [note] = source.overview().notes
-    assert "not decided anything yet" in note
+    [record] = source.overview().notes
+    assert "not decided anything yet" in record
     decided[0] = world().decisions
     assert source.overview().notes == ()
 
 
 def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
     made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
-    known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", kept="it is known")
+    known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
     found = DecidedOverviews(why_of=lambda _: known).details(made.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None

@@ -47,11 +47,11 @@ class Port:
 
     def is_known(self, path: str, etag: str, headers: dict[str, str] = ANN, method: str = "GET") -> bool:
         self.clock.now += 1
-        answer = self.told(path, etag, headers, method)
+        answer = self.reported(path, etag, headers, method)
         assert answer is None or (answer.status, answer.headers["ETag"]) == (304, etag)
         return answer is not None
 
-    def told(
+    def reported(
         self, path: str, etag: str, headers: dict[str, str] = ANN, method: str = "GET"
     ) -> web.Response | None:
         return self.open.known(make_mocked_request(method, path, {**headers, "If-None-Match": etag}))
@@ -105,13 +105,13 @@ def test_what_has_changed_is_made_once_for_all_with_equal_rights() -> None:
     port.source.seen = replace(port.source.seen, version="2", queues=[QueueSummary("brand-new")])
     new = port.loaded("/queues", etag=etag)
     port.clock.now += 1
-    told = port.told("/queues", etag, BOB)
-    assert told is not None
-    assert (told.status, told.headers["ETag"], told.text) == (200, new, port.text)
+    reported = port.reported("/queues", etag, BOB)
+    assert reported is not None
+    assert (reported.status, reported.headers["ETag"], reported.text) == (200, new, port.text)
     assert "brand-new" in port.text
     assert "of-ann" not in port.text, "who asked first is nobody's business"
-    assert port.told("/queues", etag, cid) is None
-    assert port.told("/queues", f'{new[:-1]}.0123456789abcdef"', BOB) is None, "a page is loaded whole"
+    assert port.reported("/queues", etag, cid) is None
+    assert port.reported("/queues", f'{new[:-1]}.0123456789abcdef"', BOB) is None, "a page is loaded whole"
 
 
 def test_a_page_with_forms_is_made_for_each() -> None:
@@ -122,7 +122,7 @@ def test_a_page_with_forms_is_made_for_each() -> None:
     port.source.seen = replace(port.source.seen, version="2", queues=[QueueSummary("q", waiting=3)])
     port.loaded("/queues/q", etag=etag)
     port.clock.now += 1
-    assert port.told("/queues/q", etag, BOB) is None
+    assert port.reported("/queues/q", etag, BOB) is None
 
 
 def test_another_state_is_not_known() -> None:

@@ -20,7 +20,7 @@ import extender.dashboard
 from extender.api.summaries import EventSummary, MemberSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.job_pages import JobIndex, told_once
+from extender.dashboard.job_pages import JobIndex, merged
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from tests.dashboard.authority import Clock
@@ -132,8 +132,8 @@ def test_what_happened_to_many_pods_at_once_is_told_once() -> None:
         event(4, "NoRoom"),
         event(30, "NoRoom"),
     ]
-    told = [(it.event.at[-3:-1], it.event.reason, it.more) for it in told_once(events)]
-    assert told == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
+    reported = [(it.event.at[-3:-1], it.event.reason, it.more) for it in merged(events)]
+    assert reported == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
 
 
 def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
@@ -364,9 +364,9 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
         app = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock)
         return app.test_client().get("/queues/language").text
 
-    source.hour.note({"language": 0.5}, NOW - 660)
+    source.hour.record({"language": 0.5}, NOW - 660)
     assert "as soon as two minutes of it are known" in page_now()
-    source.hour.note({"language": 2.0}, NOW - 600)
+    source.hour.record({"language": 2.0}, NOW - 600)
     page, since = page_now(), timestamp_at(NOW - 660)[11:19]
     assert "From 50% to 200% of what it deserves, now 150%." in page
     assert f"From before {since} UTC, nothing is known." in page
@@ -420,11 +420,11 @@ def test_the_past_of_a_namespace_stays_when_its_last_group_has_gone() -> None:
 def test_a_report_is_made_again_when_its_replica_begins_to_lead() -> None:
     source, made = town(NOW), list[Period]()
 
-    def told(period: Period) -> Report:
+    def reported(period: Period) -> Report:
         made.append(period)
         return past(period)
 
-    app = create_dashboard_app(source, lambda _: SomeViewer(), history=told, clock=lambda: NOW)
+    app = create_dashboard_app(source, lambda _: SomeViewer(), history=reported, clock=lambda: NOW)
     client = app.test_client()
     source.put(notes=["This replica does not lead"])
     pages = [client.get("/history").status_code, client.get("/history").status_code]

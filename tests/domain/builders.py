@@ -50,7 +50,7 @@ from extender.api.objects.queues import (
     ResourceFlavor,
     ResourceFlavorSpec,
 )
-from extender.domain.model.queue_of_group import note
+from extender.domain.model.queue_of_group import entry_annotation
 from extender.domain.model.wire_records import whole_condition
 
 NAMESPACE = "team"
@@ -156,7 +156,10 @@ def group(
     namespace: str = NAMESPACE,
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
-    notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
+    notes = {
+        **(entry_annotation(queue_uid, uid) if queue_uid else {}),
+        **({keys.ADMITTED: uid} if admitted else {}),
+    }
     notes |= {keys.RUN_TIME: run_time} if run_time else {}
     notes |= annotations or {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
@@ -219,7 +222,7 @@ def queue(
     status_state: str = "",
     created: str = "",
     parent: str = "",
-    marked: bool = False,
+    flagged: bool = False,
     last_command: str = "",
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
@@ -230,7 +233,7 @@ def queue(
     **more: Any,
 ) -> Queue:
     """`more`: further fields of its spec."""
-    annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
+    annotations = {keys.CLOSED_BY_PARENT: "true" if flagged else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
             name=name,

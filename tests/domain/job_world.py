@@ -15,7 +15,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.patches import json_patched
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import JobStep, next_step, unit
+from extender.domain.snapshot.job_suspension import JobStep, job_podgroup, next_step
 from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
@@ -54,7 +54,7 @@ def job(
     )
 
 
-def unit_name(name: str) -> str:
+def podgroup_name(name: str) -> str:
     return f"podgroup-uid-{name}"
 
 
@@ -89,13 +89,13 @@ class JobWorld(World):
         """None takes one away."""
         before = self.jobs[name]
         notes = {**(before.metadata.annotations or {}), **annotations}
-        kept = {key: text for key, text in notes.items() if text is not None}
-        self.submit(replace(before, metadata=replace(before.metadata, annotations=kept)))
+        reserved = {key: text for key, text in notes.items() if text is not None}
+        self.submit(replace(before, metadata=replace(before.metadata, annotations=reserved)))
 
     def remove(self, name: str) -> None:
-        self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
+        self.ledger.intake.drop_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         self.units.pop(name, None)
-        self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
+        self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         self.jobs.pop(name)
 
     def work(self) -> Self:
@@ -114,7 +114,7 @@ class JobWorld(World):
     def suspended(self, name: str) -> bool:
         return is_suspended(self.row, as_json(self.kind, self.jobs[name]))
 
-    def unit_name(self, name: str) -> str:
+    def podgroup_name(self, name: str) -> str:
         return f"podgroup-{self.jobs[name].metadata.uid}"
 
     def run_whole(self, name: str) -> Self:
@@ -127,26 +127,26 @@ class JobWorld(World):
     # ---- inside
 
     def _step(self, name: str) -> bool:
-        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
+        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         step = next_step(managed, self.now) if managed else JobStep.NOTHING
         cannot = name in self.locked and step is JobStep.UNSUSPEND
         if managed is None or step is JobStep.NOTHING or cannot:
             return False
         self.steps.append((name, step))
         match step:
-            case JobStep.MAKE_UNIT | JobStep.UPDATE_UNIT:
-                self._put_unit(name, unit(managed.job, managed.queue, managed.members)["spec"], {})
+            case JobStep.MAKE_PODGROUP | JobStep.UPDATE_PODGROUP:
+                self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
             case JobStep.UNSUSPEND:
-                self._put_unit(name, unit(managed.job, managed.queue, managed.members)["spec"], {})
+                self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
                 self._let_go(name, managed.reduced_to)
             case JobStep.ASK:
-                self.ledger.note_refusal(managed.job.group, REFUSAL if self._is_full() else "")
+                self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
                 late = managed.group.start_timeouts if managed.group else 0
                 late += not managed.coming.refusal
                 self._put_unit(
                     name,
-                    unit(managed.job, managed.queue, managed.members)["spec"],
+                    job_podgroup(managed.job, managed.queue, managed.members)["spec"],
                     {keys.START_TIMEOUTS: f"{late}"},
                 )
                 self.ledger.give_up_start(managed.job.group, managed.failure)
@@ -154,26 +154,26 @@ class JobWorld(World):
             case JobStep.GIVE_WAY | JobStep.FORGET_START:
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
-                spec = unit(managed.job, managed.queue, managed.members)["spec"]
+                spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
                 self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
                 self._stop(name, managed.job.started_at)
-            case JobStep.REMOVE_UNIT:
+            case JobStep.REMOVE_PODGROUP:
                 del self.units[name]
-                self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))
+                self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         return True
 
     def _put_unit(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
         before = self.units[name].metadata.annotations if name in self.units else None
         made = group(
-            self.unit_name(name),
+            self.podgroup_name(name),
             spec["minMember"],
             queue=spec.get("queue", "default"),
             created=UNITS_MADE_AT,
             annotations={**(before or {}), **notes},
             roles=spec.get("minTaskMember"),
             min_resources=spec.get("minResources"),
-            admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.unit_name(name)}"))[2],
+            admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))[2],
         )
         owner = OwnerReference(*self.kind, name, self.jobs[name].metadata.uid, controller=True)
         self.units[name] = replace(
@@ -185,7 +185,9 @@ class JobWorld(World):
     def _let_go(self, name: str, reduced_to: int | None) -> None:
         self._write(
             name,
-            lambda obj: job_suspension.unsuspend(obj, self.row, [], self.unit_name(name), "now", reduced_to),
+            lambda obj: job_suspension.unsuspend(
+                obj, self.row, [], self.podgroup_name(name), "now", reduced_to
+            ),
         )
 
     def _suspend(self, name: str) -> None:

@@ -9,7 +9,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU, total
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.world import LIMITS, World, comparable
 
@@ -41,7 +41,7 @@ class SharedWorld(World):
         for key, decision in decisions.groups.items():
             earlier = before.groups[key].reclaim if key in before.groups else None
             if decision.reclaim is not None and decision.reclaim != earlier:
-                self._note(key, decision.reclaim)
+                self._record(key, decision.reclaim)
         for key, decision in before.groups.items():
             now = decisions.groups.get(key)
             if decision.reclaim is not None and (now is None or now.reclaim is None):
@@ -57,7 +57,7 @@ class SharedWorld(World):
             for victim in {victim.group for victim in reclaim.victims} - gave:
                 self.taken.pop((key, victim), None)
 
-    def _note(self, key: GroupKey, reclaim: Reclaim) -> None:
+    def _record(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
         for victim in {victim.group for victim in reclaim.victims if victim.group}:
             last = self.taken.get((key, victim))
@@ -73,7 +73,7 @@ class Picture:
     def __init__(self, snapshot: Snapshot, before: Decisions, now: Decisions) -> None:
         self.snapshot, self.before, self.now = snapshot, before, now
 
-    def on_the_way(self, group: GroupView) -> Iterator[tuple[PodRecord, str]]:
+    def on_the_way(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
         """Members that start now, or go on starting, with their nodes."""
         yield from group.pinned
         pinned = {pod.uid for pod, _ in group.pinned}
@@ -82,12 +82,12 @@ class Picture:
             if pod.uid in plan and pod.uid not in pinned:
                 yield pod, plan[pod.uid]
 
-    def holders(self, group: GroupView, leaving: bool = True) -> list[tuple[PodRecord, str]]:
+    def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:
         """Members that hold room, and where; `leaving`: those that are being deleted, too."""
         there = [*group.placed, *(group.departing if leaving else ())]
-        return [*((pod, pod.node) for pod in there if pod.holds_room), *self.on_the_way(group)]
+        return [*((pod, pod.node) for pod in there if pod.holds_capacity), *self.on_the_way(group)]
 
-    def new(self, group: GroupView) -> list[PodRecord]:
+    def new(self, group: GroupInfo) -> list[PodRecord]:
         """Members for which room is found in this decision."""
         return [
             pod
@@ -96,7 +96,7 @@ class Picture:
             and pod.uid in self.now.groups[group.key].plan
         ]
 
-    def joining(self, group: GroupView) -> list[PodRecord]:
+    def joining(self, group: GroupInfo) -> list[PodRecord]:
         """Of these the ones that had no node before: whoever is given another one adds nothing to its queue,
         whose ceiling may be a new one by now."""
         return [pod for pod in self.new(group) if pod.uid not in group.planned]
@@ -108,7 +108,7 @@ class Picture:
             queue = self.now.queues[queue].parent
         return found
 
-    def subtree(self, queue: str) -> list[GroupView]:
+    def subtree(self, queue: str) -> list[GroupInfo]:
         return [group for group in self.snapshot.groups.values() if queue in self.path(group.queue)]
 
     def held(self, queue: str, leaving: bool = True) -> int:
@@ -182,7 +182,9 @@ def check_division(picture: Picture) -> None:
         if not parent:
             continue
         sum_, due = sum(map(picture.deserved, names)), picture.deserved(parent)
-        assert sum_ <= max(due, sum(_kept(picture, children, name) for name in names)) + len(names), parent
+        assert sum_ <= max(due, sum(_reserved(picture, children, name) for name in names)) + len(names), (
+            parent
+        )
         if any(group.queue == parent for group in picture.snapshot.groups.values()):
             continue  # its own groups have a part that is not told
         if all(_is_plain(picture, queue) for queue in picture.now.queues):
@@ -190,12 +192,12 @@ def check_division(picture: Picture) -> None:
             assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
 
 
-def _kept(picture: Picture, children: Mapping[str, list[str]], queue: str) -> int:
+def _reserved(picture: Picture, children: Mapping[str, list[str]], queue: str) -> int:
     record = picture.snapshot.queues[queue].record
     own = record.guarantee.get(CPU, 0)
     if record.lending_limit is not None:
         own = max(own, (record.deserved or {}).get(CPU, 0))
-    return max(own, sum(_kept(picture, children, each) for each in children.get(queue, ())))
+    return max(own, sum(_reserved(picture, children, each) for each in children.get(queue, ())))
 
 
 def _is_plain(picture: Picture, queue: str) -> bool:
@@ -213,9 +215,9 @@ def _asked(picture: Picture, children: Mapping[str, list[str]], queue: str) -> f
     return min(own + sum(_asked(picture, children, each) for each in below), capability)
 
 
-def check_gang(group: GroupView, decision: GroupDecision) -> None:
+def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """No gang that never stood whole is left with some members on nodes."""
-    there = [pod for pod in group.placed if pod.holds_room]
+    there = [pod for pod in group.placed if pod.holds_capacity]
     if there and not group.stands and not group.stood_whole:
         goes_on = decision.verdict is Verdict.STARTING
         assert goes_on or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
@@ -273,7 +275,7 @@ def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]
         by_group.setdefault(pod.group, []).append(pod)
     found: list[list[PodRecord]] = []
     for key, pods in by_group.items():
-        goes_whole = len(pods) == sum(pod.holds_room for pod in snapshot.groups[key].placed)
+        goes_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed)
         found += [pods] if goes_whole else [[pod] for pod in pods]
     return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from extender.api.objects.queues import Queue
 from extender.domain.admission.faults import Code, joined
-from extender.domain.admission.queues import judge_deletion, judge_queue
+from extender.domain.admission.queues import review_deletion, review_queue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.queues.tree import QueueTree
@@ -47,7 +47,7 @@ def tree(ledger: Ledger) -> QueueTree:
 
 
 def codes(new: Queue, tree: QueueTree, before: Queue | None = None, depth: int = 5) -> list[Code]:
-    return [fault.code for fault in judge_queue(new, before, tree, depth)]
+    return [fault.code for fault in review_queue(new, before, tree, depth)]
 
 
 @pytest.mark.parametrize(
@@ -169,17 +169,17 @@ def test_a_state_that_is_there_may_stay(tree: QueueTree) -> None:
     ],
 )
 def test_what_may_not_be_deleted(name: str, expected: list[Code], tree: QueueTree) -> None:
-    assert [fault.code for fault in judge_deletion(name, tree)] == expected
+    assert [fault.code for fault in review_deletion(name, tree)] == expected
 
 
 def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
     ledger.intake.set_queue(queue("gone", {"state": "Closed"}))
-    assert judge_deletion("gone", ledger.queues.tree()) == []
+    assert review_deletion("gone", ledger.queues.tree()) == []
 
 
 def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
     spec = {"parent": "a", "capability": {"cpu": "12"}}
-    assert joined(judge_queue(queue("new", spec), None, tree, 5)) == (
+    assert joined(review_queue(queue("new", spec), None, tree, 5)) == (
         "spec.capability[cpu]: got 12; allowed is at most 10, the capability of queue 'a' above it"
     )
 

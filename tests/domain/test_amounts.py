@@ -49,7 +49,7 @@ def test_bound_pods_beyond_64_bits_leave_no_room_and_give_back_what_they_took() 
     names = [f"huge-{n}" for n in range(3)]
     world.add([of_containers(stranger(name, on="n0"), {"memory": "8E"}, {"memory": "9E"}) for name in names])
     assert idle(world)["memory"] < 0
-    assert (world.ledger.snapshot().room[:, 1] <= 0).all()
+    assert (world.ledger.snapshot().capacity[:, 1] <= 0).all()
     world.delete(*names)
     assert idle(world) == before
     assert world.settle().verdict("a") is Verdict.STARTING
@@ -64,7 +64,7 @@ def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
     for times in (1, -1):
         for _ in range(2**16):
             capacity.count(record, times)
-        assert (capacity.columns.room[0] < 0).any()
+        assert (capacity.columns.capacity[0] < 0).any()
     world.delete("huge")
     assert idle(world)["memory"] == 64 * 2**30
 
@@ -82,12 +82,12 @@ def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_las
     world.add(node("n1", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/gpu")
-    assert [snapshot.room[snapshot.nodes.row[name], 3] for name in ("n0", "n1")] == [-3, 4]
+    assert [snapshot.capacity[snapshot.nodes.row[name], 3] for name in ("n0", "n1")] == [-3, 4]
     world.drop_node("n1")
     assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
     world.add(node("n0", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
-    assert snapshot.room[snapshot.nodes.row["n0"], 3] == 1
+    assert snapshot.capacity[snapshot.nodes.row["n0"], 3] == 1
 
 
 def test_a_node_that_offers_none_of_a_resource_any_more_still_names_it() -> None:
@@ -104,7 +104,7 @@ def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/b")
     rows = [snapshot.nodes.row[name] for name in ("n0", "n1")]
-    assert np.array_equal(snapshot.room[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
+    assert np.array_equal(snapshot.capacity[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
 
 
 def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() -> None:

@@ -24,7 +24,7 @@ from tests.domain.builders import NAMESPACE, SCHEDULER, group, node, pod
 from tests.domain.world import key
 from tests.property_examples import TIMES
 
-MEMBERS, NODES, ROOM, GANG = ("p0", "p1", "p2"), ("a", "b"), 2, key("g")
+MEMBERS, NODES, CAPACITY, GANG = ("p0", "p1", "p2"), ("a", "b"), 2, key("g")
 # Time passes to what is said, to the end of a grace, of the start or of a pause.
 LIMITS = Limits(
     start_deadline=60.0, start_deadline_base=60.0, arrival_grace=99.0, stall_grace=99.0, refusal_memory=99.0
@@ -89,13 +89,13 @@ class Model:
             on_shown=self.ignore,
             jobs=JOBS,
         )
-        self.ledger.intake.trust_marks(True)
+        self.ledger.intake.trust_markers(True)
         self.calls: dict[str, tuple[str, int]] = {}
         self.posting: tuple[str, ...] = ()
         self.released_at: float | None = None
         self._api: dict[str, Any] = {}
         for name in NODES:
-            self.ledger.intake.set_node(node(name, cpu=str(ROOM)))
+            self.ledger.intake.set_node(node(name, cpu=str(CAPACITY)))
         self.write_group()
         for name in MEMBERS:
             self.write_pod(name)
@@ -116,7 +116,7 @@ class Model:
 
     def cycle(self) -> None:
         """Decide until nothing changes; what follows from decisions happens at once."""
-        self.ledger.note_asked()
+        self.ledger.record_asked()
         for _ in range(20):
             version = self.ledger.version
             self.ledger.publish(decide(self.ledger.snapshot()))
@@ -158,7 +158,7 @@ class Model:
     def fail_call(self, name: str) -> None:
         """The scheduler forgets the pod, and says so."""
         del self.calls[name]
-        self.ledger.shown.note_status(NAMESPACE, name, "")
+        self.ledger.shown.record_status(NAMESPACE, name, "")
 
     def evict(self, name: str) -> None:
         """Its controller makes another one."""
@@ -185,7 +185,7 @@ class Model:
         """What the scheduler may do with a pod: it knows of bound and of held ones."""
         used = [*self.bound.values(), *(where for where, _ in self.calls.values())]
         for where in NODES:
-            if used.count(where) < ROOM:
+            if used.count(where) < CAPACITY:
                 yield f"bind {name} {where}", partial(Model.take, name=name, where=where)
         if self.refusals and self.faults:
             yield f"refuse {name}", partial(Model.refuse, name=name)
@@ -197,7 +197,7 @@ class Model:
         token = next(self.tokens)
         refused = refused or self.ledger.assumed.hold(self.uid(name), where, token)
         if refused is not None:
-            self.ledger.shown.note_status(NAMESPACE, name, refusal(refused))
+            self.ledger.shown.record_status(NAMESPACE, name, refusal(refused))
         else:
             self.calls[name] = where, token
             self.confirm()
@@ -206,7 +206,7 @@ class Model:
     def refuse(self, name: str) -> None:
         self.refusals -= 1
         self.faults -= 1
-        self.ledger.shown.note_status(NAMESPACE, name, WORDS)
+        self.ledger.shown.record_status(NAMESPACE, name, WORDS)
         self.cycle()
 
     def post(self, name: str) -> None:
@@ -224,8 +224,8 @@ class Model:
 
     def pass_time(self) -> None:
         leaving = self.ledger.shown._releases._leaving.values()
-        moments = [self.ledger.decisions.wake_at, *leaving]
-        later = [moment for moment in moments if moment is not None and moment > self.now]
+        instants = [self.ledger.decisions.requeue_at, *leaving]
+        later = [instant for instant in instants if instant is not None and instant > self.now]
         assert later, "nobody would look again"
         self.now = min(later) + 0.001
         self.cycle()
@@ -235,8 +235,8 @@ class Model:
     def check(self) -> None:
         decision = self.ledger.decisions.groups[GANG]
         for where in NODES:
-            assert [*self.bound.values()].count(where) <= ROOM
-            assert len(list(self.ledger.claims.on_node(where))) <= ROOM
+            assert [*self.bound.values()].count(where) <= CAPACITY
+            assert len(list(self.ledger.claims.on_node(where))) <= CAPACITY
         if self.released_at is not None:
             assert self.now <= self.released_at + LIMITS.start_deadline + 1.0, "a start without an end"
         uids = {self.uid(name): name for name in MEMBERS}
@@ -273,11 +273,11 @@ class Model:
     def _named(self, nodes: Sequence[str]) -> str:
         start = self.ledger.registry.group(GANG).start
         members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
-        moments = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
+        instants = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
         refused = sorted(nodes.index(name) for name in self.ledger._refusals._known)
         rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.admitted
         verdict = self.ledger.decisions.groups[GANG].verdict
-        return repr((members, [*map(self._ago, moments)], refused, rest, verdict))
+        return repr((members, [*map(self._ago, instants)], refused, rest, verdict))
 
     def _member(self, name: str, nodes: Sequence[str]) -> tuple[object, ...]:
         number = {where: at for at, where in enumerate((*nodes, ""))}
@@ -294,8 +294,8 @@ class Model:
             name in self.posting,
         )
 
-    def _ago(self, moment: float | None) -> float | None:
-        return None if moment is None else round(max(self.now - moment, -100.0), 1)
+    def _ago(self, instant: float | None) -> float | None:
+        return None if instant is None else round(max(self.now - instant, -100.0), 1)
 
 
 def test_a_start_ends_whole_or_not_at_all_in_every_order_of_events() -> None:

@@ -15,19 +15,19 @@ Owner = tuple[str, Meta]
 WEB = "podgroup-uid-web"  # the group of the pods of the ReplicaSet `web`
 
 
-def made(name: str, kind: str, note: str = "", above: str = "", namespace: str = NAMESPACE) -> Owner:
+def made(name: str, kind: str, record: str = "", above: str = "", namespace: str = NAMESPACE) -> Owner:
     """An owner and its note, whose controller is the Deployment `above`."""
     above_it = [OwnerReference("apps/v1", "Deployment", above, f"uid-{above}", True)] if above else None
-    notes = {keys.AUTHOR: note} if note else None
+    notes = {keys.AUTHOR: record} if record else None
     return kind, Meta(name, namespace, f"uid-{name}", annotations=notes, owner_references=above_it)
 
 
-def web(note: str = "", above: str = "d") -> Owner:
-    return made("web", "ReplicaSet", note, above)
+def web(record: str = "", above: str = "d") -> Owner:
+    return made("web", "ReplicaSet", record, above)
 
 
-def deployment(note: str, namespace: str = NAMESPACE) -> Owner:
-    return made("d", "Deployment", note, namespace=namespace)
+def deployment(record: str, namespace: str = NAMESPACE) -> Owner:
+    return made("d", "Deployment", record, namespace=namespace)
 
 
 def user(world: World, group: str = WEB) -> str:
@@ -88,7 +88,7 @@ def test_nothing_is_kept_of_groups_and_owners_that_are_gone() -> None:
     there.delete("web-0").settle()
     there.ledger.intake.drop_author(NAMESPACE, "uid-web")
     authors = there.ledger.registry.authors
-    assert not any(kept for kept in vars(authors).values() if kept is not authors.are_read)
+    assert not any(reserved for reserved in vars(authors).values() if reserved is not authors.are_read)
 
 
 def test_no_author_counts_that_users_may_have_forged() -> None:

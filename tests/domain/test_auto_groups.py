@@ -22,7 +22,7 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Origin
-from extender.domain.model.wire_records import group_record, whole_note
+from extender.domain.model.wire_records import group_record, whole_record
 from extender.domain.snapshot.auto_podgroups import AutoGroup, PlainPods, PodGroupStep, build, next_step
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.phases import Phase
@@ -377,8 +377,8 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **whole_note("other-g", 2)), PodGroupSpec(2))
-    there = world(node("n"), noted, pod("g-0", "g", on="n"))
+    recorded = PluginsPodGroup(meta("g", **whole_record("other-g", 2)), PodGroupSpec(2))
+    there = world(node("n"), recorded, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")
 
 

@@ -261,7 +261,7 @@ def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
 def test_room_is_kept_for_a_bounded_time_and_then_lent() -> None:
     world = claimed()
     assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
-    world.pass_time(LIMITS.room_kept - 1.0)
+    world.pass_time(LIMITS.capacity_reserved - 1.0)
     assert world.reason("b") is Reason.QUEUE_SHARE
     world.pass_time(2.0)
     assert world.verdict("b") is STARTS
@@ -270,7 +270,7 @@ def test_room_is_kept_for_a_bounded_time_and_then_lent() -> None:
 def test_what_was_not_borrowed_meanwhile_is_kept_again() -> None:
     world = claimed()
     world.delete("b-0")
-    world.pass_time(2.0 * LIMITS.room_kept + 1.0)
+    world.pass_time(2.0 * LIMITS.capacity_reserved + 1.0)
     world.add(gang("b2", 1, queue="q")).settle()
     assert world.reason("b2") is Reason.QUEUE_SHARE
 

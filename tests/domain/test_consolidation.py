@@ -247,15 +247,15 @@ def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
     {"selector": {"kubernetes.io/hostname": "n0"}},  # tied to its node
     {"annotations": {PREEMPTABLE: "false"}},  # pods say so
 )
-def test_what_may_not_move_stays(kept: dict[str, Any]) -> None:
+def test_what_may_not_move_stays(reserved: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
-    placed(world, "r", "n0", 1, **kept)
+    placed(world, "r", "n0", 1, **reserved)
     placed(
         world,
         "s",
         "n1",
         1,
-        **kept | ({"selector": {"kubernetes.io/hostname": "n1"}} if "selector" in kept else {}),
+        **reserved | ({"selector": {"kubernetes.io/hostname": "n1"}} if "selector" in reserved else {}),
     )
     wants_node(world)
     assert world.reason("g") is Reason.FRAGMENTED
@@ -433,13 +433,13 @@ def test_whoever_moves_runs_again_and_so_does_the_gang(
     """Whatever order they leave in. `SharedWorld` checks each decision."""
     world = SharedWorld([node(f"n{number}", cpu="6") for number in range(count)], queue("root"))
     world.add(queue("q", preemption=MOVES))
-    room = dict.fromkeys(world.nodes, 6)
+    capacity = dict.fromkeys(world.nodes, 6)
     for number, (first, members, spare, cpu, owner) in enumerate(there):
         on = [f"n{(first + step) % count}" for step in range(members)]
-        if all(room[each] >= int(cpu) for each in on):
+        if all(capacity[each] >= int(cpu) for each in on):
             world.add(group(f"r{number}", max(members - spare, 1), "q", stood_whole=True, admitted=True))
             for member, each in enumerate(on):
-                room[each] -= int(cpu)
+                capacity[each] -= int(cpu)
                 world.add(pod(f"r{number}-{member}", f"r{number}", cpu, on=each, owner=owner))
     world.settle()
     before = {each.key: len(each.placed) for each in world.ledger.snapshot().groups.values()}

@@ -195,14 +195,14 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
 def test_it_is_counted_where_names_decide_who_comes_first() -> None:
     """Both are of the same age, and one finds room."""
     world = World(node("a", cpu="1"), gang("first", 1), gang("second", 1))
-    turned = other_names(decide(world.ledger.snapshot()), lambda part: "z" if part == "first" else part)
-    assert turned.file.otherwise == 2
+    changed = other_names(decide(world.ledger.snapshot()), lambda part: "z" if part == "first" else part)
+    assert changed.file.otherwise == 2
 
 
 def test_what_is_decided_by_is_kept() -> None:
     names = Pseudonyms(lambda part: "X", ["example.com/device"])
-    kept = "2026-01-01T00:00:00Z kubernetes.io/hostname=3 example.com/device default/pod:-4"
-    assert names(kept) == kept
+    reserved = "2026-01-01T00:00:00Z kubernetes.io/hostname=3 example.com/device default/pod:-4"
+    assert names(reserved) == reserved
     assert names('team/pod:train-0 {"key":"zone"} Ünder/a_b.c') == 'X/pod:X {"key":"X"} X/X'
 
 
@@ -225,7 +225,7 @@ def edited(**parts: Any) -> bytes:
     (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
     (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
     (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),
-    (edited(shapes=[]), "Snapshot.groups: GroupView.placed: PodRecord.shape: IndexError"),
+    (edited(shapes=[]), "Snapshot.groups: GroupInfo.placed: PodRecord.shape: IndexError"),
     (
         edited(snapshot={}),
         "it is not as muster wrote it: Snapshot: TypeError: Missing required argument 'version'",

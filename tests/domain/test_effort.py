@@ -18,9 +18,9 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Term
 from extender.domain.placement import affinity as placed
-from extender.domain.placement.affinity import Effort, TooDear
+from extender.domain.placement.affinity import Effort, OverBudget
+from extender.domain.scheduling import cycle as cycles
 from extender.domain.scheduling import plans
-from extender.domain.scheduling import round as rounds
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import HOSTNAME, apart, pod, queue, stranger
 from tests.domain.world import World, comparable, gang, key, nodes
@@ -32,15 +32,15 @@ NAMES = tuple(f"n{n}" for n in range(12))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets that a gang of three stays within, and that one of twelve exceeds until it is tried alone."""
-    monkeypatch.setattr(rounds, "_MOST", 3e3)
-    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 6e3)
-    monkeypatch.setattr(rounds, "_MOST_ALONE", 10e3)
+    monkeypatch.setattr(cycles, "_MOST", 3e3)
+    monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 6e3)
+    monkeypatch.setattr(cycles, "_MOST_ALONE", 10e3)
 
 
 def dear(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
     """Each member has to stand apart from all others, and no two ask for the same."""
-    alike: dict[str, Any] = {"labels": {"app": name}, "affinity": apart(app=name)}
-    pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **alike) for n in range(members)]
+    similar: dict[str, Any] = {"labels": {"app": name}, "affinity": apart(app=name)}
+    pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **similar) for n in range(members)]
     return [*gang(name, 0, members, queue, created=created), *pods]
 
 
@@ -64,11 +64,11 @@ def calls_in(folder: str, work: Callable[[], object]) -> int:
     """How many calls of functions defined in a folder the work makes."""
     calls = 0
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def record(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
         calls += event == "call" and folder in frame.f_code.co_filename
 
-    sys.setprofile(note)
+    sys.setprofile(record)
     try:
         work()
     finally:
@@ -81,7 +81,7 @@ def test_what_is_spent_beyond_what_is_allowed_is_too_dear() -> None:
     effort.spend(1e12)
     effort.allow(10.0)
     effort.spend(10.0)
-    with pytest.raises(TooDear):
+    with pytest.raises(OverBudget):
         effort.spend(1.0)
 
 
@@ -107,7 +107,7 @@ def test_until_its_turn_it_costs_nothing_and_then_it_may_cost_more() -> None:
 
 
 def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_MOST_ALONE", 4e3)
+    monkeypatch.setattr(cycles, "_MOST_ALONE", 4e3)
     here = world(dear("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
     assert here.reason("g") is Reason.TOO_COMPLEX
@@ -126,8 +126,8 @@ def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
 def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
     for name, looks_ in {"": 1e4, "_OF_A_NAMESPACE": 1e4, "_IN_COMMON": 1e4}.items():
-        monkeypatch.setattr(rounds, f"_MOST{name}", looks_)
-    monkeypatch.setattr(rounds, "_LEAST", 4e3)
+        monkeypatch.setattr(cycles, f"_MOST{name}", looks_)
+    monkeypatch.setattr(cycles, "_LEAST", 4e3)
     here = world(*(of(f"ns{n}", dear(f"g{n}")) for n in range(20)), of("z", dear("last", 3))).settle()
     decided = here.decisions.groups
     assert here.ledger.snapshot().occupancy.namespaces == 21
@@ -136,14 +136,14 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
     assert reasons.count(Reason.TOO_COMPLEX) > 10 > reasons.count(None) > 0
 
 
-@pytest.mark.parametrize("has_room", [True, False])
-def test_a_large_gang_of_one_kind_is_no_work(has_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_capacity", [True, False])
+def test_a_large_gang_of_one_kind_is_no_work(has_capacity: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     names = tuple(f"m{n}" for n in range(1000))
     here = World(nodes(*names), gang("g", 1000, labels={"app": "x"}, affinity=apart(app="x")))
-    here.add(*(stranger(f"s{n}", on=f"m{n}", cpu="4") for n in range(0 if has_room else 900)))
+    here.add(*(stranger(f"s{n}", on=f"m{n}", cpu="4") for n in range(0 if has_capacity else 900)))
     assert looks(here.settle) < 100  # not as many as it has members
-    assert here.reason("g") is (None if has_room else Reason.NO_ROOM)
+    assert here.reason("g") is (None if has_capacity else Reason.NO_ROOM)
 
 
 def terms_on(name: str, count: int, *more: Requirement) -> PodAffinity:
@@ -180,8 +180,8 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
 
 def test_what_one_namespace_may_not_do_is_not_lacking_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many terms select many pods with labels of their own: none of them is compared."""
-    monkeypatch.setattr(rounds, "_MOST_IN_COMMON", 1e3)
-    monkeypatch.setattr(rounds, "_LEAST", 4e3)
+    monkeypatch.setattr(cycles, "_MOST_IN_COMMON", 1e3)
+    monkeypatch.setattr(cycles, "_LEAST", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
     plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
     here = world(*gangs, *plain, of("z", dear("last", 3))).settle()
@@ -197,7 +197,7 @@ def test_what_is_done_for_terms_is_spent(side: str, monkeypatch: pytest.MonkeyPa
     snapshot = World(nodes(*NAMES), *gangs).ledger.snapshot()
     found: list[Any] = []
     calls = calls_in("placement", lambda: found.append(decide(snapshot)))
-    assert calls < found[0].memory.judged.round_.effort_spent
+    assert calls < found[0].memory.evaluated.cycle.effort_spent
 
 
 def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * placed._MATCHING <= plans._MOST_AT_ONCE + rounds._MOST_OF_A_NAMESPACE
+    assert matches.call_count * placed._MATCHING <= plans._MOST_AT_ONCE + cycles._MOST_OF_A_NAMESPACE
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
@@ -218,10 +218,10 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
 ) -> None:
     monkeypatch.undo()
     here = world(gang("g", 3, labels={"z": "u"}, affinity=terms_against("g", 64)))
-    spent = [decide(here.ledger.snapshot()).memory.judged.round_.effort_spent]  # type: ignore[attr-defined]
+    spent = [decide(here.ledger.snapshot()).memory.evaluated.cycle.effort_spent]  # type: ignore[attr-defined]
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         later = here.add(stranger("event", on="n0", cpu="10m")).ledger.snapshot()
-        spent.append(decide(later).memory.judged.round_.effort_spent)  # type: ignore[attr-defined]
+        spent.append(decide(later).memory.evaluated.cycle.effort_spent)  # type: ignore[attr-defined]
     assert matches.call_count == 0
     assert spent[0] == spent[1] > 64 * placed._MATCHING
 
@@ -269,8 +269,8 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
 
 def test_to_explain_one_of_many_that_are_dear_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many nodes it needs by itself is found without judging the others again."""
-    monkeypatch.setattr(rounds, "_MOST", 1e6)
-    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 1e7)
+    monkeypatch.setattr(cycles, "_MOST", 1e6)
+    monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 1e7)
     few, many = (world(*(dear(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))
 
     def explained(here: World) -> WhyGroup | None:

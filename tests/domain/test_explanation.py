@@ -81,8 +81,8 @@ def test_pods_that_are_going_are_named_before_others(after: float, going: str) -
     before = world.pods["a-0"]
     world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at))).settle()
     assert change(world, "b").text == f"once team/a (1 pod, {going.format(at=at)}) ends"
-    told = {holder.name: (holder.deleting, holder.overdue) for holder in why(world, "b").holders}
-    assert told == {"team/a": (1, at if after < 0 else ""), "team/c": (0, ""), "team/s": (0, "")}
+    reported = {holder.name: (holder.deleting, holder.overdue) for holder in why(world, "b").holders}
+    assert reported == {"team/a": (1, at if after < 0 else ""), "team/c": (0, ""), "team/s": (0, "")}
     before = world.pods["s"]
     world.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=at)))
     world.add(one("d", "1")).settle()
@@ -338,14 +338,14 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
     (lambda: small(stranger("s", on="n", cpu="3")), 2, ""),  # nobody borrows
 )
 def test_why_what_others_hold_above_their_shares_is_kept_from_it(
-    world: Callable[[], World], members: int, kept: str
+    world: Callable[[], World], members: int, reserved: str
 ) -> None:
     there = world()
     there.add(one("b", members=members, created=timestamp(there.now))).settle()
     assert there.reason("b") is Reason.NO_ROOM
     shown = why(there, "b")
-    assert shown.kept == kept
-    assert shown.outlook.startswith(kept)
+    assert shown.reserved == reserved
+    assert shown.outlook.startswith(reserved)
 
 
 def test_pods_that_leave_anyway() -> None:
@@ -435,10 +435,10 @@ def test_when_it_is_tried_again() -> None:
     world.ungate("b-0").refuse("b-0")
     world.settle().advance(3).settle()
     assert world.reason("b") is Reason.BACKING_OFF
-    found, wake_at = change(world, "b"), world.decision("b").retry_at
-    assert (found.text, found.then) == (f"about {timestamp(wake_at)}", "RefusedByScheduler")
-    assert found.sentence == f"about {timestamp(wake_at)} it would wait for RefusedByScheduler"
-    world.now = wake_at
+    found, requeue_at = change(world, "b"), world.decision("b").retry_at
+    assert (found.text, found.then) == (f"about {timestamp(requeue_at)}", "RefusedByScheduler")
+    assert found.sentence == f"about {timestamp(requeue_at)} it would wait for RefusedByScheduler"
+    world.now = requeue_at
     assert world.settle().reason("b") is Reason.REFUSED_BY_SCHEDULER
 
 

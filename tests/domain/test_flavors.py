@@ -3,7 +3,7 @@
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import QueueFlavor
-from extender.domain.admission.queues import judge_queue
+from extender.domain.admission.queues import review_queue
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import Resources
@@ -204,7 +204,7 @@ def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
     world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r"), gang("b", 1, queue="q")).settle()
-    assert world.decision("claimant").claims_room
+    assert world.decision("claimant").claims_capacity
     assert world.reason("b") is Reason.QUEUE_SHARE
     world.delete("claimant-0", "claimant-1", "claimant-2").settle()
     assert world.verdict("b") is STARTS
@@ -313,7 +313,7 @@ def test_room_that_is_kept_on_other_nodes_is_not_what_elastic_members_lack() -> 
     world.add(gang("g", 4, min_member=2, queue="q")).start("g")
     claimant = gang("claimant", 4, queue="r", selector=on_flavor("ondemand"))
     world.add(claimant).settle()
-    assert world.decision("claimant").claims_room
+    assert world.decision("claimant").claims_capacity
     assert world.reason("g") is Reason.NO_ROOM
 
 
@@ -324,7 +324,7 @@ def test_elastic_members_beyond_what_the_queue_deserves_of_a_flavor_come_last() 
 
 
 def test_room_that_comes_is_seen() -> None:
-    """Nothing is carried over that depended on the room of several flavors."""
+    """Nothing is notes over that depended on the room of several flavors."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="2")
     world.add(gang("a", 2, queue="q")).start("a").add(gang("b", 2, queue="q")).start("b")
     world.add(gang("g", 2, queue="q", created="2027-01-01")).settle()
@@ -355,7 +355,7 @@ def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
 def test_the_webhook_names_the_field_of_an_amount_that_is_none() -> None:
     world = World(queue("root"))
     written = queue("q", flavors=[SPOT, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
-    faults = judge_queue(written, None, world.ledger.queues.tree(), 5)
+    faults = review_queue(written, None, world.ledger.queues.tree(), 5)
     assert [fault.field for fault in faults] == [
         "spec.flavors[1].capability[cpu]",
         "spec.flavors[1].deserved[cpu]",

@@ -14,7 +14,7 @@ from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
     _MOST_KNOWN,
     FUTURES,
-    MOST_ROUNDS,
+    MOST_CYCLES,
     Calibration,
     ExpectedStart,
     RunLaw,
@@ -29,9 +29,9 @@ from tests.domain.world import World, gang, key
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
-def foretold(world: World, rounds: int = MOST_ROUNDS) -> Mapping[str, ExpectedStart]:
+def foretold(world: World, cycles: int = MOST_CYCLES) -> Mapping[str, ExpectedStart]:
     """By name."""
-    work = forecasts(world.decisions, rounds)
+    work = forecasts(world.decisions, cycles)
     while True:
         try:
             next(work)
@@ -125,7 +125,7 @@ def test_who_starts_before_and_says_nothing_is_named_as_well() -> None:
 def test_what_is_further_ahead_than_is_worked_out() -> None:
     world = one_node(run_time="1h")
     world.add(*(waits(f"w{day}", cpu="4", day=day, run_time="1h") for day in (2, 3, 4))).settle()
-    found = foretold(world, rounds=6)
+    found = foretold(world, cycles=6)
     assert [found[name].is_known for name in ("w2", "w3", "w4")] == [True, True, False]
     assert found["w4"].unknown == "more happens before it starts than is worked out"
     assert foretold(world)["w4"].is_known
@@ -154,36 +154,36 @@ def test_a_law_gives_later_ends_for_later_parts_and_none_in_the_past(
 def test_estimates_that_miss_are_corrected_until_four_of_five_are_right() -> None:
     """Starts that come twice as late as the interval says, and vary more."""
     calibration, inside, factors = Calibration(), 0, [1.2, 1.6, 1.9, 2.0, 2.1, 2.4, 2.9, 1.4, 2.2, 1.8]
-    told, group = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT), key("waits")
+    reported, group = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT), key("waits")
     for number in range(400):
-        now = calibration.applied(group, told)
+        now = calibration.applied(group, reported)
         start = 100.0 * factors[number * 7 % len(factors)]
         inside += number >= 200 and interval_of(now, start) == "inside"
         calibration = calibration.after(group, now, start)
     assert inside >= 160
-    assert calibration.applied(group, told).p50 == pytest.approx(195, rel=0.1)
-    assert calibration.applied(group, replace(told, method=Method.DECLARED)).p50 == 100.0
+    assert calibration.applied(group, reported).p50 == pytest.approx(195, rel=0.1)
+    assert calibration.applied(group, replace(reported, method=Method.DECLARED)).p50 == 100.0
 
 
 def test_who_declares_too_much_moves_the_estimates_of_no_other_namespace() -> None:
-    told, honest = ExpectedStart(0.0, 90.0, 100.0, 110.0), [GroupKey(f"{name}/g") for name in "abc"]
+    reported, honest = ExpectedStart(0.0, 90.0, 100.0, 110.0), [GroupKey(f"{name}/g") for name in "abc"]
     calibration, new = Calibration(), GroupKey("new/g")
     for number in range(100):
-        calibration = calibration.after(GroupKey(f"liar/{number}"), told, 1.0)
-    assert calibration.applied(GroupKey("liar/next"), told).p50 < 10.0
-    assert calibration.applied(new, told) == told
+        calibration = calibration.after(GroupKey(f"liar/{number}"), reported, 1.0)
+    assert calibration.applied(GroupKey("liar/next"), reported).p50 < 10.0
+    assert calibration.applied(new, reported) == reported
     for _ in range(5):
         for group in honest:
-            calibration = calibration.after(group, calibration.applied(group, told), 200.0)
-    own = calibration.applied(honest[0], told).p50
+            calibration = calibration.after(group, calibration.applied(group, reported), 200.0)
+    own = calibration.applied(honest[0], reported).p50
     assert own > 120.0
-    assert 100.0 <= calibration.applied(new, told).p50 <= own  # what most have missed is expected of it
+    assert 100.0 <= calibration.applied(new, reported).p50 <= own  # what most have missed is expected of it
 
 
 def test_calibration_remembers_few_namespaces() -> None:
-    told, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
+    reported, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
     for number in range(2 * _MOST_KNOWN):
-        calibration = calibration.after(GroupKey(f"n{number}/g"), told, 200.0)
+        calibration = calibration.after(GroupKey(f"n{number}/g"), reported, 200.0)
     assert len(calibration.factors) == _MOST_KNOWN
 
 

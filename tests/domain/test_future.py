@@ -15,7 +15,7 @@ from extender.domain.placement.departures import RunTimes
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, node, preemption, queue, stranger
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import World, comparable, gang, key, nodes
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -77,7 +77,7 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     for _ in range(_MOST):
         goes_on = future.step()
         snapshot = future.snapshot
-        assert (snapshot.room >= 0).all()
+        assert (snapshot.capacity >= 0).all()
         assert {name: dict(it.allocated) for name, it in snapshot.queues.items()} == sums(snapshot)
         assert comparable(future.decisions) == comparable(decide(snapshot))
         if not goes_on:
@@ -85,7 +85,7 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     assert not goes_on
     assert future.starts.keys() >= {key for key, it in world.ledger.snapshot().groups.items() if it.waiting}
     assert not future.snapshot.groups
-    assert (future.snapshot.room == future.snapshot.allocatable).all()
+    assert (future.snapshot.capacity == future.snapshot.allocatable).all()
     ports, terms = future.snapshot.occupancy.ports, future.snapshot.occupancy
     assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
 
@@ -125,10 +125,10 @@ def test_jobs_make_their_pods_when_they_start_and_end_with_them() -> None:
     for _ in range(_MOST):
         if not future.step():
             break
-    found = {name: future.starts[GroupKey(f"team/{unit_name(name)}")] - future.begun for name in "bc"}
+    found = {name: future.starts[GroupKey(f"team/{podgroup_name(name)}")] - future.begun for name in "bc"}
     assert found == {"b": pytest.approx(600, abs=5), "c": pytest.approx(1200, abs=15)}
     assert not future.snapshot.groups
-    assert (future.snapshot.room == future.snapshot.allocatable).all()
+    assert (future.snapshot.capacity == future.snapshot.allocatable).all()
 
 
 def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
     world.submit(job("old", 4, queue="hog", annotations={RUN_TIME: "1h"})).run_whole("old").work()
     world.submit(job("new", 2, queue="poor", annotations={RUN_TIME: "5m"})).settle()
     future = future_of(world)
-    old, new = (GroupKey(f"team/{unit_name(name)}") for name in ("old", "new"))
+    old, new = (GroupKey(f"team/{podgroup_name(name)}") for name in ("old", "new"))
     while new not in future.starts and future.step():
         pass
     assert future.method(new) is Method.RECLAIM

@@ -15,13 +15,11 @@ from tests.rows import each_of
 SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
 
 
-def standing(
-    stood: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any
-) -> World:
+def standing(ran: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any) -> World:
     """Group g of queue q stood whole with so many members; `members` further ones wait."""
-    world = World(node("n", cpu=cpu), q, *others, gang("g", stood, queue="q"), **options).start("g")
+    world = World(node("n", cpu=cpu), q, *others, gang("g", ran, queue="q"), **options).start("g")
     assert world.stood_whole("g")
-    return world.add([pod(f"g-{n}", "g") for n in range(stood, stood + members)])
+    return world.add([pod(f"g-{n}", "g") for n in range(ran, ran + members)])
 
 
 def raised(world: World, needed: int) -> World:
@@ -35,7 +33,7 @@ def test_growth_waits_for_room_that_another_queue_has_a_claim_on() -> None:
     world = standing(4, 4, queue("r"), stranger("s", on="n"))
     world.add(gang("claimant", 4, queue="r"))
     assert raised(world, 8).plan("g") == {}
-    assert world.decision("claimant").claims_room
+    assert world.decision("claimant").claims_capacity
     assert world.reason("g") is Reason.QUEUE_SHARE
 
 
@@ -105,11 +103,11 @@ def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> 
 
 
 @each_of((1, 0), (3, 2))
-def test_what_it_stood_whole_with_outlives_a_restart(noted: int, replaced: int) -> None:
+def test_what_it_stood_whole_with_outlives_a_restart(recorded: int, replaced: int) -> None:
     plain = group("g", 6, "q", phase="Running")
-    conditions = [whole_condition("uid-g", noted)]
-    marked = replace(plain, status=replace(plain.status, conditions=conditions))
-    world = World(node("n", cpu="6"), SHARED, marked, pod("g-0", "g", on="n"))
+    conditions = [whole_condition("uid-g", recorded)]
+    flagged = replace(plain, status=replace(plain.status, conditions=conditions))
+    world = World(node("n", cpu="6"), SHARED, flagged, pod("g-0", "g", on="n"))
     world.add([pod(f"g-{n}", "g") for n in range(1, 6)], gang("gang", 5, queue="q")).settle()
     assert len(world.plan("g")) == replaced
     assert (world.verdict("gang") is Verdict.STARTING) == (replaced == 0)

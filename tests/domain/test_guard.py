@@ -10,7 +10,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import budget
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World, gang, key, nodes
@@ -96,7 +96,7 @@ def test_what_a_group_took_before_it_failed_is_given_back(
     """The share is counted after the room was taken, and there it raises."""
     count = budget.Budget.requests
 
-    def fails(self: budget.Budget, view: GroupView, *about: Any) -> Any:
+    def fails(self: budget.Budget, view: GroupInfo, *about: Any) -> Any:
         if view.key == key("g"):
             raise MemoryError("too much")
         return count(self, view, *about)

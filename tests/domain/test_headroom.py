@@ -98,7 +98,7 @@ def test_nodes_are_not_idle_for_who_lacks_headroom_nobody_knows_how_long() -> No
 def test_headroom_is_kept_and_lent_by_turns_where_nobody_knows_how_long() -> None:
     world = end(job(reserved(run_time=""), "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
-    world.pass_time(LIMITS.room_kept + 1.0)
+    world.pass_time(LIMITS.capacity_reserved + 1.0)
     assert world.verdict("late") is STARTS
 
 
@@ -123,7 +123,7 @@ def test_such_a_claim_is_kept_and_lent_by_turns() -> None:
     world.add(queue("q", parent="p", reserve_after="24h"))
     end(job(world, "more", queue="rich"), "small0")
     assert world.reason("more") is Reason.QUEUE_SHARE
-    world.pass_time(LIMITS.room_kept + 1.0)
+    world.pass_time(LIMITS.capacity_reserved + 1.0)
     assert world.verdict("more") is STARTS
 
 

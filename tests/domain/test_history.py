@@ -23,8 +23,8 @@ from extender.domain.explain.history import (
 )
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.scheduling.memory import notes_of
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.scheduling.memory import carried_of
+from extender.domain.snapshot.group_info import GroupInfo
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import EPOCH, World, gang, key, names, timestamp
 from tests.property_examples import examples
@@ -41,9 +41,9 @@ class Scribe:
     def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
         self.world, self.records = world, {record.key: record for record in records}
         self.written = self.records, self.now
-        self.begin_anew()
+        self.restart()
 
-    def begin_anew(self, crashed: bool = False) -> None:
+    def restart(self, crashed: bool = False) -> None:
         """Crashed: what was made by the last look is lost."""
         if crashed:
             self.records = self.written[0]
@@ -67,7 +67,7 @@ class Scribe:
         return record is None or record.deleting
 
     def look(self) -> "Scribe":
-        notes = notes_of(self.world.settle().decisions)
+        notes = carried_of(self.world.settle().decisions)
         assert notes is not None
         self.written = dict(self.records), self.now
         self.keep(self.recorder.observe(self.world.decisions, notes.snapshot))
@@ -109,10 +109,10 @@ def figures(found: Report) -> dict[str, tuple[int, float]]:
     return {row.name: (row.starts, round(row.cpu_hours, 3)) for row in found.rows}
 
 
-def run_since(world: World, moment: float, *pods: str) -> None:
+def run_since(world: World, instant: float, *pods: str) -> None:
     for name in pods:
         was = world.pods[name]
-        world.add(replace(was, status=replace(was.status, start_time=timestamp(moment))))
+        world.add(replace(was, status=replace(was.status, start_time=timestamp(instant))))
 
 
 # ---- from the course of things to records
@@ -161,7 +161,7 @@ def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
 
 def test_a_group_that_cannot_be_read_stops_no_other() -> None:
     scribe = Scribe(World(node("a"), gang("bad", 1), gang("good", 1)))
-    notes = notes_of(scribe.world.settle().decisions)
+    notes = carried_of(scribe.world.settle().decisions)
     assert notes is not None
     bad = replace(notes.snapshot.groups[key("bad")], spec=None)
     snapshot = replace(notes.snapshot, groups={**notes.snapshot.groups, key("bad"): bad})
@@ -263,14 +263,14 @@ def test_a_running_group_is_taken_from_its_objects_if_nothing_is_known_of_it() -
     assert (wait.seconds, wait.has_started) == (100, True)
     assert (run.start, run.spent["cpu"]) == (EPOCH + 1100, 2000 * HOUR)
     before = dict(scribe.records)
-    scribe.begin_anew()
+    scribe.restart()
     assert scribe.look().records == before  # the same once more
 
 
 def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
     scribe = Scribe(World(node("a"))).add(gang("g", 2, created=timestamp(0))).after(60).start("g")
     (wait,) = scribe.all_of(Wait)
-    scribe.begin_anew()
+    scribe.restart()
     assert scribe.look().all_of(Wait) == [wait]
 
 
@@ -278,7 +278,7 @@ def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
 def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: str) -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
     scribe.start("g").after(HOUR)
-    scribe.begin_anew()
+    scribe.restart()
     scribe.world.advance(HOUR)
     if change == "smaller":
         scribe.world.delete("g-1")
@@ -345,7 +345,7 @@ def test_sums_are_what_was_held_whenever_the_process_was_restarted(
         allocated = {name: view.allocated.get("cpu", 0) for name, view in groups(world).items()}
         queues = {name: decision.queue for name, decision in world.decisions.groups.items()}
         if step[0] == "restart":
-            restarted.begin_anew()
+            restarted.restart()
         take(world, step)
         for group, cpu in allocated.items():
             held[queues[group]] += cpu * (world.now - before)
@@ -382,22 +382,22 @@ def test_what_a_crash_lost_is_taken_from_the_objects_once(course: list[tuple[str
     steady, crashed = Scribe(world).look(), Scribe(world).look()
     for step in [*course, ("crash", 0, 0), ("passes", 90, 0)]:
         if step[0] == "crash":
-            crashed.begin_anew(crashed=True)
+            crashed.restart(crashed=True)
         take(world, step)
         steady.look(), crashed.look()
     for by in By:
         assert figures(steady.report(by)) == figures(crashed.report(by))
 
 
-def groups(world: World) -> Mapping[GroupKey, GroupView]:
-    notes = notes_of(world.settle().decisions)
+def groups(world: World) -> Mapping[GroupKey, GroupInfo]:
+    notes = carried_of(world.settle().decisions)
     assert notes is not None
     return notes.snapshot.groups
 
 
 names_of = st.text("ab<", max_size=2)
 whose = {"queue": names_of, "namespace": names_of, "user": names_of}
-moments, amounts = (
+instants, amounts = (
     st.integers(0, 100).map(float),
     st.dictionaries(st.sampled_from(["cpu", GPU]), st.integers(1, 9)),
 )
@@ -410,15 +410,15 @@ def _ends(record: Any) -> Any:
 records = st.lists(
     st.one_of(
         st.builds(
-            GroupRun, **whose, start=moments, group=names_of, until=moments, spent=amounts, held=amounts
+            GroupRun, **whose, start=instants, group=names_of, until=instants, spent=amounts, held=amounts
         ),
-        st.builds(Wait, **whose, start=moments, group=names_of, until=moments, has_started=st.booleans()),
-        st.builds(Evicted, **whose, start=moments, uid=names_of, pod=names_of, cause=names_of, lost=amounts),
+        st.builds(Wait, **whose, start=instants, group=names_of, until=instants, has_started=st.booleans()),
+        st.builds(Evicted, **whose, start=instants, uid=names_of, pod=names_of, cause=names_of, lost=amounts),
     )
 ).map(lambda found: [_ends(each) if not isinstance(each, Evicted) else each for each in found])
 
 
-@given(records, moments, moments)
+@given(records, instants, instants)
 def test_rows_add_up_to_the_total_whoever_they_are_of(found: list[Any], one: float, other: float) -> None:
     since, until = sorted((one, other))
     totals = []
@@ -431,7 +431,7 @@ def test_rows_add_up_to_the_total_whoever_they_are_of(found: list[Any], one: flo
     assert totals[0] == totals[1] == totals[2]
 
 
-@given(records, moments, moments)
+@given(records, instants, instants)
 def test_two_parts_of_a_period_add_up_to_the_whole(found: list[Any], one: float, other: float) -> None:
     middle, end = sorted((one, other))
     ended = [each for each in found if not isinstance(each, GroupRun) or each.end is not None]

@@ -296,7 +296,7 @@ class Hostile(RuleBasedStateMachine):
             add(pinned, claim.pod.shape.requests if claim.pinned else {})
         for column, resource in enumerate(columns.names):
             left = offers.get(resource, 0) - pinned.get(resource, 0)
-            assert columns.room[row, column] == max(left, -(2**60))
+            assert columns.capacity[row, column] == max(left, -(2**60))
         assert set(offers) <= set(columns.names)
 
     @invariant()

@@ -68,7 +68,7 @@ def test_plans_never_take_more_than_there_is(world: World) -> None:
     snapshot = world.ledger.snapshot()
     for (name, resource), amount in planned(world).items():
         row, column = snapshot.nodes.row[name], snapshot.dimensions.index(resource)
-        assert amount <= snapshot.room[row, column]
+        assert amount <= snapshot.capacity[row, column]
 
 
 @FEW
@@ -225,8 +225,8 @@ def test_whoever_may_start_does_start_and_all_end(world: World, dice: Any) -> No
     # Elastic members are not compared with the empty cluster, so those that never fit have other reasons.
     elastic = {key for key, view in world.ledger.snapshot().groups.items() if not view.min_member}
     never = {Reason.NO_ROOM, Reason.QUEUE_CEILING}
-    judged = [each for each in waiting if each.key not in elastic or each.reason not in never]
-    assert {each.reason for each in judged} <= lasting | behind
+    evaluated = [each for each in waiting if each.key not in elastic or each.reason not in never]
+    assert {each.reason for each in evaluated} <= lasting | behind
 
 
 def _plans(world: World) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, pod, queue, stranger
-from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, unit_name
+from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, podgroup_name
 from tests.domain.world import EPOCH, key
 from tests.rows import each_of
 
@@ -31,8 +31,8 @@ def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
     world.work()
     assert world.suspended("second")
     assert world.pods_of("second") == []
-    assert world.reason(unit_name("second")) is Reason.NO_ROOM
-    assert world.verdict(unit_name("first")) is Verdict.RUNNING
+    assert world.reason(podgroup_name("second")) is Reason.NO_ROOM
+    assert world.verdict(podgroup_name("first")) is Verdict.RUNNING
 
 
 def test_room_is_claimed_before_the_pods_are_there_and_passes_to_them() -> None:
@@ -40,13 +40,13 @@ def test_room_is_claimed_before_the_pods_are_there_and_passes_to_them() -> None:
     world.stopped = True
     world.submit(job("train", 4)).work()
     assert not world.suspended("train")
-    assert sorted(world.decision(unit_name("train")).plan.values()) == ["n0", "n0", "n1", "n1"]
+    assert sorted(world.decision(podgroup_name("train")).plan.values()) == ["n0", "n0", "n1", "n1"]
     world.submit(job("late", 1)).work()
     assert world.suspended("late"), "the room is taken, although no pod stands on it"
     world.stopped = False
     world.work()
     assert {world.stage(name) for name in world.pods_of("train")} == {ClaimStage.PLANNED}
-    assert sorted(world.plan(unit_name("train")).values()) == ["n0", "n0", "n1", "n1"]
+    assert sorted(world.plan(podgroup_name("train")).values()) == ["n0", "n0", "n1", "n1"]
 
 
 def test_the_next_job_starts_when_the_first_has_ended() -> None:
@@ -67,8 +67,8 @@ def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int,
 
 @each_of(*WORKLOADS)
 def test_jobs_of_all_kinds_may_say_how_long_they_run(kind: tuple[str, str]) -> None:
-    told = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))
-    assert job_record(JobKind(*kind), told, WORKLOADS, Shapes(), (SCHEDULER,), True).run_time == 5400.0
+    reported = AnyJob(Meta(name="a", namespace=NAMESPACE, uid="u", annotations={keys.RUN_TIME: "1h30m"}))
+    assert job_record(JobKind(*kind), reported, WORKLOADS, Shapes(), (SCHEDULER,), True).run_time == 5400.0
 
 
 @each_of(("Complete", "Completed"), ("Failed", "Failed"))
@@ -81,7 +81,7 @@ def test_a_job_that_has_ended_stays_so_when_its_pods_are_gone(condition: str, ou
     for name in world.pods_of("short"):
         world.delete(name)
     world.settle()
-    decision = world.decision(unit_name("short"))
+    decision = world.decision(podgroup_name("short"))
     assert (decision.verdict, decision.life.outcome, decision.life.phase) == ("Ended", outcome, "Completed")
     assert world.claim_count() == 0
 
@@ -94,7 +94,7 @@ def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
     world.advance(61).work()
     assert ("stuck", JobStep.GIVE_UP) in world.steps
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
-    assert world.reason(unit_name("stuck")) is Reason.BACKING_OFF
+    assert world.reason(podgroup_name("stuck")) is Reason.BACKING_OFF
 
 
 def test_a_job_that_cannot_be_let_go_makes_room_until_it_can() -> None:
@@ -103,12 +103,12 @@ def test_a_job_that_cannot_be_let_go_makes_room_until_it_can() -> None:
     world.locked.add("stuck")
     world.submit(job("stuck"), job("next", created="2026-01-02T00:00:00Z")).work()
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, True]
-    managed = world.ledger.managed_job(key(unit_name("stuck")))
+    managed = world.ledger.managed_job(key(podgroup_name("stuck")))
     assert managed is not None
     assert managed.due_at == world.now + 60.0
     world.advance(61).work()
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
-    assert world.detail(unit_name("stuck")) == "it could not be let go within 60 s"
+    assert world.detail(podgroup_name("stuck")) == "it could not be let go within 60 s"
     world.remove("next")
     world.delete(*world.pods_of("next"))
     world.locked.clear()
@@ -120,13 +120,13 @@ def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(2).work()
-    starting = world.decision(unit_name("stuck"))
+    starting = world.decision(podgroup_name("stuck"))
     said = of_state(starting)
     assert said is not None
-    assert (starting.verdict, world.figures(unit_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
+    assert (starting.verdict, world.figures(podgroup_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
     assert said.message.endswith(starting.detail)
     world.advance(10).work().advance(10).work()
-    assert world.figures(unit_name("stuck")) == ["0", "2"]
+    assert world.figures(podgroup_name("stuck")) == ["0", "2"]
 
 
 def refused(**options: Any) -> JobWorld:
@@ -144,7 +144,7 @@ def test_a_job_whose_pods_are_refused_gives_its_room_back_within_a_moment() -> N
     assert world.steps[-3:] == [("cut", JobStep.ASK), ("cut", JobStep.GIVE_UP), ("next", JobStep.UNSUSPEND)]
     assert [world.suspended(name) for name in ("cut", "next")] == [True, False]
     assert world.pods_of("cut") == []
-    decision = world.decision(unit_name("cut"))
+    decision = world.decision(podgroup_name("cut"))
     assert (decision.reason, decision.detail) == (Reason.BACKING_OFF, f"its pods are refused: {REFUSAL}")
 
 
@@ -159,7 +159,7 @@ def test_a_job_whose_pods_were_refused_starts_once_they_are_not_however_often_th
         world.advance(300).work()
     assert late(world, "cut") == 0
     world.quota = 3
-    assert world.run_whole("cut").work().verdict(unit_name("cut")) is Verdict.RUNNING
+    assert world.run_whole("cut").work().verdict(podgroup_name("cut")) is Verdict.RUNNING
 
 
 def test_pods_that_come_after_a_refusal_make_it_a_start_again() -> None:
@@ -169,7 +169,7 @@ def test_pods_that_come_after_a_refusal_make_it_a_start_again() -> None:
     world.quota = 3
     world.work().advance(5).work()
     assert JobStep.ASK not in {step for _, step in world.steps}
-    assert world.run_whole("cut").work().verdict(unit_name("cut")) is Verdict.RUNNING
+    assert world.run_whole("cut").work().verdict(podgroup_name("cut")) is Verdict.RUNNING
 
 
 def test_a_job_that_starts_one_by_one_runs_with_the_pods_that_it_gets() -> None:
@@ -208,7 +208,7 @@ def test_after_three_times_it_is_held() -> None:
         world.advance(400).work()
         world.advance(400).work()
     assert world.suspended("stuck")
-    assert world.reason(unit_name("stuck")) is Reason.START_TIMED_OUT
+    assert world.reason(podgroup_name("stuck")) is Reason.START_TIMED_OUT
     assert world.claim_count() == 0
 
 
@@ -261,7 +261,7 @@ def test_a_template_that_cannot_be_read_is_the_jobs_reason() -> None:
     broken = job("odd")
     broken.spec["template"]["spec"]["containers"] = "none"
     world.submit(broken, job("fine")).work()
-    assert world.reason(unit_name("odd")) is Reason.INVALID_SPEC
+    assert world.reason(podgroup_name("odd")) is Reason.INVALID_SPEC
     assert not world.suspended("fine")
 
 
@@ -286,7 +286,7 @@ def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_room_again() -
     assert world.suspended("late"), "its room is not given twice"
     world.stopped = False
     world.run_whole("train").work()
-    assert world.verdict(unit_name("train")) is Verdict.RUNNING
+    assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
 
 
 def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() -> None:
@@ -297,13 +297,13 @@ def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() ->
     world.work()
     world.add(finished)
     world.work()
-    assert world.decision(unit_name("train")).verdict is Verdict.STARTING
+    assert world.decision(podgroup_name("train")).verdict is Verdict.STARTING
     assert not world.suspended("train")
 
 
 def test_parallelism_changed_while_it_waits_is_followed() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 5)).work()
-    assert world.reason(unit_name("train")) is Reason.NEVER_FITS
+    assert world.reason(podgroup_name("train")) is Reason.NEVER_FITS
     world.change("train", parallelism=2)
     world.work()
     assert not world.suspended("train")
@@ -327,8 +327,8 @@ def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues
     assert ("young", JobStep.GIVE_WAY) in world.steps
     assert [world.suspended(name) for name in ("old", "young")] == [False, True]
     world.run_whole("due").work()
-    assert world.verdict(unit_name("due")) is Verdict.RUNNING
-    assert world.verdict(unit_name("young")) is Verdict.WAITING
+    assert world.verdict(podgroup_name("due")) is Verdict.RUNNING
+    assert world.verdict(podgroup_name("young")) is Verdict.WAITING
     world.finish(*world.pods_of("due")).work()
     assert not world.suspended("young")
 
@@ -336,7 +336,7 @@ def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues
 def test_no_single_pod_of_a_job_is_chosen() -> None:
     world = full_of_jobs()
     for name in ("old", "young"):
-        world.add(group(unit_name(name), 1, queue="greedy"))  # all its pods but one are surplus
+        world.add(group(podgroup_name(name), 1, queue="greedy"))  # all its pods but one are surplus
     world.settle()
     world.settle()
     victims = {eviction.victim.name for eviction in world.decisions.evictions.values()}
@@ -358,13 +358,13 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
 
 
 @each_of("kept", None, "2100-01-01T00:00:00Z")
-def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(note: str | None) -> None:
+def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(record: str | None) -> None:
     """Whatever its author makes of the note that Muster has let it go."""
     world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
     world.submit(job("long", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z"))
     world.run_whole("long").work()
-    if note != "kept":
-        world.annotate("long", **{keys.STARTED: note})
+    if record != "kept":
+        world.annotate("long", **{keys.STARTED: record})
     world.pass_time(3599)
     world.work()
     assert not world.suspended("long")
@@ -384,16 +384,16 @@ def test_the_unit_of_a_finished_job_is_removed_after_an_hour() -> None:
     assert "done" in world.work().units
     world.pass_time(700)
     assert "done" not in world.work().units
-    assert ("done", JobStep.MAKE_UNIT) not in world.steps[1:]
+    assert ("done", JobStep.MAKE_PODGROUP) not in world.steps[1:]
 
 
 def test_a_template_changed_while_the_job_waits_is_followed() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2, cpu="4")).work()
-    assert world.reason(unit_name("train")) is Reason.NEVER_FITS
+    assert world.reason(podgroup_name("train")) is Reason.NEVER_FITS
     smaller = job("train", 2, cpu="1")
     world.submit(smaller).work()
     assert not world.suspended("train")
-    assert sorted(world.plan(unit_name("train")).values()) == ["n0", "n0"]
+    assert sorted(world.plan(podgroup_name("train")).values()) == ["n0", "n0"]
 
 
 def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
@@ -405,7 +405,7 @@ def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     made.spec["template"]["spec"]["affinity"] = {"podAntiAffinity": terms}
     world.stopped = True
     world.submit(made).work()
-    assert set(world.decision(unit_name("train")).plan.values()) == {"n1"}
+    assert set(world.decision(podgroup_name("train")).plan.values()) == {"n1"}
     world.remove("train")
     world.settle()
     assert not world.ledger.claims.capacity.terms._users
@@ -416,11 +416,11 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
     names = [f"j{number}" for number in range(4)]
     world.submit(*(job(name, 4, created=f"2026-01-0{name[1]}T00:00:00Z") for name in names)).work()
     assert expected(world) == 8, "two of them; the others are crowded out"
-    assert [world.reason(unit_name(name)) for name in names[2:]] == [Reason.BEHIND_OTHERS] * 2
+    assert [world.reason(podgroup_name(name)) for name in names[2:]] == [Reason.BEHIND_OTHERS] * 2
     world.remove("j0")
     world.work()
     assert expected(world) == 8
-    assert world.reason(unit_name("j2")) is not Reason.BEHIND_OTHERS
+    assert world.reason(podgroup_name("j2")) is not Reason.BEHIND_OTHERS
     for name in names[1:]:
         world.remove(name)
     world.work()
@@ -447,7 +447,7 @@ def test_what_ran_late_before_does_not_count_once_it_runs() -> None:
 
 
 def late(world: JobWorld, name: str) -> int:
-    record = world.ledger.groups.record(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+    record = world.ledger.groups.record(GroupKey(f"{NAMESPACE}/{podgroup_name(name)}"))
     assert record is not None
     return record.start_timeouts
 
@@ -457,7 +457,7 @@ def test_after_a_restart_a_job_of_which_most_pods_have_ended_is_left_alone() -> 
     ran = job("ran", 4, completions=10, annotations={keys.STARTED: "2026-01-01T00:00:00Z"}, suspended=False)
     world = JobWorld(node("n0", cpu="4"), queue("default", start_timeout="1m"))
     world.stopped = True
-    world.units["ran"] = group(unit_name("ran"), 4, queue="default", stood_whole=True)
+    world.units["ran"] = group(podgroup_name("ran"), 4, queue="default", stood_whole=True)
     world.add(world.units["ran"], *(pod_of(ran, f"ran-{number}", on="n0") for number in range(2)))
     world.submit(replace(ran, status={"succeeded": 8, "startTime": "2026-01-01T00:00:00Z"})).work()
     world.pass_time(600)
@@ -469,7 +469,7 @@ def test_the_longest_run_time_outlives_a_restart() -> None:
     begun = datetime.fromtimestamp(EPOCH + 1000 - 3500, UTC).isoformat()
     ran = job("ran", 1, queue="q", annotations={keys.STARTED: begun}, suspended=False)
     world = JobWorld(node("n0", cpu="4"), queue("q", max_run_time="1h"))
-    world.units["ran"] = group(unit_name("ran"), 1, queue="q")
+    world.units["ran"] = group(podgroup_name("ran"), 1, queue="q")
     world.add(world.units["ran"], pod_of(ran, "ran-0", on="n0")).submit(ran).work()
     assert not world.suspended("ran")
     world.pass_time(101)
@@ -493,7 +493,7 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     """Its namespace names one, too."""
     annotated = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "default"}))
     world = JobWorld(node("n0", cpu="2"), annotated)
-    world.ledger.intake.note_kueue(True)
+    world.ledger.intake.record_kueue(True)
     world.submit(labelled("theirs", queue=named), labelled("ours", keys.LOCAL_QUEUE, queue=named)).work()
     assert world.suspended("theirs")
     assert "theirs" not in world.units
@@ -503,21 +503,21 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
 @each_of("LocalQueue", "Kueue")
 def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: str) -> None:
     world = JobWorld(node("n0", cpu="2"))
-    world.ledger.intake.note_kueue(True)
+    world.ledger.intake.record_kueue(True)
     world.submit(labelled("train", queue="")).work()
     assert "train" not in world.units
     if turn == "Kueue":
-        world.ledger.intake.note_kueue(False)
-        assert world.work().reason(unit_name("train")) is Reason.QUEUE_NOT_FOUND
+        world.ledger.intake.record_kueue(False)
+        assert world.work().reason(podgroup_name("train")) is Reason.QUEUE_NOT_FOUND
     world.add(LOCAL)
     assert not world.work().suspended("train")
 
 
 def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
     world = JobWorld(node("n0", cpu="1"), LOCAL)
-    world.ledger.intake.note_kueue(True)
+    world.ledger.intake.record_kueue(True)
     world.submit(labelled("train", queue="")).work()
-    assert world.reason(unit_name("train")) is not None
+    assert world.reason(podgroup_name("train")) is not None
     world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.add(node("n1", cpu="9"))
     assert world.work().suspended("train")
@@ -528,15 +528,15 @@ def test_a_job_that_has_changed_since_it_was_decided_on_is_not_let_go(change: di
     """Neither before the ledger has looked at it again, nor before that has been decided."""
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2))
     world.stopped = True
-    key = GroupKey(f"{NAMESPACE}/{unit_name('train')}")
+    key = GroupKey(f"{NAMESPACE}/{podgroup_name('train')}")
     world.settle()
-    assert managed(world, key).has_room
+    assert managed(world, key).has_capacity
     if "template" in change:
         change = {"template": job("train", 2, cpu="2").spec["template"]}
     world.change("train", **change)
-    assert not managed(world, key).has_room
+    assert not managed(world, key).has_capacity
     world.ledger.snapshot()
-    assert not managed(world, key).has_room
+    assert not managed(world, key).has_capacity
 
 
 def managed(world: JobWorld, key: GroupKey) -> ManagedJob:
@@ -550,6 +550,6 @@ def test_pods_larger_than_those_of_its_template_do_not_take_over_its_room() -> N
     world = JobWorld(queue("q", capability={"cpu": "2"}), node("n0", cpu="8"))
     world.stopped = True
     world.submit(job("j", 2, queue="q")).work()
-    assert len(world.decision(unit_name("j")).plan) == 2
-    world.add(*(pod(f"large-{n}", unit_name("j"), cpu="3") for n in range(2))).settle()
-    assert (world.plan(unit_name("j")), world.reason(unit_name("j"))) == ({}, Reason.NEVER_FITS)
+    assert len(world.decision(podgroup_name("j")).plan) == 2
+    world.add(*(pod(f"large-{n}", podgroup_name("j"), cpu="3") for n in range(2))).settle()
+    assert (world.plan(podgroup_name("j")), world.reason(podgroup_name("j"))) == ({}, Reason.NEVER_FITS)

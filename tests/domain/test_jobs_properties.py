@@ -10,7 +10,7 @@ from extender.api import keys
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node, queue
 from tests.domain.decided_twice import DecidedTwice
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import timestamp
 from tests.property_examples import examples
 
@@ -109,12 +109,12 @@ class Jobs(DecidedTwice):
         self.remove("a")
         self.world.pass_time(1000)
         self.world.submit(job("a", 2, queue="q")).run_whole("a").work()
-        assert self.world.verdict(unit_name("a")) is Verdict.RUNNING
+        assert self.world.verdict(podgroup_name("a")) is Verdict.RUNNING
         assert self.world.claim_count() == 2
 
 
 def _key(name: str) -> Any:
-    return f"team/{unit_name(name)}"
+    return f"team/{podgroup_name(name)}"
 
 
 TestJobs = Jobs.TestCase

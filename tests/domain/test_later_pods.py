@@ -3,7 +3,7 @@
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.rows import each_of
 
 
@@ -22,7 +22,7 @@ def test_the_room_of_one_that_ends_is_kept_for_the_next() -> None:
     spot = world.pods["train-0"].spec.node_name
     world.finish("train-0").work()
     assert world.suspended("next")
-    assert world.verdict(unit_name("train")) is Verdict.RUNNING
+    assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
     world.stopped = False
     world.work()
     assert world.stage("train-2") is ClaimStage.PLANNED
@@ -35,7 +35,7 @@ def test_all_of_them_may_end_at_once() -> None:
     assert world.suspended("next")
     world.stopped = False
     world.work().scheduler_takes("train-2", "train-3")
-    assert world.verdict(unit_name("train")) is Verdict.RUNNING
+    assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
 
 
 def test_one_that_failed_is_made_again_on_its_room() -> None:

@@ -301,7 +301,7 @@ def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> 
     assert world.ungate("g-new").answer("g-new") == ["a"]
     world.settle()
     ends = world.now + LIMITS.start_deadline
-    assert world.decisions.wake_at == ends
+    assert world.decisions.requeue_at == ends
     world.pass_time(LIMITS.start_deadline - 1)
     assert world.stage("g-new") is ClaimStage.ANSWERED
     world.pass_time(2)
@@ -513,5 +513,5 @@ def test_a_group_stands_whole_once_as_many_have_started_as_it_needs(
     there.reduced_to = reduced_to
     for number in range(3):
         assert there.stood_whole is (number >= enough)
-        there.note_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
+        there.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
     assert there.stood_whole

@@ -139,7 +139,7 @@ def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message
 @each_of(True, False)
 def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool) -> None:
     world = world_with()
-    world.ledger.intake.note_kueue(served)
+    world.ledger.intake.record_kueue(served)
     world.add(labelled(members=99, label=keys.KUEUE_QUEUE), labelled("own")).settle()
     in_default = (keys.DEFAULT_QUEUE, WAITS, Reason.NEVER_FITS)
     assert into(world) == (in_default if served else (f"{NAMESPACE}/lq", WAITS, Reason.QUEUE_NOT_FOUND))
@@ -152,9 +152,9 @@ def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool
 def test_that_kueue_appears_or_goes_is_followed() -> None:
     world = world_with(labelled(label=keys.KUEUE_QUEUE, members=99))
     assert world.reason("g") is Reason.QUEUE_NOT_FOUND
-    world.ledger.intake.note_kueue(True)
+    world.ledger.intake.record_kueue(True)
     assert world.settle().decision("g").queue == keys.DEFAULT_QUEUE
-    world.ledger.intake.note_kueue(False)
+    world.ledger.intake.record_kueue(False)
     assert world.settle().reason("g") is Reason.QUEUE_NOT_FOUND
 
 
@@ -325,7 +325,7 @@ EVENTS = {
     "held": lambda world: world.add(labelled("h", to="other")),
     "lost": lambda world: world.add(labelled("i", to="missing")),
     "plain": lambda world: world.add(group("j", 1), pod("j-0", "j")),
-    "kueue": lambda world: world.ledger.intake.note_kueue(True),
+    "kueue": lambda world: world.ledger.intake.record_kueue(True),
     "theirs": lambda world: world.add(labelled("k", to="missing", label=keys.KUEUE_QUEUE)),
 }
 

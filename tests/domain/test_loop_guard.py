@@ -87,7 +87,7 @@ class Refusing:
 
     def of(self, group: str) -> list[float]:
         """When members of a group were evicted."""
-        return [moment for moment, each in self.evicted if each == group]
+        return [instant for instant, each in self.evicted if each == group]
 
 
 def test_each_group_gives_once_an_hour() -> None:
@@ -122,10 +122,10 @@ def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain(borrows: bool)
     for _ in range(13):
         refusing.go_on(HOUR / 6)
         refusing.restart()
-    moments = sorted({moment for moment, _ in refusing.evicted})
-    assert len(moments) > 4
-    for first in moments:
-        assert len([moment for moment in moments if first <= moment < first + HOUR]) <= 1 + 3
+    instants = sorted({instant for instant, _ in refusing.evicted})
+    assert len(instants) > 4
+    for first in instants:
+        assert len([instant for instant in instants if first <= instant < first + HOUR]) <= 1 + 3
 
 
 def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> None:
@@ -144,10 +144,10 @@ def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> N
         world.scheduler_takes(*planned).run(*planned).settle()
         world.pass_time(150.0)
     for where in ("a", "b"):
-        moments = [moment for moment, each in taken if each == where]
-        assert len(moments) > 4
-        for first in moments:
-            assert len([moment for moment in moments if first <= moment < first + HOUR]) <= 1 + 3
+        instants = [instant for instant, each in taken if each == where]
+        assert len(instants) > 4
+        for first in instants:
+            assert len([instant for instant in instants if first <= instant < first + HOUR]) <= 1 + 3
 
 
 def test_queues_that_lend_to_each_other_by_turns_always_get_back_what_they_deserve() -> None:
@@ -245,17 +245,17 @@ class Coming:
 
 @pytest.mark.parametrize("name", ["due", "due{turn}"])
 @pytest.mark.parametrize(
-    ("ran", "kept", "turns"), [(0.0, 61.0, 8), (0.0, 30.0, 4), (300.0, 200.0, 4), (300.0, 400.0, 8)]
+    ("ran", "reserved", "turns"), [(0.0, 61.0, 8), (0.0, 30.0, 4), (300.0, 200.0, 4), (300.0, 400.0, 8)]
 )
 def test_room_is_taken_in_vain_unless_it_is_kept_for_as_long_as_its_victims_had_run(
-    name: str, ran: float, kept: float, turns: int
+    name: str, ran: float, reserved: float, turns: int
 ) -> None:
     """A minute at least; whether the next group has the same name or not."""
     coming, taken = Coming(ran), 0
     for turn in range(8):
         called = name.format(turn=turn)
         taken += coming.takes(called)
-        coming.world.pass_time(kept)
+        coming.world.pass_time(reserved)
         coming.goes(called)
     assert taken == turns
 

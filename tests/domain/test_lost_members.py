@@ -8,7 +8,7 @@ from extender.api import keys
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.phases import Phase
 from tests.domain.builders import group, node, pod, queue
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_phases import running
 from tests.domain.world import World, gang, key
 from tests.rows import each_of
@@ -19,16 +19,16 @@ def beside_another(world: World) -> World:
     return world.add(gang("h", 1)).settle()
 
 
-def is_kept(world: World) -> bool:
+def is_reserved(world: World) -> bool:
     return world.settle().verdict("h") is Verdict.WAITING
 
 
 @each_of(World.delete, lambda it, name: it.finish(name, phase="Failed"))
 def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]) -> None:
     world = beside_another(running(3))
-    assert is_kept(lose(world, "g-1"))
+    assert is_reserved(lose(world, "g-1"))
     world.add(pod("g-3", "g"))
-    assert is_kept(world)
+    assert is_reserved(world)
     assert world.plan("g") == {"g-3": "n"}
     assert world.decision("g").life.phase is Phase.RUNNING
 
@@ -44,9 +44,9 @@ def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
         world.run(f"g-{n + 1}").settle()
     beside_another(world).finish(f"g-{failures}", phase="Failed")
     world.pass_time(seconds - 1)
-    assert is_kept(world)
+    assert is_reserved(world)
     world.pass_time(1.1)
-    assert not is_kept(world)
+    assert not is_reserved(world)
     assert world.verdict("g") is Verdict.RUNNING, "the rest keeps its room"
 
 
@@ -54,7 +54,7 @@ def test_where_its_node_is_lost_it_goes_first_elsewhere() -> None:
     world = running(2).add(node("m", cpu="1", cordoned=True))
     beside_another(world).add(node("n", cpu="2", cordoned=True)).delete("g-0")
     world.add(node("m", cpu="1"))
-    assert is_kept(world)
+    assert is_reserved(world)
     world.add(pod("g-2", "g")).settle()
     assert world.plan("g") == {"g-2": "m"}
 
@@ -73,12 +73,12 @@ def hold(world: World) -> World:
 def test_no_place_is_kept_for_what_is_not_replaced(end: Callable[[World], object]) -> None:
     world = beside_another(running(2))
     end(world)
-    assert not is_kept(world)
+    assert not is_reserved(world)
 
 
 def test_a_member_that_can_be_spared_keeps_no_place() -> None:
     world = beside_another(running(2, min_member=1)).delete("g-0")
-    assert not is_kept(world)
+    assert not is_reserved(world)
 
 
 def test_what_is_evicted_for_others_keeps_no_place() -> None:
@@ -102,12 +102,12 @@ def test_a_kept_place_protects_nobody_from_giving_a_share_back() -> None:
 def test_a_job_that_keeps_places_by_itself_takes_over() -> None:
     """Its record was gone for a while: nothing is left of what was kept for the gang."""
     world = JobWorld(node("n", cpu="2")).submit(job("train", 2, completions=4)).run_whole("train")
-    world.ledger.intake.drop_job(key(unit_name("train")))
+    world.ledger.intake.drop_job(key(podgroup_name("train")))
     world.settle().delete(world.pods_of("train")[0]).settle()
-    assert [claim for claim in world.ledger.claims if claim.pod.kept_for]
+    assert [claim for claim in world.ledger.claims if claim.pod.reserved_for]
     world.submit(world.jobs["train"]).settle()
     world.pass_time(31)
-    assert not [claim for claim in world.ledger.claims if claim.pod.kept_for]
+    assert not [claim for claim in world.ledger.claims if claim.pod.reserved_for]
 
 
 def test_a_larger_pod_does_not_take_over_the_place() -> None:

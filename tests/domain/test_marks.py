@@ -9,16 +9,16 @@ from extender.api.objects.base import Condition
 from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.wire_records import noted_members, whole_condition, whole_members, whole_note
+from extender.domain.model.wire_records import recorded_members, whole_condition, whole_members, whole_record
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, key, nodes
 from tests.rows import each_of
 
 
-def seeded(noted: PodGroup, marks_kept: bool) -> World:
+def seeded(recorded: PodGroup, marks_kept: bool) -> World:
     """A group of 32 on 4 cpus, of which one pod was created with a node name."""
     members = [pod(f"g-{n}", "g") for n in range(1, 32)]
-    return World(nodes("a"), noted, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
+    return World(nodes("a"), recorded, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
 
 
 @each_of((True, True), (False, False))
@@ -36,25 +36,25 @@ def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
 )
 def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
     plain = group("g", 32)
-    marked = replace(plain, status=replace(plain.status, conditions=[forged]))
+    flagged = replace(plain, status=replace(plain.status, conditions=[forged]))
     assert whole_members(forged, "uid-g") is None
-    assert not seeded(marked, marks_kept=True).stood_whole("g")
+    assert not seeded(flagged, marks_kept=True).stood_whole("g")
 
 
 def test_a_note_that_names_another_object_says_nothing() -> None:
-    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g", 3))
-    assert noted_members(meta) == whole_members(whole_condition("uid-g", 3), "uid-g") == 3
-    assert noted_members(replace(meta, uid="copy")) is None
+    meta = replace(group("g", 1).metadata, annotations=whole_record("uid-g", 3))
+    assert recorded_members(meta) == whole_members(whole_condition("uid-g", 3), "uid-g") == 3
+    assert recorded_members(replace(meta, uid="copy")) is None
     for mark in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
-        assert noted_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: mark})) is None
-    assert noted_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
+        assert recorded_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: mark})) is None
+    assert recorded_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 
 def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:
     world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), marks_kept=False)
     assert world.stood_whole("g")
-    world.ledger.intake.trust_marks(True)
-    world.ledger.intake.trust_marks(False)
+    world.ledger.intake.trust_markers(True)
+    world.ledger.intake.trust_markers(False)
     assert world.stood_whole("g")
 
 
@@ -62,7 +62,7 @@ def test_marks_count_from_the_moment_they_are_kept() -> None:
     world = seeded(group("g", 32, stood_whole=True), marks_kept=False)
     assert not world.stood_whole("g")
     version = world.ledger.version
-    world.ledger.intake.trust_marks(True)
+    world.ledger.intake.trust_markers(True)
     assert world.ledger.version > version
     assert world.stood_whole("g")
 
@@ -104,8 +104,8 @@ def test_only_a_start_that_muster_noted_goes_on_ahead_of_others(
 def test_without_the_policy_members_left_by_a_crash_are_completed_or_undone() -> None:
     def left(cpu: str) -> World:
         members = [pod("g-0", "g", queue="q", on="a", phase="Pending"), pod("g-1", "g", queue="q")]
-        noted = group("g", 2, "q", admitted=True)
-        return World(nodes("a", cpu=cpu), queue("q"), noted, members, marks_kept=False).settle()
+        recorded = group("g", 2, "q", admitted=True)
+        return World(nodes("a", cpu=cpu), queue("q"), recorded, members, marks_kept=False).settle()
 
     assert left("2").plan("g") == {"g-1": "a"}
     world = left("1")
@@ -133,8 +133,8 @@ def orphans(world: World) -> list[str]:
 
 def forged(marks_kept: bool) -> World:
     """A group whose note names a queue that this process has never seen."""
-    noted = group("g", 1, "q", queue_uid="uid-of-no-queue")
-    return World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=marks_kept)
+    recorded = group("g", 1, "q", queue_uid="uid-of-no-queue")
+    return World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=marks_kept)
 
 
 def test_a_forged_note_of_a_queue_deletes_nothing() -> None:
@@ -147,8 +147,8 @@ def test_a_group_with_a_forged_note_of_a_queue_goes_on() -> None:
 
 
 def test_a_queue_that_was_seen_takes_its_groups_with_it_all_the_same() -> None:
-    noted = group("g", 1, "q", queue_uid="uid-q")
-    world = World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=False)
+    recorded = group("g", 1, "q", queue_uid="uid-q")
+    world = World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=False)
     assert orphans(world) == []
     world.ledger.intake.drop_queue("q")
     assert orphans(world) == ["g"]

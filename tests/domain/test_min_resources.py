@@ -122,9 +122,9 @@ def driver(*objects: object, together: str = "4") -> World:
 )
 def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object], executor: object) -> None:
     world = driver(*around)
-    kept = world.claim_count()
+    reserved = world.claim_count()
     world.add(executor).settle()
-    assert (world.plan("app").get("e"), world.claim_count()) == (None, kept)
+    assert (world.plan("app").get("e"), world.claim_count()) == (None, reserved)
 
 
 GPU = "example.com/gpu"

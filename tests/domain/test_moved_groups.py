@@ -88,15 +88,15 @@ def test_another_muster_counts_it_there_too(move: Callable[[World], None]) -> No
 
 @each_of((True, "a"), (False, "b"))
 def test_a_note_counts_only_where_nobody_else_can_write_it(marks_kept: bool, counts_in: str) -> None:
-    noted = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: "uid-a/uid-g-0"})
-    world = World(BASE, group("g", 1, "b"), noted, marks_kept=marks_kept).settle()
+    recorded = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: "uid-a/uid-g-0"})
+    world = World(BASE, group("g", 1, "b"), recorded, marks_kept=marks_kept).settle()
     assert world.decision("g").queue == counts_in
 
 
 @each_of("uid-a/uid-of-another", "uid-a", "uid-gone/uid-g-0", "")
-def test_a_note_of_another_pod_or_of_a_queue_that_is_gone_says_nothing(noted: str) -> None:
-    marked = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: noted})
-    assert World(BASE, group("g", 1, "b"), marked).settle().decision("g").queue == "b"
+def test_a_note_of_another_pod_or_of_a_queue_that_is_gone_says_nothing(recorded: str) -> None:
+    flagged = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: recorded})
+    assert World(BASE, group("g", 1, "b"), flagged).settle().decision("g").queue == "b"
 
 
 def test_a_group_that_waits_or_begins_anew_goes_where_it_is_sent() -> None:

@@ -203,7 +203,7 @@ def test_a_large_affinity_is_kept_once_and_given_back() -> None:
     try:
         for text in texts:
             world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
-        kept = traced(world.settle)
+        reserved = traced(world.settle)
         for number in range(150):
             world.ledger.pods.drop(Uid(f"uid-p{number}"))
         for number in range(2):  # the last rounds are remembered, and a few shapes
@@ -212,7 +212,7 @@ def test_a_large_affinity_is_kept_once_and_given_back() -> None:
     finally:
         tracemalloc.stop()
     assert size > 150 * 30_000
-    assert kept < 2 * size
+    assert reserved < 2 * size
     assert left < size / 4
 
 

@@ -13,7 +13,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.job_suspension import JobStep
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue, stranger
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import timestamp
 from tests.rows import each_of
 
@@ -27,8 +27,8 @@ def shrinking(name: str, parallelism: int, least: object, **options: Any) -> Any
 def started_with(world: JobWorld, name: str) -> tuple[int | None, str]:
     """How many pods it makes, None while it waits; and what is noted on it."""
     found = world.jobs[name]
-    note = (found.metadata.annotations or {}).get(keys.PARTIAL_START, "")
-    return None if found.spec["suspend"] else found.spec["parallelism"], note
+    record = (found.metadata.annotations or {}).get(keys.PARTIAL_START, "")
+    return None if found.spec["suspend"] else found.spec["parallelism"], record
 
 
 @each_of(
@@ -54,7 +54,7 @@ def test_what_one_takes_the_next_one_lacks() -> None:
     dates = ((name, f"2026-01-0{day}T00:00:00Z") for day, name in enumerate("abc", 1))
     world.submit(*(shrinking(name, 4, 1, created=date) for name, date in dates))
     groups = world.decide().groups
-    plans = [groups[GroupKey(f"{NAMESPACE}/{unit_name(name)}")].plan for name in "abc"]
+    plans = [groups[GroupKey(f"{NAMESPACE}/{podgroup_name(name)}")].plan for name in "abc"]
     assert [len(plan) for plan in plans] == [4, 1, 0]
     assert Counter(spot for plan in plans for spot in plan.values()) == {"n0": 3, "n1": 2}
 
@@ -81,14 +81,14 @@ def test_the_bounds_of_its_queue_count_as_well_as_room(
 ) -> None:
     world = bounded(bound).submit(shrinking("train", 12, least, queue="q")).work()
     assert started_with(world, "train") == expected
-    assert expected[0] or world.reason(unit_name("train")) is Reason.NEVER_FITS
+    assert expected[0] or world.reason(podgroup_name("train")) is Reason.NEVER_FITS
 
 
 @each_of(*BOUNDS.values())
 def test_where_others_hold_all_that_its_queue_may_it_waits_for_its_part(bound: Any) -> None:
     world = bounded(bound).submit(job("first", 7, queue="q")).work()
     world.submit(shrinking("train", 12, 2, queue="q", created="2026-01-02T00:00:00Z")).work()
-    assert world.reason(unit_name("train")) is Reason.QUEUE_CEILING
+    assert world.reason(podgroup_name("train")) is Reason.QUEUE_CEILING
     world.run_whole("first").finish(*world.pods_of("first")[:3]).work()
     assert started_with(world, "train") == (4, "4/12")
     assert len(world.pods_of("train")) == 4
@@ -103,7 +103,7 @@ def test_it_waits_for_the_window_rather_than_start_smaller() -> None:
     world = JobWorld(node("n0", cpu="8"), limits=Limits(window=6))
     world.stopped = True
     world.submit(job("first", 4), shrinking("train", 3, 1, created="2026-01-02T00:00:00Z")).work()
-    assert world.reason(unit_name("train")) is Reason.WINDOW_FULL
+    assert world.reason(podgroup_name("train")) is Reason.WINDOW_FULL
     world.stopped = False
     world.run_whole("first").work()
     assert started_with(world, "train") == (3, "")
@@ -161,7 +161,7 @@ def test_what_is_no_number_of_pods_is_the_jobs_reason(text: str) -> None:
     world = JobWorld(*NODES).submit(shrinking("train", 2, text), job("fine", 1)).work()
     assert world.suspended("train")
     assert not world.suspended("fine")
-    assert keys.MIN_PARALLELISM in world.decision(unit_name("train")).detail
+    assert keys.MIN_PARALLELISM in world.decision(podgroup_name("train")).detail
 
 
 def test_a_start_that_is_lost_before_it_was_written_asks_for_all_again() -> None:
@@ -171,8 +171,8 @@ def test_a_start_that_is_lost_before_it_was_written_asks_for_all_again() -> None
     assert world.claim_count() == 5
     others = [stranger(f"s{number}", on="n0" if number < 3 else "n1") for number in range(5)]
     world.add(*others).settle()
-    assert world.reason(unit_name("train")) is Reason.NO_ROOM
-    assert world.plan(unit_name("train")) == {}
+    assert world.reason(podgroup_name("train")) is Reason.NO_ROOM
+    assert world.plan(podgroup_name("train")) == {}
     world.delete(*(f"s{number}" for number in range(5)))
     world.add(node("n2", cpu="3"))
     assert started_with(world.work(), "train") == (8, "")
@@ -189,11 +189,11 @@ def test_a_decision_from_nothing_is_the_same() -> None:
 def test_one_that_fits_only_in_part_is_reserved_for_and_waits_like_others() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("runs", 1)).run_whole("runs")
     world.submit(shrinking("train", 8, 2, created=timestamp(0))).work()
-    assert world.reason(unit_name("train")) is Reason.NO_ROOM
+    assert world.reason(podgroup_name("train")) is Reason.NO_ROOM
     for _ in range(19):
         world.pass_time(400)
         world.work()
-    decision = world.decision(unit_name("train"))
+    decision = world.decision(podgroup_name("train"))
     assert (decision.reason, decision.fault) == (Reason.NO_ROOM, "")
     assert decision.reservation is not None
     world.submit(job("late", 1, created=timestamp(world.now))).work()

@@ -22,7 +22,7 @@ from tests.property_examples import examples
 from tests.rows import each_of
 
 HOUR = 3600.0
-KEPT = replace(LIMITS, usage_half_life=HOUR)
+RETENTION = replace(LIMITS, usage_half_life=HOUR)
 Q = UsedBy("q")
 
 
@@ -53,8 +53,8 @@ def test_an_average_lies_between_what_was_held_however_often_it_is_taken(
 
 def test_what_is_small_in_a_large_cluster_adds_up_too() -> None:
     past = PastUsage(0.0)
-    for moment in range(1, 201):
-        past = past.after(moment * HOUR / 200, HOUR, {Q: 1e-5})
+    for instant in range(1, 201):
+        past = past.after(instant * HOUR / 200, HOUR, {Q: 1e-5})
     assert past.parts == {Q: pytest.approx(5e-6)}
 
 
@@ -107,7 +107,7 @@ def of(user: str) -> dict[str, str]:
 
 def used(*queues: Any, cpu: str = "4") -> World:
     """Alice has used queue a for an hour, and all of the cluster."""
-    world = World(node("n", cpu=cpu), *queues, limits=KEPT)
+    world = World(node("n", cpu=cpu), *queues, limits=RETENTION)
     world.add(gang("old", 4, queue="a", notes=of("alice"))).start("old")
     world.pass_time(HOUR)
     return world
@@ -169,7 +169,7 @@ def test_a_restart_goes_on_from_what_statuses_say() -> None:
     assert [each.name for each in usage.users or ()] == ["alice"]
     assert usage.share == pytest.approx(0.5, abs=0.02)
     written = msgspec.json.decode(msgspec.json.encode(usage), type=type(usage))
-    again = World(node("n"), limits=KEPT)
+    again = World(node("n"), limits=RETENTION)
     again.now = world.now + HOUR
     again.add(Queue(queue("a").metadata, status=QueueStatus(usage=written)), queue("b")).settle()
     found = again.queue("a").usage

@@ -166,7 +166,7 @@ def test_a_group_that_needs_nobody_runs_with_its_first_member() -> None:
 # ---- queues that go
 
 
-def noted(uid: str) -> PodGroup:
+def recorded(uid: str) -> PodGroup:
     return group("g", 2, "q", phase="Running", stood_whole=True, queue_uid=uid)
 
 
@@ -182,19 +182,19 @@ def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:
 @each_of("", "uid-of-another")
 def test_a_queue_takes_in_what_no_other_took(uid: str) -> None:
     others = queue("other", uid="uid-of-another")
-    world = World(node("n"), queue("q"), others, noted(uid)).settle()
+    world = World(node("n"), queue("q"), others, recorded(uid)).settle()
     assert accepted_by(world) == "uid-q"
 
 
 def test_a_group_of_a_queue_that_is_gone_is_aborted() -> None:
-    world = World(node("n"), queue("q"), noted("uid-of-one-that-is-gone")).settle()
+    world = World(node("n"), queue("q"), recorded("uid-of-one-that-is-gone")).settle()
     assert life(world).outcome is Outcome.ABORTED
     assert accepted_by(world) == ""
 
 
 def test_while_its_members_run_it_is_not() -> None:
     members = [pod(f"g-{n}", "g", on="n") for n in range(2)]
-    world = World(node("n"), queue("q"), noted("uid-q"), members).settle()
+    world = World(node("n"), queue("q"), recorded("uid-q"), members).settle()
     world.ledger.intake.drop_queue("q")
     assert (phase(world), life(world).outcome) == (Phase.RUNNING, None)
 

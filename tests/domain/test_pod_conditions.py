@@ -18,7 +18,7 @@ from tests.domain.builders import SCHEDULER, group, node, pod, queue
 from tests.domain.world import World, gang, key, nodes
 from tests.rows import each_of
 
-ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER)
+CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER)
 SOON = (Reason.WINDOW_FULL, Reason.NOT_READY)
 GATED = Unscheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 AS_CREATED = Unscheduled("SchedulingGated", "")  # its message is not kept
@@ -48,16 +48,16 @@ def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
     if reason in SOON:
         assert condition is None
     else:
-        assert condition == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
+        assert condition == Unscheduled("Unschedulable" if reason in CAPACITY else reason, refusal(reason))
 
 
 @each_of(*Reason)
 def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
     condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
-    assert condition == (unschedulable(reason) if reason in ROOM else None)
+    assert condition == (unschedulable(reason) if reason in CAPACITY else None)
 
 
-@each_of(*(each for each in Reason if each not in ROOM and each not in SOON))
+@each_of(*(each for each in Reason if each not in CAPACITY and each not in SOON))
 def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
     shown = unschedulable(Reason.NO_ROOM)
     assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
@@ -65,7 +65,7 @@ def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reaso
 
 @each_of(*product(Reason, (True, False)))
 def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
-    hidden = ConditionPolicy(ungated=view, shows_waiting_for_room=False)
+    hidden = ConditionPolicy(ungated=view, shows_waiting_for_capacity=False)
     for gated in (True, False):
         condition = hidden.wanted(waiting(reason), record(gated=gated))
         if gated or not view or reason in SOON:
@@ -75,7 +75,7 @@ def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) 
 
 
 def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
-    hidden = ConditionPolicy(shows_waiting_for_room=False)
+    hidden = ConditionPolicy(shows_waiting_for_capacity=False)
     assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
 
 
@@ -162,10 +162,10 @@ def with_condition(reason: str, message: str, status: str = "False", **options: 
     ("SchedulingGated", "blocked", "", ""),
 )
 def test_what_muster_says_is_no_refusal_of_the_scheduler(
-    reason: str, message: str, kept: str, refused: str
+    reason: str, message: str, reserved: str, refused: str
 ) -> None:
     found = pod_record(with_condition(reason, message), Shapes(), ours=True)
-    assert found.unscheduled == Unscheduled(reason, kept)
+    assert found.unscheduled == Unscheduled(reason, reserved)
     assert found.unschedulable == refused
 
 

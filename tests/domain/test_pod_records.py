@@ -69,12 +69,12 @@ def test_what_was_read_before_changes_nothing(
     templates: list[Pod], made: list[tuple[int, str, bool]], auto_groups: bool
 ) -> None:
     shapes = Shapes()
-    read, kept = PodRecords(shapes, auto_groups), list[PodRecord]()
+    read, reserved = PodRecords(shapes, auto_groups), list[PodRecord]()
     for number, uid, ours in made:
         template = templates[number % len(templates)]
         each = replace(template, metadata=replace(template.metadata, name=f"p-{uid}", uid=uid))
-        kept.append(read.of(each, ours))
-        assert kept[-1] == pod_record(each, shapes, ours, auto_groups)
+        reserved.append(read.of(each, ours))
+        assert reserved[-1] == pod_record(each, shapes, ours, auto_groups)
 
 
 def members(count: int, **options: Any) -> list[PodRecord]:
@@ -126,9 +126,9 @@ def test_what_pods_of_a_namespace_have_been_given_counts_for_later_ones() -> Non
 
 def test_few_templates_are_kept_and_no_long_ones() -> None:
     read = PodRecords(Shapes())
-    most = wire_records._MOST_KEPT
-    kept = [read.of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
-    assert {record.own_group for record in kept} == {f"team/g-{number}" for number in range(most + 9)}
+    most = wire_records._MOST_RESERVED
+    reserved = [read.of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
+    assert {record.own_group for record in reserved} == {f"team/g-{number}" for number in range(most + 9)}
     assert len(read._templates) == most
     selector = {f"label-{number}": "x" * 60 for number in range(100)}
     read.of(pod("p", "long", selector=selector), ours=True)

@@ -36,7 +36,7 @@ def runs(world: World, *pods: str, since: float) -> None:
 
 
 def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
-    """Queue b has lent room: its gang `long` of 2 cpu has run for so long, and `kept` stays. Now `x` of queue
+    """Queue b has lent room: its gang `long` of 2 cpu has run, and `reserved` stays. Now `x` of queue
     a comes, which wants 2 cpu."""
     world = World(node("n"), queue("a", preemption=rules), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
@@ -48,8 +48,8 @@ def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = N
 def taken_after(world: World, most: float = 4000.0) -> float | None:
     """After how many seconds the first eviction comes."""
     begun = world.now
-    while not evicted(world) and world.now < begun + most and (wake_at := world.decisions.wake_at):
-        world.advance(max(wake_at - world.now, 0.001)).settle()
+    while not evicted(world) and world.now < begun + most and (requeue_at := world.decisions.requeue_at):
+        world.advance(max(requeue_at - world.now, 0.001)).settle()
     return world.now - begun if evicted(world) else None
 
 
@@ -107,18 +107,20 @@ def test_the_longest_wait_counts_whoever_sleeps() -> None:
 
 
 @each_of("held", "queue", "gate", "members")
-def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(kept_back: str) -> None:
+def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(reserved_back: str) -> None:
     """It is held, its queue is stopped, or a member is held back or missing for as long as it would wait."""
     rules = preemption(at_most="10m")
     world = World(node("n"), queue("a", preemption=rules), queue("b"))
     world.add(gang("long", 4, queue="b")).start("long").advance(1000.0)
     runs(world, *names("long", 4), since=world.now - 1000.0)
-    hold = {HOLD: "true"} if kept_back == "held" else {}
-    x = group("x", 2 if kept_back == "members" else 1, "a", created=timestamp(world.now), annotations=hold)
+    hold = {HOLD: "true"} if reserved_back == "held" else {}
+    x = group(
+        "x", 2 if reserved_back == "members" else 1, "a", created=timestamp(world.now), annotations=hold
+    )
     of_it = pod("x-0", "x", created=timestamp(world.now), foreign_gate="other.io/x")
     free = pod("x-0", "x", created=timestamp(world.now))
-    stopped = queue("a", preemption=rules, stop_policy="Hold" if kept_back == "queue" else "")
-    world.add(stopped, x, of_it if kept_back == "gate" else free).settle().pass_time(700.0)
+    stopped = queue("a", preemption=rules, stop_policy="Hold" if reserved_back == "queue" else "")
+    world.add(stopped, x, of_it if reserved_back == "gate" else free).settle().pass_time(700.0)
     assert not evicted(world)
     begun = world.now
     world.add(
@@ -141,8 +143,8 @@ def test_until_then_it_says_so() -> None:
     world = lent(ran=3 * 86400.0)
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 3600.0) in text
-    assert world.decisions.wake_at is not None
-    assert world.decisions.wake_at <= world.now + LOOKS
+    assert world.decisions.requeue_at is not None
+    assert world.decisions.requeue_at <= world.now + LOOKS
 
 
 def test_the_longest_duration_that_there_is_ends_in_a_moment() -> None:
@@ -194,8 +196,8 @@ def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there
 @each_of("soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s")
 def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
     assert taken_after(lent(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
-    (told,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
-    assert "counts as absent" in told
+    (reported,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
+    assert "counts as absent" in reported
 
 
 @each_of("", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00")
@@ -212,8 +214,8 @@ def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
     (MIN_MEMBER, "4", ""),
 )
 def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, text: str, fault: str) -> None:
-    told = [*unread_annotations(Meta(name="a", annotations={key: text}))]
-    assert [fault in each for each in told] == [True] * bool(fault)
+    reported = [*unread_annotations(Meta(name="a", annotations={key: text}))]
+    assert [fault in each for each in reported] == [True] * bool(fault)
 
 
 def test_a_member_may_say_it_for_its_gang() -> None:
@@ -346,9 +348,9 @@ def test_it_counts_for_the_next_eviction() -> None:
 @each_of(
     ("2000/uid-long", True, 2000), ("2000/uid-long", False, 0), ("2000/another", True, 0), ("x", True, 0)
 )
-def test_it_survives_a_restart_as_a_mark(written: str, kept: bool, seconds: int) -> None:
+def test_it_survives_a_restart_as_a_mark(written: str, reserved: bool, seconds: int) -> None:
     world = (
-        World(queue("q"), marks_kept=kept)
+        World(queue("q"), marks_kept=reserved)
         .add(group("long", 1, "q", annotations={LOST_WORK: written}))
         .settle()
     )

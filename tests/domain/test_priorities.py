@@ -14,8 +14,8 @@ USUAL = PriorityClass(Meta(name="usual"), 3, global_default=True)
 
 
 def for_groups(priority: PriorityClass) -> PriorityClass:
-    marked = Meta(name=priority.metadata.name, annotations={keys.FOR_POD_GROUPS: "true"})
-    return PriorityClass(marked, priority.value, priority.global_default)
+    flagged = Meta(name=priority.metadata.name, annotations={keys.FOR_POD_GROUPS: "true"})
+    return PriorityClass(flagged, priority.value, priority.global_default)
 
 
 def priority(world: World, name: str = "g") -> int:

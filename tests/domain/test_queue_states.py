@@ -120,34 +120,34 @@ class Tree:
     def state(self, name: str) -> str:
         return self.world.queue(name).state
 
-    def is_marked(self, name: str) -> bool:
-        return queue_record(self.records[name]).marked
+    def is_flagged(self, name: str) -> bool:
+        return queue_record(self.records[name]).flagged
 
 
 @each_of("", OPEN)
 def test_a_child_closes_and_opens_with_its_parent(child: str) -> None:
     tree = Tree(child).asks("team", CLOSED)
-    assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
+    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, True)
     assert tree.records["child"].spec.state == child
     tree.asks("team", OPEN)
-    assert (tree.state("child"), tree.is_marked("child")) == (OPEN, False)
+    assert (tree.state("child"), tree.is_flagged("child")) == (OPEN, False)
 
 
 def test_a_child_closed_for_its_own_sake_stays_closed() -> None:
     tree = Tree(CLOSED).asks("team", CLOSED)
-    assert not tree.is_marked("child")
+    assert not tree.is_flagged("child")
     assert tree.asks("team", OPEN).state("child") == CLOSED
 
 
 def test_a_child_closed_while_its_parent_is_closed_stays_closed() -> None:
     tree = Tree().asks("team", CLOSED).asks("child", CLOSED)
-    assert not tree.is_marked("child")
+    assert not tree.is_flagged("child")
     assert tree.asks("team", OPEN).state("child") == CLOSED
 
 
 def test_a_child_opened_while_its_parent_is_closed_opens_with_it() -> None:
     tree = Tree(CLOSED).asks("team", CLOSED).asks("child", OPEN)
-    assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
+    assert (tree.state("child"), tree.is_flagged("child")) == (CLOSED, True)
     assert tree.asks("team", OPEN).state("child") == OPEN
 
 
@@ -207,7 +207,7 @@ RECORDS = st.builds(
     spec_state=STATES,
     status_state=STATES,
     parent=NAMES,
-    marked=st.booleans(),
+    flagged=st.booleans(),
     deleting=st.booleans(),
 )
 
@@ -226,9 +226,9 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
     now, below = records[name], bool(closed_above(name, records))
     match mark_of(now, below):
         case Mark.KEEP:
-            return replace(now, status_state=str(state_of(wish(now), False, now.marked and below)))
+            return replace(now, status_state=str(state_of(wish(now), False, now.flagged and below)))
         case mark:
-            return replace(now, marked=mark is Mark.PUT)
+            return replace(now, flagged=mark is Mark.PUT)
 
 
 # ---- groups of a queue that is gone

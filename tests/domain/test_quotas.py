@@ -129,8 +129,12 @@ BAD = [
 def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
-    assert [each.name for each in plan.queues.values() if not each.kept] == ["root-quota", "good", "later"]
-    assert [each.name for each in plan.queues.values() if each.kept] == ["x", "below"]
+    assert [each.name for each in plan.queues.values() if not each.reserved] == [
+        "root-quota",
+        "good",
+        "later",
+    ]
+    assert [each.name for each in plan.queues.values() if each.reserved] == ["x", "below"]
     assert plan.namespaces == {"n": "below"}
     (fault,) = faults(plan)
     assert fault.startswith(message)
@@ -199,7 +203,7 @@ def test_the_tree_of_the_page_makes_what_the_page_says() -> None:
 def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = []
 
-    def judge(source: str, act: Callable[[], object]) -> bool:
+    def review(source: str, act: Callable[[], object]) -> bool:
         try:
             act()
         except ZeroDivisionError:
@@ -210,7 +214,7 @@ def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.Monke
         return 1 / 0 if each.metadata.name == "bad" else TreeReader(each, depth)
 
     monkeypatch.setattr("extender.domain.queues.quotas.TreeReader", poisoned)
-    plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, judge)
+    plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, review)
     assert failed == ["ElasticQuotaTree/kube-system/bad"]
     assert plan.unsure == {*failed}
     assert [*plan.queues] == ["top"]
@@ -288,7 +292,7 @@ _NODES: Any = st.recursive(
 @given(st.lists(_NODES, max_size=3))
 def test_whatever_a_tree_says_the_queues_hold_together(roots: list[Any]) -> None:
     plan = planned(*roots)
-    made = {name: each for name, each in plan.queues.items() if not each.kept}
+    made = {name: each for name, each in plan.queues.items() if not each.reserved}
     for name, each in made.items():
         assert each.parent == "root" or each.parent in made
         below = [child for child in made.values() if child.parent == name]
@@ -318,9 +322,9 @@ def made(wanted: QuotaQueue = WANTED, ended: bool = False, state: str = "", stat
 
 
 def test_steps() -> None:
-    kept = msgspec.structs.replace(WANTED, kept=True)
+    reserved = msgspec.structs.replace(WANTED, reserved=True)
     assert step_of(WANTED, None, empty=True) is QuotaStep.CREATE
-    assert step_of(kept, None, empty=True) is QuotaStep.NOTHING
+    assert step_of(reserved, None, empty=True) is QuotaStep.NOTHING
     assert step_of(WANTED, made(), empty=False) is QuotaStep.NOTHING
     assert step_of(WANTED, queue("q"), empty=False) is QuotaStep.LEAVE
     assert step_of(None, queue("q"), empty=True) is QuotaStep.NOTHING

@@ -57,7 +57,7 @@ def with_host_ports(each: Pod, count: int) -> Pod:
 
 
 def judging_users(world: World) -> World:
-    world.ledger.intake.judge_users()
+    world.ledger.intake.review_users()
     return world
 
 

@@ -101,12 +101,12 @@ def accelerators(memory: str, members: int) -> World:
     """Queue rich holds two machines with eight GPUs each, with gangs whose members take one and `memory`."""
     machine: dict[str, Any] = {"cpu": "200", "memory": "2000Gi", "more": {GPU: "8"}}
     world = World(node("m", **machine), node("n", **machine), queue("rich"), queue("poor"))
-    room: dict[str, Any] = {"cpu": "1", "more": {GPU: "1", "memory": memory}}
+    capacity: dict[str, Any] = {"cpu": "1", "more": {GPU: "1", "memory": memory}}
     for number in range(16 // members):
-        world.add(gang(f"r{number}", members, queue="rich", **room))
+        world.add(gang(f"r{number}", members, queue="rich", **capacity))
     world.start(*(f"r{number}" for number in range(16 // members)))
-    world.add([gang(f"more{number}", members, queue="rich", **room) for number in range(4)])
-    return world.add(gang("x", 8, queue="poor", **room)).settle()
+    world.add([gang(f"more{number}", members, queue="rich", **capacity) for number in range(4)])
+    return world.add(gang("x", 8, queue="poor", **capacity)).settle()
 
 
 @each_of(*product([1, 2, 4, 8], ["100Gi", "240Gi", "250Gi"]))

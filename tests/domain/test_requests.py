@@ -88,8 +88,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, int]]] = [
     ),
     ("nothing asked is not kept", {"containers": [container(cpu="0", memory="0")]}, {"pods": 1}),
     (
-        "what the scheduler does not count",
-        {"containers": [container(**{"count/pods": "1", "unheard": "1", **dict.fromkeys(keys.MARKS, "1")})]},
+        "resources that do not count",
+        {
+            "containers": [
+                container(**{"count/pods": "1", "unheard": "1", **dict.fromkeys(keys.MARKERS, "1")})
+            ]
+        },
         {"pods": 1},
     ),
 ]

@@ -11,11 +11,11 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.run_history import series_of
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.reservation import RoomTurn, turn_at
-from extender.domain.snapshot.group_view import Reservation
+from extender.domain.scheduling.reservation import CapacityTurn, turn_at
+from extender.domain.snapshot.group_info import Reservation
 from tests.domain import job_world
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
-from tests.domain.job_world import JobWorld, unit_name
+from tests.domain.job_world import JobWorld, podgroup_name
 from tests.domain.world import LIMITS, World, comparable, gang, key, names, nodes, timestamp
 from tests.rows import each_of
 
@@ -267,7 +267,7 @@ def test_a_job_says_it_for_its_group_unless_its_podgroup_does(
     end(world, "small0")
     world.annotate("late", **{keys.RUN_TIME: of_job})
     world.work()
-    assert world.verdict(unit_name("late")) is verdict
+    assert world.verdict(podgroup_name("late")) is verdict
     assert world.suspended("late") is (verdict is WAITS)
 
 
@@ -389,17 +389,17 @@ def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) ->
 
 
 @each_of(
-    (50.0, RoomTurn(True, 100.0)),
-    (100.0, RoomTurn(True, 110.0)),
-    (109.0, RoomTurn(True, 110.0)),
-    (110.0, RoomTurn(False, 120.0)),
-    (120.0, RoomTurn(True, 140.0)),
-    (140.0, RoomTurn(False, 160.0)),
-    (159.0, RoomTurn(False, 160.0)),
-    (160.0, RoomTurn(True, 200.0)),
-    (239.0, RoomTurn(False, 240.0)),
+    (50.0, CapacityTurn(True, 100.0)),
+    (100.0, CapacityTurn(True, 110.0)),
+    (109.0, CapacityTurn(True, 110.0)),
+    (110.0, CapacityTurn(False, 120.0)),
+    (120.0, CapacityTurn(True, 140.0)),
+    (140.0, CapacityTurn(False, 160.0)),
+    (159.0, CapacityTurn(False, 160.0)),
+    (160.0, CapacityTurn(True, 200.0)),
+    (239.0, CapacityTurn(False, 240.0)),
 )
-def test_turns_grow(now: float, turn: RoomTurn) -> None:
+def test_turns_grow(now: float, turn: CapacityTurn) -> None:
     assert turn_at(now, since=100.0, first=10.0) == turn
 
 
@@ -408,14 +408,14 @@ def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float
     turn = turn_at(now, since, first)
     assert turn.until > now
     if now > since:
-        assert turn_at(turn.until + 0.01, since, first).is_kept is not turn.is_kept
+        assert turn_at(turn.until + 0.01, since, first).is_reserved is not turn.is_reserved
 
 
 def test_what_services_leave_free_is_kept_and_lent_by_turns() -> None:
     world = reserved(run_time="")
     end(job(world, "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
-    kept = LIMITS.room_kept
+    kept = LIMITS.capacity_reserved
     world.pass_time(kept + 1.0)
     assert world.verdict("late") is STARTS
     assert "others may use them" in world.detail("big")
@@ -429,7 +429,7 @@ def test_the_same_once_a_promise_was_not_kept() -> None:
     end(job(world, "late"), "small0")
     world.pass_time(700.0)
     assert world.reason("late") is Reason.RESERVED
-    world.pass_time(LIMITS.room_kept)
+    world.pass_time(LIMITS.capacity_reserved)
     assert world.verdict("late") is STARTS
 
 
@@ -475,11 +475,11 @@ def test_what_was_promised_binds_those_whose_share_grew_since() -> None:
 
 
 @each_of(("1h", True), ("2h", False))
-def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is_told: bool) -> None:
+def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is_reported: bool) -> None:
     """Farther away, groups of unknown run time may pass."""
     world = reserved(run_time)
-    assert is_promised(world) is is_told
-    world.pass_time(3600.0 if not is_told else 0.0)
+    assert is_promised(world) is is_reported
+    world.pass_time(3600.0 if not is_reported else 0.0)
     assert is_promised(world)
 
 

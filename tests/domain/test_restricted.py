@@ -10,7 +10,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.jobs import JobRules
 from tests.domain.builders import group, node, owner, pod, queue
-from tests.domain.job_world import BATCH, JobWorld, job, unit_name
+from tests.domain.job_world import BATCH, JobWorld, job, podgroup_name
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.domain.world import World, comparable, gang, key
 from tests.rows import each_of
@@ -21,19 +21,19 @@ OF_POD, OF_JOB = {keys.MAY_USE: "vip/Pod"}, {keys.MAY_USE: "vip/Job"}
 
 def world(*objects: Any, trusted: bool = True, **more: Any) -> World:
     made = World(node("n", cpu="9"), queue("vip", restricted=True), queue("q"), *objects, **more)
-    made.ledger.intake.judge_users()
+    made.ledger.intake.review_users()
     made.ledger.intake.trust_uses(trusted)
     return made.settle()
 
 
-def with_note(noted: str) -> list[Any]:
-    notes = {keys.MAY_USE: noted} if noted else None
+def with_note(recorded: str) -> list[Any]:
+    notes = {keys.MAY_USE: recorded} if recorded else None
     return [group("g", 1, queue="vip", annotations=notes), pod("g-0", "g")]
 
 
 @each_of("", "vip", "q/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup")
-def test_without_its_own_note_a_group_waits_and_takes_nothing_from_others(noted: str) -> None:
-    there = world(with_note(noted), gang("other", 9, queue="q"))
+def test_without_its_own_note_a_group_waits_and_takes_nothing_from_others(recorded: str) -> None:
+    there = world(with_note(recorded), gang("other", 9, queue="q"))
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
     assert there.verdict("other") is Verdict.STARTING
 
@@ -94,44 +94,44 @@ def test_a_pod_that_runs_by_its_own_note_is_not_kept_out() -> None:
     )
     there.settle()
     assert there.verdict("podgroup-uid-p") is Verdict.RUNNING
-    assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_kept_out
+    assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_reserved_out
 
 
 def test_a_job_is_judged_by_its_own_note_whoever_makes_its_podgroup() -> None:
     def start(annotations: dict[str, str], template: dict[str, str]) -> JobWorld:
         there = JobWorld(node("n", cpu="9"), queue("vip", restricted=True))
-        there.ledger.intake.judge_users()
+        there.ledger.intake.review_users()
         there.ledger.intake.trust_uses(True)
         made = job("j", queue="vip", annotations=annotations)
         made.spec["template"]["metadata"] = {"annotations": template}
         return there.submit(made).work()
 
-    assert start({}, {}).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED
-    assert start({}, OF_POD).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED, (
+    assert start({}, {}).reason(podgroup_name("j")) is Reason.QUEUE_NOT_ALLOWED
+    assert start({}, OF_POD).reason(podgroup_name("j")) is Reason.QUEUE_NOT_ALLOWED, (
         "its pods are not checked yet"
     )
     there = start(OF_JOB, {})
     assert not there.suspended("j")
-    assert there.verdict(unit_name("j")) is Verdict.STARTING
+    assert there.verdict(podgroup_name("j")) is Verdict.STARTING
 
 
 def test_pods_of_a_job_that_is_not_managed_come_in_by_its_note() -> None:
     def start(annotations: dict[str, str]) -> World:
         made, there = job("j", queue="", suspended=False, annotations=annotations), world(auto_groups=True)
-        there.ledger.intake.set_maker(BATCH, made)
+        there.ledger.intake.set_controller(BATCH, made)
         member = pod("j-0", queue="vip")
         reference = OwnerReference("batch/v1", "Job", "j", "uid-j", True)
         there.add(replace(member, metadata=replace(member.metadata, owner_references=[reference])))
         return there.settle()
 
-    assert start({}).reason(unit_name("j")) is Reason.QUEUE_NOT_ALLOWED
-    assert start(OF_JOB).verdict(unit_name("j")) is Verdict.STARTING
+    assert start({}).reason(podgroup_name("j")) is Reason.QUEUE_NOT_ALLOWED
+    assert start(OF_JOB).verdict(podgroup_name("j")) is Verdict.STARTING
 
 
 def test_a_volcano_job_that_is_not_managed_comes_in_by_its_note_though_muster_makes_its_podgroup() -> None:
     def start(annotations: dict[str, str]) -> VolcanoWorld:
         there = VolcanoWorld(node("n"), queue("vip", restricted=True), jobs=JobRules("off"))
-        there.ledger.intake.judge_users()
+        there.ledger.intake.review_users()
         there.ledger.intake.trust_uses(True)
         made = volcano_job("j", task("a", 1), queue="vip")
         there.submit(replace(made, metadata=replace(made.metadata, annotations=annotations)))

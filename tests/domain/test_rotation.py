@@ -7,17 +7,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.webhooks.certificate_rotation import Kept, RotationStep, next_step, settle
+from extender.webhooks.certificate_rotation import RotationStep, StoredCertificate, next_step, settle
 from extender.webhooks.certificates import Validity
 
 NAMES = frozenset({"muster"})
 LIFE = 900.0
 WHOLE = Validity(0, LIFE)
-FRESH = Kept(WHOLE, NAMES)
+FRESH = StoredCertificate(WHOLE, NAMES)
 
 
-def step(kept: Kept | None, now: float = 0, settled: bool = True) -> RotationStep:
-    return next_step(kept, NAMES, LIFE, now, settled)
+def step(reserved: StoredCertificate | None, now: float = 0, settled: bool = True) -> RotationStep:
+    return next_step(reserved, NAMES, LIFE, now, settled)
 
 
 def test_a_fresh_certificate_is_kept() -> None:
@@ -32,7 +32,7 @@ def test_what_is_not_there_or_not_valid_is_made_at_once() -> None:
 
 def test_a_prepared_certificate_that_is_not_valid_is_discarded() -> None:
     for prepared in (Validity(1, LIFE), Validity(-LIFE, 0)):
-        assert step(Kept(WHOLE, NAMES, prepared), settled=False) is RotationStep.PRUNE
+        assert step(StoredCertificate(WHOLE, NAMES, prepared), settled=False) is RotationStep.PRUNE
 
 
 def test_the_next_one_is_made_when_a_third_is_left() -> None:
@@ -45,8 +45,8 @@ def test_other_names_need_another_certificate() -> None:
 
 
 def test_nothing_is_served_or_forgotten_before_it_has_settled() -> None:
-    prepared = Kept(WHOLE, NAMES, WHOLE)
-    switched = Kept(WHOLE, NAMES, extra=True)
+    prepared = StoredCertificate(WHOLE, NAMES, WHOLE)
+    switched = StoredCertificate(WHOLE, NAMES, extra=True)
     assert [step(prepared, settled=each) for each in (False, True)] == [
         RotationStep.KEEP,
         RotationStep.SWITCH,
@@ -69,8 +69,8 @@ def test_what_is_served_was_trusted_for_long_enough(pauses: list[float]) -> None
     for pause in pauses:
         now += pause
         extra = bool(trusted - {serving, prepared})
-        kept = Kept(valid[serving], NAMES, valid[prepared] if prepared else None, extra)
-        match step(kept, now, settled=now - since >= settle(LIFE)):
+        reserved = StoredCertificate(valid[serving], NAMES, valid[prepared] if prepared else None, extra)
+        match step(reserved, now, settled=now - since >= settle(LIFE)):
             case RotationStep.MAKE:
                 assert now >= valid[serving].end
                 serving, prepared, trusted = serving + 1, None, {serving + 1}

@@ -145,7 +145,7 @@ class Rounds(RuleBasedStateMachine):
         changed = {
             key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
         }
-        assert changed <= set(now.turned_since(before))
+        assert changed <= set(now.changed_since(before))
 
     @invariant()
     def nothing_is_planned_above_what_there_is(self) -> None:
@@ -155,7 +155,7 @@ class Rounds(RuleBasedStateMachine):
             for uid, name in decision.plan.items():
                 sums.update({(name, each): amount for each, amount in self.requests(uid).items()})
         for (name, resource), amount in sums.items():
-            assert amount <= snapshot.room[snapshot.nodes.row[name], snapshot.dimensions.index(resource)]
+            assert amount <= snapshot.capacity[snapshot.nodes.row[name], snapshot.dimensions.index(resource)]
 
     @invariant()
     def newcomers_stay_within_the_ceiling(self) -> None:

@@ -9,7 +9,7 @@ from extender.api import keys
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
@@ -86,7 +86,7 @@ def test_the_recorded_author_of_a_job_is_the_user_of_its_pods() -> None:
     notes = {name: {keys.AUTHOR: f"Job/{user}"} for name, user in users.items()}
     world.submit(*(job(name, queue="q", annotations=notes[name]) for name in users)).work()
     assert [name for name in users if world.suspended(name)] == ["b"]
-    assert world.detail(unit_name("b")).startswith("user ann ")
+    assert world.detail(podgroup_name("b")).startswith("user ann ")
 
 
 def test_each_namespace_has_a_limit_of_its_own() -> None:

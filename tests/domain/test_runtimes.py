@@ -8,7 +8,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.job_suspension import JobStep
 from extender.domain.snapshot.jobs import AnyJob
 from tests.domain.builders import NAMESPACE, node
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime
 
 TORCH = RuntimeName("ClusterTrainingRuntime", "", "torch")
@@ -52,7 +52,7 @@ class TrainWorld(JobWorld):
 
 
 def key_of(name: str) -> GroupKey:
-    return GroupKey(f"{NAMESPACE}/{unit_name(name)}")
+    return GroupKey(f"{NAMESPACE}/{podgroup_name(name)}")
 
 
 def test_a_job_waits_for_what_its_runtime_says() -> None:
@@ -63,12 +63,12 @@ def test_a_job_waits_for_what_its_runtime_says() -> None:
     assert world.units["large"].spec.min_member == 4
     world.set_runtime(TORCH, nodes=3)
     assert not world.suspended("large")
-    assert list(world.decision(unit_name("large")).plan.values()) == ["n0"] * 3
+    assert list(world.decision(podgroup_name("large")).plan.values()) == ["n0"] * 3
 
 
 def test_a_job_without_its_runtime_says_which_it_waits_for_and_is_read_when_that_comes() -> None:
     world = TrainWorld(node("n0", cpu="3")).train("train")
-    decision = world.decision(unit_name("train"))
+    decision = world.decision(podgroup_name("train"))
     assert decision.reason is Reason.INVALID_SPEC
     assert "there is no ClusterTrainingRuntime torch" in decision.detail
     assert world.set_runtime(TORCH) == [key_of("train")]
@@ -81,7 +81,7 @@ def test_what_its_podgroup_said_meanwhile_starts_no_part_of_it() -> None:
     assert world.units["train"].spec.min_member == 0
     for key in world.ledger.intake.set_runtime(TORCH, runtime(nodes=4)):
         world.ledger.intake.read_job_again(key)
-    assert world.settle().reason(unit_name("train")) is Reason.NEVER_FITS
+    assert world.settle().reason(podgroup_name("train")) is Reason.NEVER_FITS
     assert world.work().suspended("train")
     assert world.units["train"].spec.min_member == 4
 
@@ -92,7 +92,7 @@ def test_its_podgroup_says_what_it_needs_before_it_is_let_go() -> None:
     world.train("train")
     world.steps.clear()
     world.set_runtime(TORCH, nodes=3)
-    assert world.steps == [("train", JobStep.UPDATE_UNIT), ("train", JobStep.UNSUSPEND)]
+    assert world.steps == [("train", JobStep.UPDATE_PODGROUP), ("train", JobStep.UNSUSPEND)]
 
 
 def test_only_the_jobs_that_name_a_runtime_are_read_again() -> None:
@@ -109,9 +109,9 @@ def test_one_whose_runtime_goes_while_it_waits_waits_for_it_again() -> None:
     world = TrainWorld(node("n0", cpu="1"))
     world.set_runtime(TORCH)
     world.train("train")
-    assert world.reason(unit_name("train")) is Reason.NEVER_FITS
+    assert world.reason(podgroup_name("train")) is Reason.NEVER_FITS
     assert world.drop_runtime(TORCH) == [key_of("train")]
-    assert world.reason(unit_name("train")) is Reason.INVALID_SPEC
+    assert world.reason(podgroup_name("train")) is Reason.INVALID_SPEC
 
 
 def test_one_that_is_let_go_keeps_what_its_runtime_said() -> None:

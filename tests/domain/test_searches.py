@@ -22,8 +22,8 @@ def seeking() -> World:
 def searches_until_none_is_due(world: World) -> int:
     """How many rounds time alone brings, one each second."""
     count = 0
-    while (wake_at := world.decisions.wake_at) is not None and wake_at <= world.now + 1.0:
-        world.advance(wake_at - world.now).settle()
+    while (requeue_at := world.decisions.requeue_at) is not None and requeue_at <= world.now + 1.0:
+        world.advance(requeue_at - world.now).settle()
         count += 1
         assert count <= MANY
     return count

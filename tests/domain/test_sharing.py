@@ -76,7 +76,7 @@ def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
     for n in range(3):
         world.bind(f"full-{n}", "n")
     world.add(gang("claimant", 4, queue="r"), gang("above", others, queue="p")).settle()
-    assert world.decision("claimant").claims_room
+    assert world.decision("claimant").claims_capacity
     assert others == 0 or world.reason("above") is Reason.QUEUE_SHARE
     assert list(world.plan("elastic")) == ["elastic-1"]
 
@@ -88,7 +88,7 @@ def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
     for n in range(3):
         world.bind(f"elastic-{n}", "n")
     world.add(gang("claimant", 3, queue="r")).settle()
-    assert world.decision("claimant").claims_room
+    assert world.decision("claimant").claims_capacity
     assert [world.reason("elastic"), world.detail("elastic")] == [Reason.NO_ROOM, ""]
 
 

@@ -131,10 +131,10 @@ def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears
     world = viewed(node("a", cpu="2"), stranger("left", on="a", cpu="2"), gang("g", 1, gated=False, cpu="2"))
     world.delete("left").settle()
     _refuse_twice(world)
-    world.ledger.shown.note_left("b")
+    world.ledger.shown.record_left("b")
     world.pass_time(0.6)
     assert world.settle().shown() == {}
-    world.ledger.shown.note_left("a")
+    world.ledger.shown.record_left("a")
     world.pass_time(0.6)
     assert "g-0" in world.settle().shown()
 
@@ -144,7 +144,7 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
     _refuse_twice(world)
     world.pass_time(30)
     assert (world.verdict("g"), world.shown()) == (Verdict.WAITING, {})
-    world.ledger.shown.note_left("a")
+    world.ledger.shown.record_left("a")
     assert "g-0" in world.settle().shown()
 
 
@@ -242,7 +242,7 @@ def test_a_scheduler_that_starts_anew_has_no_old_attempts() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
-    world.ledger.shown.note_fresh_start()
+    world.ledger.shown.record_fresh_start()
     assert "g-0" in world.settle().shown()
 
 
@@ -359,8 +359,10 @@ def test_memory_ends_with_the_pods() -> None:
     world.settle()
     world.delete(*list(world.pods)).settle()
     world.shows()
-    kept = vars(world.ledger.shown._releases)
-    assert {name: kept[name] for name in kept if isinstance(kept[name], dict | set) and kept[name]} == {}
+    reserved = vars(world.ledger.shown._releases)
+    assert {
+        name: reserved[name] for name in reserved if isinstance(reserved[name], dict | set) and reserved[name]
+    } == {}
 
 
 # ---- a scheduler that reads its pods elsewhere

@@ -271,16 +271,16 @@ def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
 @given(crowded(), st.booleans(), st.booleans())
 def test_what_is_undone_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
-    everybody = [record(world, name) for name in world.pods]
+    candidates = [record(world, name) for name in world.pods]
     space_ = space(world)
-    before = state(space_, everybody)
+    before = state(space_, candidates)
     plan = space_.place(pods, partly, spread)
     if plan is not None:
         assert len(plan) == len(pods) or partly
         space_.give_back(pods, plan)
-    assert state(space_, everybody) == before
+    assert state(space_, candidates) == before
     could = space_.could_place(pods, Counter(pod.shape for pod in pods))
-    assert state(space_, everybody) == before
+    assert state(space_, candidates) == before
     assert could == (space_.place(pods) is not None)
 
 
@@ -386,8 +386,8 @@ def test_what_is_placed_fits_and_keeps_apart(world: World, spread: bool) -> None
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]
         old = [record(world, each) for each in world.pods if world.pods[each].spec.node_name == name]
-        marked = [each for each in [*there, *old] if each.labels.get("app") == "x"]
-        assert not guards or len(marked) == 1
+        flagged = [each for each in [*there, *old] if each.labels.get("app") == "x"]
+        assert not guards or len(flagged) == 1
         assert sum(bool(each.shape.constraints.ports) for each in there) <= 1
         assert all(world.nodes[name].metadata.labels.get("disk") == "ssd"  # type: ignore[union-attr]
                    for each in there if each.shape.constraints.node_labels)  # fmt: skip

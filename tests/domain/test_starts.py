@@ -96,7 +96,7 @@ def test_that_a_start_is_over_is_no_reason_to_decide_again() -> None:
     world.take_over(decisions)
     assert world.verdict("g") is RUNS
     now = world.ledger.snapshot()
-    assert (now.version, now.touched) == (decisions.version, frozenset())
+    assert (now.version, now.dirty) == (decisions.version, frozenset())
 
 
 def test_what_its_own_start_says_of_a_group_is_seen_without_news_of_its_pods() -> None:
@@ -612,9 +612,9 @@ def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
     world.settle()
     moved_at = world.now + world.ledger.limits.refusal_grace
     world.pass_time(moved_at - world.now)
-    wake_at = world.decisions.wake_at
-    assert wake_at is not None
-    assert moved_at < wake_at <= moved_at + world.ledger.limits.arrival_grace
+    requeue_at = world.decisions.requeue_at
+    assert requeue_at is not None
+    assert moved_at < requeue_at <= moved_at + world.ledger.limits.arrival_grace
 
 
 @each_of(False, True)

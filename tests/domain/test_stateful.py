@@ -14,7 +14,7 @@ from extender.domain.ledger.claims import ClaimEvent, ClaimStage, allows
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key
 from tests.property_examples import examples
@@ -225,14 +225,14 @@ class Events(RuleBasedStateMachine):
     def sums_equal_a_recount(self) -> None:
         claims = self.world.ledger.claims
         columns = claims.capacity.columns
-        room, free = columns.allocatable.copy(), columns.allocatable.copy()
+        capacity, free = columns.allocatable.copy(), columns.allocatable.copy()
         for claim in claims:
             row = claims.capacity.row(claim.node)
             for column, name in enumerate(columns.names) if row is not None else ():
                 asked = claim.pod.shape.requests.get(name, 0)
                 free[row, column] -= asked
-                room[row, column] -= asked * claim.stage.pinned
-        assert np.array_equal(room, columns.room)
+                capacity[row, column] -= asked * claim.stage.pinned
+        assert np.array_equal(capacity, columns.capacity)
         assert np.array_equal(free, columns.free)
 
     @invariant()
@@ -275,7 +275,7 @@ class Events(RuleBasedStateMachine):
             name: self.fields(view) for name, view in anew.items()
         }
 
-    def fields(self, view: GroupView) -> dict[str, Any]:
+    def fields(self, view: GroupInfo) -> dict[str, Any]:
         """Of a group that runs, nothing depends on when its start was."""
         decision, start = self.world.decisions.groups.get(view.key), view.start
         if decision is not None and decision.verdict is Verdict.RUNNING:
@@ -312,7 +312,7 @@ class Events(RuleBasedStateMachine):
                 case ClaimStage.HELD | ClaimStage.POSTED:
                     assert claim.token
                 case ClaimStage.BOUND:
-                    assert claim.pod.holds_room
+                    assert claim.pod.holds_capacity
             assert claim in ledger.claims.at(claim.stage)
         stages = Counter(claim.stage for claim in ledger.claims)
         assert stages == Counter({stage: len(list(ledger.claims.at(stage))) for stage in ClaimStage})

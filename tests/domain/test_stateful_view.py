@@ -37,7 +37,7 @@ class ViewedEvents(Events):
 
     @rule()
     def scheduler_starts_anew(self) -> None:
-        self.world.ledger.shown.note_fresh_start()
+        self.world.ledger.shown.record_fresh_start()
 
     @rule()
     def another_replica_leads(self) -> None:

@@ -11,7 +11,7 @@ from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from tests.domain.builders import HOSTNAME, group, node, pod, preemption, queue, stranger
 from tests.domain.world import EPOCH, World, gang
 from tests.property_examples import examples
@@ -224,7 +224,7 @@ def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
     world.add(one("big", "2", created=at(0)), node("x", cpu="1")).settle()
     assert starting(world.add(one("first", created=at(0)))) == ["first"]
     begin(world, "first").add(node("y", cpu="1"), stranger("t", on="y"))
-    assert world.settle().decisions.wake_at is not None
+    assert world.settle().decisions.requeue_at is not None
     world.pass_time(3700)
     world.delete("t").add(one("second", created=at(1)))
     assert starting(world) == []
@@ -338,7 +338,7 @@ def waiting(world: World) -> list[str]:
     return [str(each.key).partition("/")[2] for each in groups if each.verdict is WAITS]
 
 
-def line_of(world: World) -> list[GroupView]:
+def line_of(world: World) -> list[GroupInfo]:
     return sorted(world.ledger.snapshot().groups.values(), key=lambda view: view.order)
 
 

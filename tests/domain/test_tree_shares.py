@@ -344,10 +344,10 @@ def test_children_deserve_no_more_than_their_parent_and_hold_no_more_than_it_may
     for each in range(len(division.tree)):
         if division.tree.has_children(each):
             rows, _ = division.tree.children([each])
-            room = np.maximum(division.deserved[each], division.kept[rows].sum(axis=0))
-            assert np.all(division.deserved[rows].sum(axis=0) <= room + 1)
-            kept = division.kept[rows]
-            limit = np.maximum(division.ceilings[each], kept.max(axis=0))
+            capacity = np.maximum(division.deserved[each], division.reserved[rows].sum(axis=0))
+            assert np.all(division.deserved[rows].sum(axis=0) <= capacity + 1)
+            reserved = division.reserved[rows]
+            limit = np.maximum(division.ceilings[each], reserved.max(axis=0))
             assert np.all(division.ceilings[rows] <= limit + EPSILON)
 
 

@@ -13,7 +13,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.job_suspension import JobStep, unit
+from extender.domain.snapshot.job_suspension import JobStep, job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobRules
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
@@ -29,18 +29,18 @@ def key_of(name: str) -> GroupKey:
     return GroupKey(f"{NAMESPACE}/{name}-uid-{name}")
 
 
-def unit_of(world: VolcanoWorld, name: str) -> dict[str, Any]:
+def podgroup_of(world: VolcanoWorld, name: str) -> dict[str, Any]:
     managed = world.settle().ledger.managed_job(key_of(name))
     assert managed is not None
-    return unit(managed.job, managed.queue, managed.members)
+    return job_podgroup(managed.job, managed.queue, managed.members)
 
 
 def test_it_waits_without_pods_until_all_of_them_find_room() -> None:
     world = world_of(volcano_job("first", task("a", 1), task("b", 2)), volcano_job("second", task("a", 2)))
     world.run_whole("first").work()
-    assert world.verdict(world.unit_name("first")) is Verdict.RUNNING
+    assert world.verdict(world.podgroup_name("first")) is Verdict.RUNNING
     assert (world.suspended("second"), world.pods_of("second")) == (True, [])
-    assert world.reason(world.unit_name("second")) is Reason.NO_ROOM
+    assert world.reason(world.podgroup_name("second")) is Reason.NO_ROOM
     world.set_phase("first", "Completed")
     world.finish(*world.pods_of("first")).work()
     assert not world.suspended("second")
@@ -49,7 +49,7 @@ def test_it_waits_without_pods_until_all_of_them_find_room() -> None:
 
 def test_its_unit_is_what_volcano_would_make() -> None:
     tasks = (task("master", 1, minAvailable=1), task("worker", 4, minAvailable=2))
-    made = unit_of(world_of(volcano_job("mpi", *tasks, minAvailable=3, queue="q")), "mpi")
+    made = podgroup_of(world_of(volcano_job("mpi", *tasks, minAvailable=3, queue="q")), "mpi")
     assert made["metadata"]["name"] == "mpi-uid-mpi"
     assert made["spec"] == {"minMember": 3, "minTaskMember": {"master": 1, "worker": 2}, "queue": "q"}
     (owner,) = made["metadata"]["ownerReferences"]
@@ -65,7 +65,7 @@ def test_its_unit_has_the_parts_of_its_tasks() -> None:
     topology = {"mode": "hard", "highestTierAllowed": 1}
     parts = in_parts(4, 3, 2)
     parts["partitionPolicy"]["networkTopology"] = topology
-    made = unit_of(world_of(volcano_job("j", task("m", 1), parts, queue="q"), cpu="20"), "j")
+    made = podgroup_of(world_of(volcano_job("j", task("m", 1), parts, queue="q"), cpu="20"), "j")
     assert (made["spec"]["minMember"], made["spec"]["minTaskMember"]) == (7, {"m": 1, "w": 6})
     assert made["spec"]["subGroupPolicy"] == [
         {
@@ -107,7 +107,7 @@ def test_it_starts_by_whole_parts_and_grows_part_by_part(
 def test_so_many_of_its_pods_start_together(
     tasks: tuple[dict[str, Any], ...], spec: dict[str, Any], members: int
 ) -> None:
-    assert unit_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
+    assert podgroup_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
 
 
 @each_of(
@@ -121,14 +121,14 @@ def test_its_unit_is_not_written_again_and_again_whatever_its_tasks_say(
     """Volcano's own kind refuses none of these. `work` asserts that all comes to rest."""
     world = world_of(volcano_job("j", odd, minAvailable=2)).work()
     assert world.suspended("j") is not starts
-    assert (world.reason(world.unit_name("j")) is Reason.INVALID_SPEC) is not starts
+    assert (world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC) is not starts
 
 
 def test_it_starts_with_those_that_it_needs_and_room_for_each_role() -> None:
     """Four workers alone would fit, but then there is no room for the master."""
     tasks = (task("worker", 4), task("master", 1, cpu="2", minAvailable=1))
     world = world_of(volcano_job("j", *tasks, minAvailable=3)).work()
-    planned = world.decision(world.unit_name("j")).plan
+    planned = world.decision(world.podgroup_name("j")).plan
     assert "uid-j-master-0" in planned
     assert len(planned) == 3
 
@@ -147,8 +147,10 @@ def test_the_queue_that_it_enters(named: str, of_namespace: str, entered: str) -
 
 def test_more_than_its_tasks_make_is_told() -> None:
     world = world_of(volcano_job("j", task("a", 2), minAvailable=3)).work()
-    assert world.reason(world.unit_name("j")) is Reason.INVALID_SPEC
-    assert "spec.minAvailable: got 3; its tasks make 2 pods" in world.decision(world.unit_name("j")).detail
+    assert world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC
+    assert (
+        "spec.minAvailable: got 3; its tasks make 2 pods" in world.decision(world.podgroup_name("j")).detail
+    )
 
 
 def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> None:
@@ -181,12 +183,12 @@ def test_one_whose_start_fails_is_taken_back_by_an_empty_note() -> None:
 def test_a_minimum_that_changes_while_it_runs_is_that_of_its_unit(needed: int) -> None:
     world = world_of(volcano_job("j", task("a", 3), minAvailable=2)).work()
     for _ in range(2):  # those that it needs, and then the third
-        planned = sorted(world.plan(world.unit_name("j")))
+        planned = sorted(world.plan(world.podgroup_name("j")))
         world.scheduler_takes(*planned).run(*planned).work()
     world.change("j", minAvailable=needed)
     world.work()
     assert world.units["j"].spec.min_member == needed
-    assert world.verdict(world.unit_name("j")) is Verdict.RUNNING
+    assert world.verdict(world.podgroup_name("j")) is Verdict.RUNNING
 
 
 def test_what_has_ended_is_needed_still() -> None:
@@ -203,10 +205,10 @@ def test_nobody_is_asked_whether_its_pods_are_refused() -> None:
     managed = world.settle().ledger.managed_job(key_of("j"))
     assert managed is not None
     assert (managed.lacks_pods, managed.asks_at) == (True, None)
-    world.ledger.note_refusal(key_of("j"), "exceeded quota: q")
+    world.ledger.record_refusal(key_of("j"), "exceeded quota: q")
     world.work()
     assert world.suspended("j")
-    decision = world.decision(world.unit_name("j"))
+    decision = world.decision(world.podgroup_name("j"))
     assert decision.reason is Reason.BACKING_OFF
     assert decision.detail.endswith("exceeded quota: q")
 
@@ -221,7 +223,7 @@ def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resum
     world.command("first", "ResumeJob")
     world.work()
     assert world.suspended("first"), "it waits for room again"
-    assert world.decision(world.unit_name("first")).verdict is Verdict.WAITING
+    assert world.decision(world.podgroup_name("first")).verdict is Verdict.WAITING
 
 
 def test_one_that_is_stopped_before_its_start_does_not_start() -> None:
@@ -236,7 +238,7 @@ def test_what_volcano_has_run_goes_on(mode: str, phase: str) -> None:
     world = world_of(volcano_job("j", task("a", 1)), jobs=JobRules(mode))
     world.stopped = True
     world.set_phase("j", phase, running=1)
-    world.add(pod("j-a-0", group=world.unit_name("j"), gated=False, on="n0", phase="Running")).work()
+    world.add(pod("j-a-0", group=world.podgroup_name("j"), gated=False, on="n0", phase="Running")).work()
     assert world.note_of("j") is None
     assert world.pods_of("j") == ["j-a-0"]
 
@@ -271,7 +273,7 @@ def test_whatever_happens_only_what_was_let_go_has_pods_and_what_is_stopped_has_
         if deed == "pass":
             world.pass_time(40.0 * number)
         elif deed == "run":
-            planned = [pod for pod in world.pods_of(name) if world.plan(world.unit_name(name)).get(pod)]
+            planned = [pod for pod in world.pods_of(name) if world.plan(world.podgroup_name(name)).get(pod)]
             world.scheduler_takes(*planned).run(*planned)
         elif deed == "end" and world.note_of(name):
             world.finish(*(pod for pod in world.pods_of(name) if world.pods[pod].spec.node_name))
@@ -281,8 +283,8 @@ def test_whatever_happens_only_what_was_let_go_has_pods_and_what_is_stopped_has_
             if (phase == "Aborted") is (deed == "ResumeJob") and phase != "Completed":
                 world.command(name, deed)
         world.work()
-        for each, told in world.jobs.items():
-            phase = told.status.get("state", {}).get("phase", "")
+        for each, reported in world.jobs.items():
+            phase = reported.status.get("state", {}).get("phase", "")
             assert phase == "Completed" or bool(world.pods_of(each)) is not world.suspended(each)
             assert phase != "Aborted" or not world.note_of(each)
         holding = [pod for pod in world.pods.values() if pod.spec.node_name and pod.status.phase == "Running"]

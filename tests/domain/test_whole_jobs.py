@@ -17,7 +17,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.builders import group as pod_group
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import World, key
 from tests.rows import each_of
 
@@ -33,19 +33,19 @@ def annotated(asked: str) -> dict[str, str]:
     return {keys.MIN_MEMBER: asked} if asked else {}
 
 
-def maker(kind: JobKind, name: str, spec: Json, asked: str = "") -> tuple[JobKind, AnyJob]:
+def controller(kind: JobKind, name: str, spec: Json, asked: str = "") -> tuple[JobKind, AnyJob]:
     meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=annotated(asked))
     return kind, AnyJob(meta, spec)
 
 
 def training(name: str = "train", workers: int = 3, asked: str = "") -> tuple[JobKind, AnyJob]:
     replicas = {"Master": {"template": TEMPLATE}, "Worker": {"replicas": workers, "template": TEMPLATE}}
-    return maker(PYTORCH, name, {"pytorchReplicaSpecs": replicas}, asked)
+    return controller(PYTORCH, name, {"pytorchReplicaSpecs": replicas}, asked)
 
 
 def indexed(name: str, pods: int) -> tuple[JobKind, AnyJob]:
     counts = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
-    return maker(JobKind(*JOB), name, {**counts, "template": TEMPLATE})
+    return controller(JobKind(*JOB), name, {**counts, "template": TEMPLATE})
 
 
 def member(
@@ -67,7 +67,7 @@ def group(owner: str = "train") -> str:
 
 def test_the_pods_of_a_training_job_start_together_or_not_at_all() -> None:
     there = world(node("n", cpu="3"))
-    there.ledger.intake.set_maker(*training())
+    there.ledger.intake.set_controller(*training())
     there.add(*members(4)).settle()
     assert there.verdict(group()) is Verdict.WAITING
     assert there.claim_count() == 0
@@ -77,9 +77,9 @@ def test_the_pods_of_a_training_job_start_together_or_not_at_all() -> None:
 
 def test_an_indexed_job_is_whole_and_another_is_not() -> None:
     there = world(node("n", cpu="3"))
-    plain = maker(JobKind(*JOB), "plain", {"parallelism": 4, "completions": 4, "template": TEMPLATE})
+    plain = controller(JobKind(*JOB), "plain", {"parallelism": 4, "completions": 4, "template": TEMPLATE})
     for each in (indexed("ranks", 4), plain):
-        there.ledger.intake.set_maker(*each)
+        there.ledger.intake.set_controller(*each)
     there.add(*members(4, JobKind(*JOB), "ranks"), *members(4, JobKind(*JOB), "plain")).settle()
     assert there.verdict(group("ranks")) is Verdict.WAITING
     assert there.verdict(group("plain")) is Verdict.STARTING
@@ -88,37 +88,37 @@ def test_an_indexed_job_is_whole_and_another_is_not() -> None:
 @pytest.mark.parametrize("kind", [JobKind(*JOB), PYTORCH])
 def test_pods_wait_for_a_job_that_the_watch_has_not_shown_yet(kind: JobKind) -> None:
     there = world(node("n", cpu="2"))
-    there.ledger.intake.expect_makers(lambda shown: shown == "/".join(kind))
+    there.ledger.intake.expect_controllers(lambda shown: shown == "/".join(kind))
     there.add(*members(2, kind), pod("alone")).settle()
     assert there.verdict(group()) is Verdict.WAITING
     assert not there.ledger.groups.auto_group(GroupKey(f"{NAMESPACE}/{group()}")).lives
     made_by = training(workers=1) if kind == PYTORCH else indexed("train", 2)
-    there.ledger.intake.set_maker(*made_by)
+    there.ledger.intake.set_controller(*made_by)
     there.add(node("m", cpu="1")).settle()
     assert len(there.plan(group())) == 2
 
 
 def test_annotations_of_job_pods_namespace_and_queue() -> None:
     there = world(node("n", cpu="2"))
-    there.ledger.intake.set_maker(*training())
+    there.ledger.intake.set_controller(*training())
     there.add(*members(4)).settle()
     assert there.verdict(group()) is Verdict.WAITING
     of_queue = queue("default")
-    noted = replace(of_queue, metadata=replace(of_queue.metadata, annotations={keys.MIN_MEMBER: "2"}))
-    there.add(noted).settle()
+    recorded = replace(of_queue, metadata=replace(of_queue.metadata, annotations={keys.MIN_MEMBER: "2"}))
+    there.add(recorded).settle()
     assert there.verdict(group()) is Verdict.STARTING
     there.add(Namespace(Meta(name=NAMESPACE, annotations={keys.MIN_MEMBER: "all"}))).settle()
     assert there.verdict(group()) is Verdict.WAITING
     there.add(*members(4, asked="1")).settle()
     assert there.verdict(group()) is Verdict.STARTING
-    there.ledger.intake.set_maker(*training(asked="4"))
+    there.ledger.intake.set_controller(*training(asked="4"))
     there.settle()
     assert there.verdict(group()) is Verdict.WAITING
 
 
 def test_an_annotation_that_makes_no_sense_is_the_reason() -> None:
     there = world(node("n", cpu="9"))
-    there.ledger.intake.set_maker(*training(asked="most"))
+    there.ledger.intake.set_controller(*training(asked="most"))
     there.add(*members(4)).settle()
     assert there.reason(group()) is Reason.INVALID_SPEC
     assert "got 'most'; allowed is all" in there.decision(group()).detail
@@ -131,7 +131,7 @@ def test_the_jobs_of_a_job_set_are_one_gang() -> None:
     there = world(node("n", cpu="3"))
     job = {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}
     jobs = [{"name": "a", "replicas": 1, "template": job}, {"name": "b", "replicas": 1, "template": job}]
-    there.ledger.intake.set_maker(*maker(JobKind(*JOB_SET.key), "set", {"replicatedJobs": jobs}))
+    there.ledger.intake.set_controller(*controller(JobKind(*JOB_SET.key), "set", {"replicatedJobs": jobs}))
     labels = {"jobset.sigs.k8s.io/jobset-name": "set", "jobset.sigs.k8s.io/jobset-uid": "uid-set"}
     for owner in ("set-a-0", "set-b-0"):
         there.add(*(member(f"{owner}-{n}", JobKind(*JOB), owner, labels) for n in range(2)))
@@ -143,7 +143,7 @@ def test_an_mpi_launcher_starts_with_its_workers() -> None:
     kind = JobKind("kubeflow.org/v2beta1", "MPIJob")
     specs = {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}
     there = world(node("n", cpu="2"))
-    there.ledger.intake.set_maker(*maker(kind, "mpi", {"mpiReplicaSpecs": specs}))
+    there.ledger.intake.set_controller(*controller(kind, "mpi", {"mpiReplicaSpecs": specs}))
     labels = {"training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/operator-name": "mpi-operator"}
     there.add(*(member(f"mpi-worker-{n}", kind, "mpi", labels) for n in range(2)))
     there.add(member("mpi-launcher-x", JobKind(*JOB), "mpi-launcher", labels)).settle()
@@ -162,10 +162,10 @@ def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
         }
         for name, owner in ((f"lws-{index}", "lws"), (f"lws-{index}-1", f"lws-{index}")):
             there.add(member(name, JobKind("apps/v1", "StatefulSet"), owner, labels))
-    told = there.ledger.intake.set_maker(*maker(kind, "lws", spec))
+    reported = there.ledger.intake.set_controller(*controller(kind, "lws", spec))
     there.settle()
     groups = [f"podgroup-leaderworkerset-lws.{index}" for index in range(2)]
-    assert {*map(key, groups)} <= {*told}, "their PodGroups are made, or numbered anew"
+    assert {*map(key, groups)} <= {*reported}, "their PodGroups are made, or numbered anew"
     assert sorted(there.verdicts(*groups)) == [Verdict.STARTING, Verdict.WAITING]
     assert there.claim_count() == 2
 
@@ -176,17 +176,17 @@ def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
 def test_a_job_that_says_so_starts_with_a_part() -> None:
     there = JobWorld(node("n0", cpu="2")).submit(job("part", 4, annotations={keys.MIN_MEMBER: "2"})).work()
     assert not there.suspended("part")
-    assert len(there.plan(unit_name("part"))) == 2
-    there.scheduler_takes(*there.plan(unit_name("part"))).settle()
-    assert there.verdict(unit_name("part")) is Verdict.RUNNING
+    assert len(there.plan(podgroup_name("part"))) == 2
+    there.scheduler_takes(*there.plan(podgroup_name("part"))).settle()
+    assert there.verdict(podgroup_name("part")) is Verdict.RUNNING
     assert there.units["part"].spec.min_member == 2
 
 
 def test_a_job_that_asks_for_more_than_it_makes_is_not_let_go() -> None:
     there = JobWorld(node("n0", cpu="9")).submit(job("odd", 4, annotations={keys.MIN_MEMBER: "9"})).work()
     assert there.suspended("odd")
-    assert there.reason(unit_name("odd")) is Reason.INVALID_SPEC
-    assert "got 9; it makes 4 at once" in there.decision(unit_name("odd")).detail
+    assert there.reason(podgroup_name("odd")) is Reason.INVALID_SPEC
+    assert "got 9; it makes 4 at once" in there.decision(podgroup_name("odd")).detail
 
 
 SPARK = JobKind("sparkoperator.k8s.io/v1beta2", "SparkApplication")
@@ -197,13 +197,13 @@ def test_a_driver_starts_alone_while_the_room_of_its_executors_is_kept() -> None
     key, unit = GroupKey(f"{NAMESPACE}/{group('app')}"), group("app")
     spec = {"driver": {"cores": 1}, "executor": {"cores": 1, "instances": 2}}
     parts = {role: {**part, "template": {"spec": {"schedulerName": "muster"}}} for role, part in spec.items()}
-    kind, app = maker(SPARK, "app", {"suspend": True, **parts})
+    kind, app = controller(SPARK, "app", {"suspend": True, **parts})
     named = {keys.QUEUE: "default"}
     there.ledger.intake.set_job(kind, replace(app, metadata=replace(app.metadata, annotations=named)))
     there.add(pod_group(unit, 3)).settle()
     managed = there.ledger.managed_job(key)
     assert managed is not None
-    assert (managed.members, managed.has_room) == (3, True)
+    assert (managed.members, managed.has_capacity) == (3, True)
     started = named | {keys.STARTED: "2026-01-01T00:00:00Z"}
     meta = replace(app.metadata, annotations=started)
     there.ledger.intake.set_job(kind, replace(app, metadata=meta, spec={**app.spec, "suspend": False}))
@@ -224,7 +224,7 @@ def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone
     (first, *_) = there.plan(group())
     there.scheduler_takes(first).settle()
     there.run(first).settle()
-    there.ledger.intake.set_maker(*training())
+    there.ledger.intake.set_controller(*training())
     there.add(pod_group(group(), 4)).settle()
     there.advance(3600).settle()
     decision = there.decision(group())
@@ -238,10 +238,10 @@ def test_what_a_job_says_of_its_run_counts_for_pods_that_are_not_managed(kind: J
     there = world(node("n", cpu="9"))
     labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "mpi-operator"}
     of_mpi = labels if kind.kind == "MPIJob" else {}
-    made_by = maker(kind, "j", {"mpiReplicaSpecs": {}, "pytorchReplicaSpecs": {}})
+    made_by = controller(kind, "j", {"mpiReplicaSpecs": {}, "pytorchReplicaSpecs": {}})
     notes = {keys.RUN_TIME: "90m", keys.CHECKPOINT: "10m"}
     job = replace(made_by[1], metadata=replace(made_by[1].metadata, annotations=notes))
-    there.ledger.intake.set_maker(made_by[0], job)
+    there.ledger.intake.set_controller(made_by[0], job)
     there.add(member("j-0", kind, "j", of_mpi)).settle()
     (view,) = there.ledger.snapshot().groups.values()
     assert (view.spec.run_time, view.checkpoint.every) == (5400.0, 600.0)

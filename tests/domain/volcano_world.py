@@ -33,7 +33,7 @@ class VolcanoWorld(JobWorld):
         super().__init__(*objects, **options)
         self.ledger.intake.leave_jobs(())
 
-    def unit_name(self, name: str) -> str:
+    def podgroup_name(self, name: str) -> str:
         return f"{name}-uid-{name}"
 
     def note_of(self, name: str) -> str | None:

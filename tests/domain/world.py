@@ -26,7 +26,7 @@ from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.pod_stream import Appearance
-from extender.domain.model.queue_of_group import note
+from extender.domain.model.queue_of_group import entry_annotation
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
@@ -77,17 +77,17 @@ class World:
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
             clock=lambda: self.now,
-            on_change=self._note_change,
+            on_change=self._record_change,
             on_shown=(lambda: None) if viewed else None,
             wall_clock=lambda: EPOCH + self.now + self.wall_steps,
             jobs=jobs,
         )
-        self.ledger.intake.trust_marks(marks_kept)
+        self.ledger.intake.trust_markers(marks_kept)
         self.ledger.intake.trust_authors(marks_kept)
         self.changes = 0
         self.add(*objects)
 
-    def _note_change(self) -> None:
+    def _record_change(self) -> None:
         self.changes += 1
 
     # ---- the API server's side
@@ -173,7 +173,7 @@ class World:
     def bind(self, name: str, node: str) -> None:
         before = self.pods[name]
         meta, queue = before.metadata, self.ledger.groups.queue_uid(key(self.group_of(name)))
-        notes = note(queue, meta.uid) if queue else {}
+        notes = entry_annotation(queue, meta.uid) if queue else {}
         meta = replace(meta, annotations={**(meta.annotations or {}), **notes})
         self.add(replace(before, metadata=meta, spec=replace(before.spec, node_name=node)))
 
@@ -214,8 +214,8 @@ class World:
         """Let time pass as the server does: it decides again when the decisions say that time matters."""
         until = self.now + seconds
         self.settle()
-        while (wake_at := self.decisions.wake_at) is not None and wake_at <= until:
-            self._move_on(max(wake_at, self.now + 0.001))
+        while (requeue_at := self.decisions.requeue_at) is not None and requeue_at <= until:
+            self._move_on(max(requeue_at, self.now + 0.001))
             self.settle()
         self._move_on(until)
 
@@ -223,7 +223,7 @@ class World:
         """Move to a moment, with a scheduler that asks about some pod every few seconds."""
         while self.scheduler_asks and self.now < until:
             self.now = min(self.now + 5.0, until)
-            self.ledger.note_asked()
+            self.ledger.record_asked()
         self.now = until
 
     # ---- deciding
@@ -238,7 +238,7 @@ class World:
         """Decide and publish until nothing changes. Without an event, decisions reach a fixed point within so
         many `cycles` after the last one that starts or evicts anything."""
         if self.scheduler_asks:
-            self.ledger.note_asked()
+            self.ledger.record_asked()
         left = self.cycles
         for _ in range(_MOST_CYCLES):
             before, version = self.decisions, self.ledger.version
@@ -333,12 +333,12 @@ class World:
 
     def report(self, name: str, text: str = "") -> Uid | None:
         """The scheduler reports the end of an attempt in a status patch."""
-        return self.ledger.shown.note_status(NAMESPACE, name, text)
+        return self.ledger.shown.record_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """A filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
-        self.ledger.note_asked()
+        self.ledger.record_asked()
         return self.ledger.assumed.assume(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
@@ -385,9 +385,9 @@ class World:
         return self.settle()
 
 
-def timestamp(moment: float) -> str:
+def timestamp(instant: float) -> str:
     """A moment of a dated world's clock as the API writes it."""
-    return datetime.fromtimestamp(EPOCH + moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(EPOCH + instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def key(group: str) -> GroupKey:
@@ -452,4 +452,4 @@ def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
 
 def comparable(decisions: Decisions) -> Decisions:
     """The decision, without how it came about."""
-    return replace(decisions, serial=0, turned=(), renumbered=())
+    return replace(decisions, serial=0, changed=(), renumbered=())

@@ -158,8 +158,8 @@ def _other_kinds() -> Iterator[Sent]:
         return Sent(what, "POST", path + query, body)
 
     yield bad("node in capitals", NODES, named("Node", "N1"))
-    room = {"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "-1"}}
-    yield bad("node of less than nothing", NODES, named("Node", "bad", status=room))
+    capacity = {"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "-1"}}
+    yield bad("node of less than nothing", NODES, named("Node", "bad", status=capacity))
     taint = {"key": "a b", "effect": "NoSchedule"}
     yield bad("node with a bad taint", NODES, named("Node", "bad", spec={"taints": [taint]}))
     yield bad(

@@ -49,7 +49,7 @@ def port() -> Port:
 
 
 @pytest.fixture
-def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
+def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
     """Muster with a certificate that it makes itself, and its webhooks in force."""
     with configured(stage.api, port, POD_WEBHOOK):
         muster = stage.start_muster(*port.flags("self-signed"), user=muster_user)
@@ -78,24 +78,24 @@ def job(stage: Stage, name: str, **annotations: str) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
 
 
-def closed(stage: Stage, judge: Muster, name: str) -> None:
+def closed(stage: Stage, review: Muster, name: str) -> None:
     """A queue that Muster knows to be Closed."""
     stage.queue(name, state="Closed")
-    wait_for(lambda: _states(judge).get(name) == "Closed", what=f"{name} known as Closed")
+    wait_for(lambda: _states(review).get(name) == "Closed", what=f"{name} known as Closed")
 
 
-def _states(judge: Muster) -> dict[str, str]:
-    return {each["name"]: each["state"] for each in judge.debug("/debug/queues")}
+def _states(review: Muster) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in review.debug("/debug/queues")}
 
 
-def known(stage: Stage, judge: Muster, *names: str) -> None:
-    wait_for(lambda: set(names) <= _states(judge).keys(), what=f"{names} known")
+def known(stage: Stage, review: Muster, *names: str) -> None:
+    wait_for(lambda: set(names) <= _states(review).keys(), what=f"{names} known")
 
 
 # ---- each path
 
 
-def test_queues_get_what_they_leave_out(stage: Stage, judge: Muster) -> None:
+def test_queues_get_what_they_leave_out(stage: Stage, review: Muster) -> None:
     bare = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "bare"}}
     made = stage.api.create(QUEUES, bare)
     assert (made["spec"]["weight"], made["spec"]["reclaimable"], made["spec"]["state"]) == (1, True, "Open")
@@ -103,9 +103,9 @@ def test_queues_get_what_they_leave_out(stage: Stage, judge: Muster) -> None:
     assert zero["spec"]["weight"] == 1
 
 
-def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> None:
+def test_queues_are_judged_beside_other_queues(stage: Stage, review: Muster) -> None:
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
-    known(stage, judge, "team")
+    known(stage, review, "team")
     child = partial(stage.queue, "child", parent="team")
     assert "allowed is at most 4, the capability of queue 'team' above it" in refusal(
         partial(child, capability={"cpu": "5"}), 403
@@ -115,25 +115,25 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> N
     )
     assert "there is no such queue" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
     child(capability={"cpu": "3"})
-    known(stage, judge, "child")
+    known(stage, review, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
     below = refusal(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
     assert "allowed is at least 3, the capability of queue 'child' below it" in below
 
 
-def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None:
+def test_only_a_closed_queue_can_be_deleted(stage: Stage, review: Muster) -> None:
     stage.queue("open")
-    closed(stage, judge, "shut")
+    closed(stage, review, "shut")
     assert "set its spec.state to Closed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 403)
     stage.api.delete(QUEUES, "shut")
     for name in ("default", "root"):  # which Muster makes itself; its views have them before they are made
         wait_for(partial(stage.api.find, QUEUES, name), what=f"queue {name} made")
-        known(stage, judge, name)
+        known(stage, review, name)
         assert "is never deleted" in refusal(partial(stage.api.delete, QUEUES, name), 403)
     assert "is never deleted" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
 
 
-def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, judge: Muster) -> None:
+def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, review: Muster) -> None:
     """Its labels and taints are judged by the schema, and the keys of labels by Muster."""
     head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
     create = partial(stage.api.create, RESOURCE_FLAVORS)
@@ -143,17 +143,17 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, judge
     assert "allowed is that of a label" in refusal(partial(create, wrong), 422)
     create({**head, "spec": {"nodeLabels": {"example.com/gpu": "h100"}}})
     stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
-    known(stage, judge, "team")
+    known(stage, review, "team")
     assert "is named by queue team" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
     assert "one is allowed" in refusal(
         lambda: stage.queue("both", flavors=[{"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}]), 422
     )
     stage.api.patch(QUEUES, "team", {"spec": {"flavors": None}})
-    wait_for(lambda: "team" not in judge.debug("/debug/flavors"), what="team known to name none")
+    wait_for(lambda: "team" not in review.debug("/debug/flavors"), what="team known to name none")
     stage.api.delete(RESOURCE_FLAVORS, "h100")
 
 
-def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, judge: Muster) -> None:
+def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, review: Muster) -> None:
     """Muster's own groups are judged like others': none is made while it would be refused."""
     stage.queue("team")
     pods = stage.pods("p", 2, queue="team", gated=True)
@@ -167,9 +167,9 @@ def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, judge: Mus
         stage.wait_group(stage.own_group(pod), phase="Pending")
 
 
-def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster) -> None:
+def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, review: Muster) -> None:
     stage.queue("team")
-    closed(stage, judge, "shut")
+    closed(stage, review, "shut")
     stage.group("a", 1, queue="team")
     message = refusal(lambda: stage.group("b", 1, queue="shut"), 403)
     assert "spec.queue: queue 'shut' is Closed and takes no new work" in message
@@ -181,7 +181,7 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     assert "allowed is only one of the two" in refusal(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
-def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
+def test_what_is_written_in_one_go_passes(stage: Stage, review: Muster) -> None:
     """A queue, one below it and a group in that, each a moment after the other: the watch lags behind."""
 
     def write(number: int) -> None:
@@ -193,7 +193,7 @@ def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
         list(writers.map(write, range(40)))
 
 
-def test_one_file_holds_queues_and_their_groups(stage: Stage, judge: Muster) -> None:
+def test_one_file_holds_queues_and_their_groups(stage: Stage, review: Muster) -> None:
     """The second time the parent is raised, and at once the queue below it."""
     for cpu in ("2", "4"):
         _kubectl_apply(
@@ -205,7 +205,7 @@ def test_one_file_holds_queues_and_their_groups(stage: Stage, judge: Muster) -> 
     assert stage.api.get(QUEUES, "child")["spec"]["capability"] == {"cpu": "4"}
 
 
-def test_a_workload_whose_pods_cannot_follow_it_is_taken_with_a_warning(stage: Stage, judge: Muster) -> None:
+def test_a_workload_whose_pods_cannot_follow_it_is_taken_with_a_warning(stage: Stage, review: Muster) -> None:
     template = job(stage, "x")["spec"]["template"]
     template["metadata"]["labels"] = {"app": "x"}
     template["spec"]["restartPolicy"] = "Always"
@@ -236,7 +236,7 @@ def _kubectl_apply(stage: Stage, *file: Json) -> str:
     return done.stderr
 
 
-def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, judge: Muster) -> None:
+def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, review: Muster) -> None:
     """Those before it are refused; what was found out about them is no answer to who comes later."""
     group = objects.pod_group("late", namespace=stage.namespace, min_member=1, queue="late")
     for _ in range(5):
@@ -248,12 +248,12 @@ def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, 
         stage.api.patch(QUEUES, "late", {"spec": {"state": "Closed"}})
         wait_for(lambda: _deletable(stage, "late"), what="the queue may be deleted")
         stage.api.delete(QUEUES, "late")
-        wait_for(lambda: "late" not in _states(judge), what="the queue is not known any more")
+        wait_for(lambda: "late" not in _states(review), what="the queue is not known any more")
 
 
-def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) -> None:
+def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, review: Muster) -> None:
     stage.queue("team")
-    known(stage, judge, "team")
+    known(stage, review, "team")
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"annotations": {QUEUE_NAME: "team"}}})
     shown = objects.pod_group("shown", namespace=stage.namespace, min_member=1, queue="default")
     wait_for(
@@ -261,12 +261,12 @@ def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) ->
     )
 
 
-def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, judge: Muster) -> None:
+def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, review: Muster) -> None:
     stage.queue("team")
     stage.queue("parent")
-    closed(stage, judge, "shut")
+    closed(stage, review, "shut")
     stage.queue("leaf", parent="parent")
-    known(stage, judge, "team", "leaf")
+    known(stage, review, "team", "leaf")
     field = f"spec.template.metadata.annotations[{QUEUE_NAME}]"
 
     def create(queue: str) -> Callable[[], Json]:
@@ -279,12 +279,12 @@ def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, judge: Muster)
     assert "name one of leaf" in refusal(create("parent"), 403)
 
 
-def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge: Muster) -> None:
+def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, review: Muster) -> None:
     stage.queue("team")
-    known(stage, judge, "team")
+    known(stage, review, "team")
     stage.group("a", 1, queue="team")
     stage.api.patch(QUEUES, "team", {"spec": {"state": "Closed"}})
-    wait_for(lambda: _states(judge)["team"] == "Closing", what="team Closing")
+    wait_for(lambda: _states(review)["team"] == "Closing", what="team Closing")
     stage.pods("member", 1, group="a")
     assert "queue 'team' is Closing" in refusal(lambda: stage.pods("late", 1, queue="team"), 403)
     assert "there is no queue 'nowhere'" in refusal(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
@@ -298,7 +298,7 @@ def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge:
     stage.pods("foreign", 1, queue="nowhere", scheduler="nobody")
 
 
-def test_pods_get_their_gate_from_the_webhook(stage: Stage, judge: Muster) -> None:
+def test_pods_get_their_gate_from_the_webhook(stage: Stage, review: Muster) -> None:
     (ours,) = stage.pods("ours", 1)
     (foreign,) = stage.pods("foreign", 1, scheduler="nobody")
     assert stage.pod(ours)["spec"]["schedulingGates"] == [{"name": objects.GATE}]
@@ -368,12 +368,12 @@ def _binding(role: str, *users: str) -> Json:
 
 
 def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
-    stage: Stage, judge: Muster, muster_user: User, users: tuple[Client, Client]
+    stage: Stage, review: Muster, muster_user: User, users: tuple[Client, Client]
 ) -> None:
-    stage.start_sidecar(judge, user=muster_user)
+    stage.start_sidecar(review, user=muster_user)
     stage.nodes(1, cpu="8")
     stage.queue("q", limits={"perUser": {"groups": 1}})
-    known(stage, judge, "q")
+    known(stage, review, "q")
     alice, bob = users
     for user, name in ((alice, "first"), (alice, "second"), (bob, "other")):
         user.create(POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="q"))
@@ -388,11 +388,11 @@ def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
 
 
 def test_a_restricted_queue_is_for_those_who_may_use_it(
-    stage: Stage, judge: Muster, users: tuple[Client, Client]
+    stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, judge, "private")
+    known(stage, review, "private")
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
     pod = objects.pod("p", namespace=stage.namespace, queue="private")
     work = job(stage, "j", **{QUEUE_NAME: "private"})
@@ -402,7 +402,7 @@ def test_a_restricted_queue_is_for_those_who_may_use_it(
         assert "queue 'private' is restricted" in message
         assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in message
     stage.api.create(POD_GROUPS, group)
-    judge.wait_decision(stage.namespace, "g")
+    review.wait_decision(stage.namespace, "g")
     joining = objects.pod("joining", namespace=stage.namespace, group="g")
     assert "is restricted" in refusal(lambda: bob.dry_run(PODS, joining), 403)
     alice.dry_run(PODS, joining)
@@ -417,12 +417,12 @@ def _passes(client: Client, resource: Resource, thing: Json) -> bool:
 
 
 def test_pods_of_a_job_that_was_judged_pass(
-    stage: Stage, judge: Muster, users: tuple[Client, Client]
+    stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     """The Job controller has no right of its own to the queue."""
     alice, _ = users
     stage.queue("private", restricted=True)
-    known(stage, judge, "private")
+    known(stage, review, "private")
     wait_for(lambda: _passes(alice, JOBS, job(stage, "j", **{QUEUE_NAME: "private"})), what="RBAC in force")
     stage.start_controller_manager()
     alice.create(JOBS, job(stage, "j", **{QUEUE_NAME: "private"}))
@@ -430,12 +430,12 @@ def test_pods_of_a_job_that_was_judged_pass(
 
 
 def test_what_a_controller_makes_joins_a_group_only_with_the_right(
-    stage: Stage, judge: Muster, users: tuple[Client, Client]
+    stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     """Bob may not use the queue. The pods of his ReplicaSet name Alice's group, which is there."""
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, judge, "private")
+    known(stage, review, "private")
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
     wait_for(partial(_passes, alice, POD_GROUPS, group), what="RBAC in force")
     alice.create(POD_GROUPS, group)
@@ -464,11 +464,11 @@ def _failure(stage: Stage, name: str) -> str:
 
 
 def test_a_group_of_a_restricted_queue_comes_before_its_pods(
-    stage: Stage, judge: Muster, users: tuple[Client, Client]
+    stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     alice, bob = users
     stage.queue("private", restricted=True)
-    known(stage, judge, "private")
+    known(stage, review, "private")
     early = objects.pod("early", namespace=stage.namespace, group="g")
     wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
     bob.create(PODS, early)
@@ -482,14 +482,14 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
 
 
 def test_groups_of_scheduler_plugins_name_queues_that_take_them(
-    stage: Stage, judge: Muster, users: tuple[Client, Client]
+    stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     alice, bob = users
     written = manifests.install(stage.api, list(yaml.safe_load_all(PLUGINS.read_text())))
     try:
         stage.queue("private", restricted=True)
-        closed(stage, judge, "shut")
-        known(stage, judge, "private")
+        closed(stage, review, "shut")
+        known(stage, review, "private")
         wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
         message = refusal(partial(bob.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
         assert "queue 'private' is restricted" in message
@@ -514,7 +514,7 @@ def _plugins_group(stage: Stage, queue: str) -> Json:
     }
 
 
-def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, judge: Muster) -> None:
+def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: Muster) -> None:
     """Of 8 cpus `team` may hold 2, `faculty` 3 with two queues below it, and `guest` borrow 1 above its 2."""
     stage.nodes(1, cpu="8")
     stage.queue("team", capability={"cpu": "2"})
@@ -523,12 +523,12 @@ def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, judge: Mu
     stage.queue("other", parent="faculty")
     stage.queue("guest", deserved={"cpu": "2"}, borrowingLimit={"cpu": "1"})
     for queue in ("team", "lab", "other", "guest"):
-        known(stage, judge, queue)
+        known(stage, review, queue)
         (pod,) = stage.pods(queue, 1, queue=queue, nodeName="n0")
         stage.wait_phase([pod])
         _show_amounts(stage, pod)
     for queue, cpu in (("team", 1000), ("faculty", 2000), ("guest", 1000)):
-        wait_for(partial(_holds, judge, queue, cpu), what=f"what {queue} holds")
+        wait_for(partial(_holds, review, queue, cpu), what=f"what {queue} holds")
 
     def resize(pod: str, cpu: str) -> Json:
         asked = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
@@ -550,15 +550,15 @@ def _show_amounts(stage: Stage, pod: str) -> None:
     stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")
 
 
-def _holds(judge: Muster, queue: str, cpu: int) -> bool:
-    found = next(each for each in judge.debug("/debug/queues") if each["name"] == queue)
+def _holds(review: Muster, queue: str, cpu: int) -> bool:
+    found = next(each for each in review.debug("/debug/queues") if each["name"] == queue)
     return bool(found["allocated"].get("cpu") == cpu)
 
 
-def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, judge: Muster) -> None:
+def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, review: Muster) -> None:
     wait_for(lambda: stage.api.find(QUEUES, "default"), what="default is made")
     stage.api.patch(QUEUES, "default", {"spec": {"state": "Closed"}})
-    wait_for(lambda: _states(judge).get("default") == "Closed", what="default known as Closed")
+    wait_for(lambda: _states(review).get("default") == "Closed", what="default known as Closed")
     stage.api.dry_run(JOBS, job(stage, "j"))
     named = partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
     assert "queue 'default' is Closed" in refusal(named, 403)

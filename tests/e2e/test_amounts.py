@@ -51,9 +51,9 @@ def test_a_pod_too_large_to_count_leaves_a_node_as_it_found_it(
     """It is bound by hand, past every scheduler."""
     stage.nodes(1, cpu="4")
     before = wait_for(lambda: _idle(muster, "n0"), what="the node is known")
-    for round_ in range(2):
+    for cycle in range(2):
         huge = stage.pods(
-            f"huge{round_}", 3, scheduler=SOMEBODY, containers=_containers("9E", "9E"), nodeName="n0"
+            f"huge{cycle}", 3, scheduler=SOMEBODY, containers=_containers("9E", "9E"), nodeName="n0"
         )
         wait_for(lambda: _idle(muster, "n0")["memory"] < -(10**14), what="the pods are counted")
         stage.delete_pods(huge)

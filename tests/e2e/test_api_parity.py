@@ -110,8 +110,8 @@ def _plain(message: str) -> str:
     """Without what is made at random, and without what could not be checked."""
     head, _, errors = message.partition(" is invalid: ")
     if _UNCHECKED in errors:
-        kept = [each for each in errors.strip("[]").split(", <nil>") if "Invalid value: null" not in each]
-        message = f"{head} is invalid: {', <nil>'.join(kept)}"
+        reserved = [each for each in errors.strip("[]").split(", <nil>") if "Invalid value: null" not in each]
+        message = f"{head} is invalid: {', <nil>'.join(reserved)}"
     return _MADE_AT_RANDOM.sub("UID", message)
 
 
@@ -126,9 +126,9 @@ def test_both_refuse_the_same(real: Client, ours: Client) -> None:
 
 def test_both_refuse_the_table_of_refusals_for_the_same_fields(real: Client, ours: Client) -> None:
     found = [dict(refused(api)) for api in (real, ours)]
-    told = {each.name: (422 if each.fields else 400, each.fields) for each in refusals()}
-    assert found[0] == told, "the table says what a real server does"
-    assert found[1] == told
+    reported = {each.name: (422 if each.fields else 400, each.fields) for each in refusals()}
+    assert found[0] == reported, "the table says what a real server does"
+    assert found[1] == reported
 
 
 def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
@@ -173,11 +173,11 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
 
 def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:
     for number, each in enumerate(COURSE, start=1):
-        theirs, found = (kept(*exchanged(api, each)) for api in (real, ours))
+        theirs, found = (reserved(*exchanged(api, each)) for api in (real, ours))
         assert found == theirs, f"{number}: {each.name}"
 
 
-def kept(status: int, obj: Json) -> Any:
+def reserved(status: int, obj: Json) -> Any:
     """What is left of an answer when times, identities and the order of entries do not count."""
     if status >= 300:
         return answer(status, obj)

@@ -67,7 +67,7 @@ def volume(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def judge(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
+def review(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
     """Muster with the certificate that was issued. Nobody but cert-manager tells the API server its CA."""
     secret_volume.bring(_issued(stage, SERVED), volume)
     flags = port.flags("files", f"--webhook-folder={volume}")
@@ -76,24 +76,24 @@ def judge(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
     return muster
 
 
-def test_the_certificate_is_issued_trusted_and_served(stage: Stage, judge: Muster) -> None:
+def test_the_certificate_is_issued_trusted_and_served(stage: Stage, review: Muster) -> None:
     with pytest.raises(ApiError, match="there is no such queue"):
         stage.queue("lost", parent="nowhere")
 
 
 @pytest.mark.parametrize("gates", ["", "CAInjectorMerging=false"], ids=["merging", "replacing"])
-def test_renewals_refuse_nothing(stage: Stage, judge: Muster, port: Port, volume: Path, gates: str) -> None:
+def test_renewals_refuse_nothing(stage: Stage, review: Muster, port: Port, volume: Path, gates: str) -> None:
     """Not even those of the CA, nor while the kubelet has yet to bring Muster what the API server trusts: the
     new CA beside the old one or, as with older releases, instead of it."""
     with load(stage.api) as refusals:
         _renew(stage, AUTHORITY)
         secret = _renew(stage, SERVED)
         wait_for(lambda: _trusts(stage, secret), what="the new CA is trusted")
-        _wait_for_reviews(judge)
+        _wait_for_reviews(review)
         assert not _serves(port, secret)
         secret_volume.bring(secret, volume)
         wait_for(lambda: _serves(port, secret), what="the new certificate is served")
-        _wait_for_reviews(judge)
+        _wait_for_reviews(review)
     assert refusals == []
 
 
@@ -156,9 +156,9 @@ def _decoded(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
-def _wait_for_reviews(judge: Muster) -> None:
+def _wait_for_reviews(review: Muster) -> None:
     def passed() -> float:
-        return judge.metric("muster_reviews_total", outcome="allowed")
+        return review.metric("muster_reviews_total", outcome="allowed")
 
     before = passed()
     wait_for(lambda: passed() > before + 20, what="reviews that passed")

@@ -26,7 +26,7 @@ from tests.e2e.harness.standstill import Standstill
 from tests.e2e.harness.waiting import wait_for
 
 DEFAULT = "default-scheduler"
-MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
+MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 
@@ -53,7 +53,7 @@ def test_marked_gangs_start_whole_beside_pods_of_nobody(
     gang = stage.gang("a", 3, cpu="3", scheduler=DEFAULT)
     named = stage.pods("own-name", 1, cpu="0", scheduler="muster")
     stage.wait_phase([*plain, *gang, *named], "Running")
-    assert [_marks(stage, name) for name in (*gang, *named)] == [MARKS] * 4
+    assert [_marks(stage, name) for name in (*gang, *named)] == [MARKERS] * 4
     assert [_marks(stage, name) for name in plain] == [{}] * 3
     muster.wait_calls("bind", 4)
 
@@ -154,7 +154,7 @@ def test_after_muster_an_ignorable_entry_lets_marked_pods_go(stage: Stage) -> No
         pods = stage.gang("a", 3, scheduler=DEFAULT)
     stage.start_scheduler(config, muster="127.0.0.1:1")
     for name in pods:
-        assert _marks(stage, name) == MARKS
+        assert _marks(stage, name) == MARKERS
         _open_gate(stage, name)
     stage.wait_phase(pods, "Running")
 
@@ -184,7 +184,7 @@ def _bind_nothing(caller: HTTPConnection) -> int:
 
 def _marks(stage: Stage, name: str) -> dict[str, str]:
     requests = stage.pod(name)["spec"]["containers"][0]["resources"]["requests"]
-    return {key: value for key, value in requests.items() if key in MARKS}
+    return {key: value for key, value in requests.items() if key in MARKERS}
 
 
 def _refused(stage: Stage, name: str) -> bool:

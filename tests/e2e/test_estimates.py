@@ -40,15 +40,15 @@ def test_a_group_starts_when_it_is_expected_to(
     behind = stage.gang("next", 1, cpu="3", queue="q", gated=True)
     stage.wait_reason("next", "NoRoom")
 
-    told = estimated(stage, "next")
-    assert told["method"] == "Declared"
-    p50, p90 = (datetime.fromisoformat(told[name]).timestamp() for name in ("atP50", "atP90"))
+    reported = estimated(stage, "next")
+    assert reported["method"] == "Declared"
+    p50, p90 = (datetime.fromisoformat(reported[name]).timestamp() for name in ("atP50", "atP90"))
     assert ends - 15 < p50 <= p90 < ends + 30
     shell = Shell(stage.cluster, ADMIN, stage.namespace)
     text = " ".join(shell.output("why", "podgroup/next").split())
-    assert f"It is expected to start at about {told['atP50']}" in text
+    assert f"It is expected to start at about {reported['atP50']}" in text
     page = muster.debug(f"/debug/why/{stage.namespace}/next")
-    assert page["estimate"] == told
+    assert page["estimate"] == reported
 
     last = stage.gang("last", 1, cpu="3", queue="q", gated=True)
     unknown = f"{stage.namespace}/next of queue q has no known end (annotation kube-muster.io/run-time)"

@@ -71,7 +71,7 @@ def test_a_gang_that_is_undone_again_and_again_is_held_until_it_is_resumed(
         stage.pods("a", 3, group="a", cpu="2", gated=True)
         stage.wait_phase(["a-0", "a-2"], "Gone", timeout=60)
         stage.delete_pods(["a-1"])
-        wait_for(partial(_notes, stage, undone), what=f"{undone} noted")
+        wait_for(partial(_records, stage, undone), what=f"{undone} noted")
     pods = stage.pods("a", 3, group="a", cpu="2", gated=True)
     stage.wait_reason("a", "StartTimedOut")
     muster.restart(hard=True)
@@ -82,7 +82,7 @@ def test_a_gang_that_is_undone_again_and_again_is_held_until_it_is_resumed(
     stage.wait_phase(pods)
 
 
-def _notes(stage: Stage, undone: str) -> bool:
+def _records(stage: Stage, undone: str) -> bool:
     return (stage.pod_group("a")["metadata"].get("annotations") or {}).get(NOTED) == undone
 
 

@@ -125,13 +125,13 @@ def test_a_member_deleted_at_the_barrier_is_replaced(
     """The others stay held meanwhile."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, size=3, cpu="2")
-    gone, kept = gang.held
+    gone, reserved = gang.held
     stage.delete_pods([gone])
-    muster.wait_held([kept])
+    muster.wait_held([reserved])
     replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
-    muster.wait_held([kept, *replacement])
+    muster.wait_held([reserved, *replacement])
     gang.let_go()
-    stage.wait_phase([kept, gang.last, *replacement], "Running")
+    stage.wait_phase([reserved, gang.last, *replacement], "Running")
     assert muster.metric("muster_verb_calls_total", verb="bind", outcome="refused") == 1
 
 
@@ -142,7 +142,7 @@ def test_a_member_deleted_at_the_barrier_without_a_replacement(
     """Nobody is bound, the room is free for others; the group says what it lacks, and waits for that."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
-    gone, kept = gang.held
+    gone, reserved = gang.held
     stage.delete_pods([gone])
     gang.let_go()
     muster.wait_decision(stage.namespace, "a", reason="NotEnoughMembers")
@@ -152,7 +152,7 @@ def test_a_member_deleted_at_the_barrier_without_a_replacement(
     stage.wait_phase(other, "Running")
     stage.finish(other)
     late = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
-    stage.wait_phase([kept, gang.last, *late], "Running")
+    stage.wait_phase([reserved, gang.last, *late], "Running")
 
 
 def test_a_podgroup_deleted_at_the_barrier(

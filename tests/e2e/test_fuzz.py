@@ -5,7 +5,7 @@ import random
 from tests.e2e.harness.access import User
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
-from tests.fuzz.judgement import judged
+from tests.fuzz.judgement import reviewed
 from tests.fuzz.target import Target, secret_of
 
 SECONDS = 40
@@ -28,7 +28,7 @@ def test_no_request_of_any_kind_shakes_it(stage: Stage, muster_user: User) -> No
         ports = {**muster.ports, "webhooks": webhooks.number}
         target = Target(ports, muster.process.pid, secret_of(muster.view_kubeconfig))
         seed = random.randrange(2**32)
-        assert judged(target, 100_000, SECONDS, seed, print) == []
+        assert reviewed(target, 100_000, SECONDS, seed, print) == []
         stage.delete_pods(filler)
         stage.wait_phase(waiting, "Running")
         stage.wait_phase(stage.gang("late", 3, cpu="1"), "Running")

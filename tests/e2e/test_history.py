@@ -49,7 +49,7 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
     share: dict[str, Any] = {"cpu": "2", "limits": {GPU: "2"}, "gated": True}
     begun = time.monotonic()
     gangs = [stage.gang(f"rich{number}", 2, queue="rich", **share) for number in range(2)]
-    wait_for(lambda: "rich" in (told := reported(*debug)) and told["rich"]["starts"] == 2, what="both start")
+    wait_for(lambda: "rich" in (said := reported(*debug)) and said["rich"]["starts"] == 2, what="both start")
     all_run = time.monotonic()
     wait_for(lambda: seconds(reported(*debug)["rich"]) > 8 * 1.5 * LOOKED, what="it adds up")
     muster.restart(hard=True)

@@ -61,8 +61,8 @@ def test_a_job_that_muster_may_not_change_keeps_no_room(
 ) -> None:
     """It runs once it may be changed."""
     jobs.client.create(kind, made(stage.namespace))
-    told = partial(_is_told, stage, "full", "StartGivenUp", "metadata.annotations: Too long")
-    wait_for(told, what="it is told why")
+    reported = partial(_is_told, stage, "full", "StartGivenUp", "metadata.annotations: Too long")
+    wait_for(reported, what="it is told why")
     other = stage.gang("other", 4, gated=True)
     stage.wait_phase(other)
     stage.delete_pods(other)
@@ -137,8 +137,8 @@ def test_room_of_a_volcano_job_comes_back_however_long_its_pods_ask_for(
 
 def _is_told(stage: Stage, about: str, reason: str, words: str) -> bool:
     found = stage.api.items(EVENTS, stage.namespace)
-    told = (each for each in found if (each["involvedObject"]["name"], each["reason"]) == (about, reason))
-    return any(words in each["message"] for each in told)
+    reported = (each for each in found if (each["involvedObject"]["name"], each["reason"]) == (about, reason))
+    return any(words in each["message"] for each in reported)
 
 
 def _running(stage: Stage) -> list[str]:

@@ -111,9 +111,9 @@ def test_a_tenants_gangs_start_on_gpus_and_are_shown_to_the_tenant_alone(stage: 
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     manifests.apply_one(stage.api, {**account, "metadata": {"name": "tenant", "namespace": space}})
     stage.give_edit(user)
-    room: Json = {"cpu": "96", "memory": "1Ti", "taints": [TAINT]}
-    stage.nodes(2, prefix="g", **room, **{GPU: "8"})
-    stage.nodes(1, prefix="m", **room, **{GPU: "0", MIG: "7"})
+    capacity: Json = {"cpu": "96", "memory": "1Ti", "taints": [TAINT]}
+    stage.nodes(2, prefix="g", **capacity, **{GPU: "8"})
+    stage.nodes(1, prefix="m", **capacity, **{GPU: "0", MIG: "7"})
     stage.nodes(1, prefix="c", cpu="96")
     stage.queue("q")
     manifests.apply_one(stage.api, objects.pod_group("other", namespace="other", min_member=1))

@@ -63,10 +63,10 @@ def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) ->
     (scheduled,) = created["status"]["conditions"]
     assert scheduled["reason"] == "NeverFits"
     assert created["status"]["waiting"]["since"]
-    noted = "kube-muster.io/queue-uid"
+    recorded = "kube-muster.io/queue-uid"
     wait_for(
         lambda: (
-            noted
+            recorded
             in jobs.api.get(POD_GROUPS, unit(jobs, "large"), jobs.namespace)["metadata"].get(
                 "annotations", {}
             )

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.e2e.harness.amounts import quantity, requests
-from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen
+from tests.e2e.harness.judge import GangSeen, NodeSeen, PodSeen, Review, Seen
 
 DEADLINE = 10.0
 
@@ -17,29 +17,29 @@ def member(
     return PodSeen(version, at, f"x/{name}", uid=name, node=node, gang="x/g", holds=holds, requests=asked)
 
 
-def judged(*history: Seen, until: float = 0.0) -> list[str]:
-    return Judge(DEADLINE).replay(history, until)
+def reviewed(*history: Seen, until: float = 0.0) -> list[str]:
+    return Review(DEADLINE).replay(history, until)
 
 
 def test_a_gang_may_stand_in_pieces_until_its_deadline() -> None:
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
-    assert judged(*history, until=15) == []
-    assert judged(*history, until=15.1) == ["gang x/g stood between 0 and 2 for 10.1 s of 10 s"]
+    assert reviewed(*history, until=15) == []
+    assert reviewed(*history, until=15.1) == ["gang x/g stood between 0 and 2 for 10.1 s of 10 s"]
 
 
 def test_pieces_are_counted_from_the_first_binding_on() -> None:
     history = [GangSeen(1, 0, "x/g", 3), member(2, 5, "a"), member(3, 14, "b"), member(4, 16, "c")]
-    assert judged(*history) == ["gang x/g stood between 0 and 3 for 11.0 s of 10 s"]
+    assert reviewed(*history) == ["gang x/g stood between 0 and 3 for 11.0 s of 10 s"]
 
 
 def test_a_gang_that_was_undone_begins_anew() -> None:
     undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds=False)]
-    assert judged(*undone, member(4, 20, "b"), until=29) == []
+    assert reviewed(*undone, member(4, 20, "b"), until=29) == []
 
 
 def test_a_gang_that_stood_whole_may_lose_members() -> None:
     whole = [GangSeen(1, 0, "x/g", 2), member(2, 1, "a"), member(3, 2, "b")]
-    assert judged(*whole, member(4, 3, "b", holds=False), until=1000) == []
+    assert reviewed(*whole, member(4, 3, "b", holds=False), until=1000) == []
 
 
 def test_a_gang_that_is_made_anew_under_its_old_name_is_judged_anew() -> None:
@@ -50,78 +50,78 @@ def test_a_gang_that_is_made_anew_under_its_old_name_is_judged_anew() -> None:
         member(4, 3, "a", holds=False),
     ]
     new = [GangSeen(5, 4, "x/g", 2), member(6, 5, "b")]
-    assert judged(*old, *new, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert reviewed(*old, *new, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
 
 
 def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
     """Two watches race: the binding arrives before the deletion that made room for it."""
-    room = NodeSeen(1, 0, "n0", Counter({"cpu": 1}))
+    capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 1}))
     gone, came = member(3, 2.0, "a", holds=False), member(4, 1.0, "b")
-    assert judged(room, member(2, 0, "a"), came, gone) == []
+    assert reviewed(capacity, member(2, 0, "a"), came, gone) == []
 
 
 def test_what_a_gang_needs_outlives_its_record() -> None:
     gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
-    assert judged(*gone, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
-    assert judged(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
+    assert reviewed(*gone, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert reviewed(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
 
 
-@pytest.mark.parametrize(("restart", "is_judged"), [(5.5, True), (8, False), (20, True)])
+@pytest.mark.parametrize(("restart", "is_reviewed"), [(5.5, True), (8, False), (20, True)])
 def test_what_a_gang_needs_is_lost_if_muster_starts_anew_after_its_record_went(
-    restart: float, is_judged: bool
+    restart: float, is_reviewed: bool
 ) -> None:
     """As long as it had the time to undo it; one that it left in pieces before is held against it."""
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
-    judge = Judge(DEADLINE, restarts=[restart])
-    assert bool(judge.replay(history, 30)) is is_judged
-    assert bool(judge.in_pieces()) is is_judged
+    review = Review(DEADLINE, restarts=[restart])
+    assert bool(review.replay(history, 30)) is is_reviewed
+    assert bool(review.in_pieces()) is is_reviewed
 
 
 def test_it_tells_which_gangs_stand_in_pieces() -> None:
-    judge = Judge(DEADLINE)
-    judge.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
-    assert judge.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
-    judge.replay([member(4, 7, "b")], 8)
-    assert judge.in_pieces() == []
+    review = Review(DEADLINE)
+    review.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
+    assert review.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
+    review.replay([member(4, 7, "b")], 8)
+    assert review.in_pieces() == []
 
 
 def test_a_member_that_has_done_its_work_stands() -> None:
     done = PodSeen(3, 6, "x/a", "a", "n0", "x/g", holds=False, requests=Counter(), succeeded=True)
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), done, member(4, 7, "b")]
-    assert judged(*history, until=100) == []
+    assert reviewed(*history, until=100) == []
 
 
 def test_a_deadline_counts_calm_seconds_only() -> None:
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
-    frozen = Judge(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 26) == []
-    frozen = Judge(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 28) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
     assert frozen.found[0].at == 28
 
 
 def test_only_what_a_newcomer_asks_for_is_its_fault() -> None:
     small = NodeSeen(3, 2, "n0", Counter({"cpu": 2, "gpu": 0}))
-    room = NodeSeen(1, 0, "n0", Counter({"cpu": 2, "gpu": 1}))
+    capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 2, "gpu": 1}))
     gpu = PodSeen(2, 1, "x/gpu", "gpu", "n0", None, holds=True, requests=Counter({"cpu": 1, "gpu": 1}))
-    assert judged(room, gpu, small, member(4, 3, "a")) == []
-    assert judged(room, gpu, small, member(4, 3, "a", cpu=2)) != []
+    assert reviewed(capacity, gpu, small, member(4, 3, "a")) == []
+    assert reviewed(capacity, gpu, small, member(4, 3, "a", cpu=2)) != []
 
 
 def test_what_nobody_could_see_yet_is_held_against_nobody() -> None:
-    room, shrunk = (NodeSeen(1, 0, "n0", Counter({"cpu": 2})), NodeSeen(3, 5, "n0", Counter({"cpu": 1})))
-    before = [room, member(2, 1, "a"), shrunk]
+    capacity, shrunk = (NodeSeen(1, 0, "n0", Counter({"cpu": 2})), NodeSeen(3, 5, "n0", Counter({"cpu": 1})))
+    before = [capacity, member(2, 1, "a"), shrunk]
     foreign = PodSeen(3, 5, "x/f", "f", "n0", None, holds=True, requests=Counter({"cpu": 1}), foreign=True)
     for late, wrong in ((8, False), (12, True)):
-        for seen in (before, [room, member(2, 1, "a"), foreign]):
-            found = Judge(DEADLINE, sight=5).replay([*seen, member(4, late, "b")], 0)
+        for seen in (before, [capacity, member(2, 1, "a"), foreign]):
+            found = Review(DEADLINE, sight=5).replay([*seen, member(4, late, "b")], 0)
             assert bool(found) is wrong
-        assert Judge(DEADLINE).replay([*before, member(4, late, "b")], 0) != []
+        assert Review(DEADLINE).replay([*before, member(4, late, "b")], 0) != []
 
 
 def test_marks_and_growing_nodes_are_no_overcommitment() -> None:
     small, large = (NodeSeen(version, 0, "n0", Counter({"cpu": cpu})) for version, cpu in ((1, 1), (3, 2)))
-    assert judged(small, member(2, 0, "a"), large, member(4, 0, "b")) == []
+    assert reviewed(small, member(2, 0, "a"), large, member(4, 0, "b")) == []
     pod = {"spec": {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1", "cpu": "1"}}}]}}
     assert requests(pod) == {"cpu": 1000, "pods": 1000}
 

@@ -47,8 +47,8 @@ def kueue(stage: Stage) -> Iterator[None]:
     """Its kind, the rights for jobs, and a queue for the namespace: all before Muster looks for them."""
     kind = manifests.install(stage.api, [crd()])
     written = manifests.apply(stage.api, "jobs/batch/rbac.yaml")
-    note = {"annotations": {objects.QUEUE_NAME: "default"}}
-    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": note})
+    record = {"annotations": {objects.QUEUE_NAME: "default"}}
+    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": record})
     yield
     manifests.remove(stage.api, written)
     remove_kind(stage.api, kind[0]["metadata"]["name"])

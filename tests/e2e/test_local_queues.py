@@ -118,7 +118,7 @@ def test_a_local_queue_is_held_and_resumed(stage: Stage, scheduler: KubeSchedule
 
 
 @pytest.fixture
-def judge(stage: Stage, muster_user: User) -> Iterator[Muster]:
+def review(stage: Stage, muster_user: User) -> Iterator[Muster]:
     """Muster with its webhooks in force."""
     port = Port()
     with configured(stage.api, port):
@@ -141,7 +141,7 @@ def test_a_queue_takes_the_namespaces_that_it_selects(stage: Stage, scheduler: K
     assert stage.phases(pods) == {"Running"}
 
 
-def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage, judge: Muster) -> None:
+def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage, review: Muster) -> None:
     stage.queue("q", namespaceSelector={"matchLabels": AI})
     local_queue(stage, "door", "q")
     for named in ({"queue": "q"}, {"labels": {OURS: "door"}}):

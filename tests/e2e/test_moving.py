@@ -101,9 +101,9 @@ def _fingerprint(pod: Json) -> tuple[str, ...]:
 
 def job(name: str, namespace: str, size: int, *, queue: str) -> Json:
     """A Job of Volcano's, written out as its webhook would complete it."""
-    room = {"requests": {"cpu": "1", "memory": "64Mi"}}
+    capacity = {"requests": {"cpu": "1", "memory": "64Mi"}}
     pod = {
-        "containers": [{"name": "main", "image": objects.PAUSE, "resources": room}],
+        "containers": [{"name": "main", "image": objects.PAUSE, "resources": capacity}],
         "restartPolicy": "Never",
     }
     spec = {

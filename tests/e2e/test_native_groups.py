@@ -97,11 +97,11 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
     stage.nodes(1, prefix="more")
     stage.wait_phase(gang)
 
-    def noted() -> bool:
+    def recorded() -> bool:
         found = stage.api.get(GROUPS, "a", stage.namespace)
         return STOOD_WHOLE in found["metadata"].get("annotations", {})
 
-    wait_for(noted, what="it is noted that the group stood whole")
+    wait_for(recorded, what="it is noted that the group stood whole")
     if SAYS_SCHEDULED:
         wait_for(
             lambda: scheduled(stage, "a")[:2] == ("True", "Scheduled"), what="its condition says so, too"

@@ -54,7 +54,7 @@ def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: S
 
 
 @pytest.mark.parametrize(
-    ("room", "asked", "violation"),
+    ("capacity", "asked", "violation"),
     [
         ({"cpu": "2"}, {"cpu": "1500m"}, "cpu 3 of 2"),
         ({"memory": "1Gi"}, {"memory": "600Mi"}, "memory"),
@@ -64,9 +64,9 @@ def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: S
     ids=["cpu", "memory", "pods", "extended"],
 )
 def test_it_sees_a_node_over_its_allocatable(
-    seeded: Stage, room: dict[str, Any], asked: dict[str, Any], violation: str
+    seeded: Stage, capacity: dict[str, Any], asked: dict[str, Any], violation: str
 ) -> None:
-    seeded.nodes(1, **room)
+    seeded.nodes(1, **capacity)
     bind(seeded, seeded.pods("over", 2, **asked))
     with pytest.raises(AssertionError, match=f"node n0 over its allocatable .*{violation}"):
         seeded.observer.assert_clean()

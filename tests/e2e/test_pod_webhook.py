@@ -15,7 +15,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
 DEFAULT = "default-scheduler"
-MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
+MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 LEFT_ALONE = ("kube-system", "kube-muster")
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -90,7 +90,7 @@ def test_gangs_of_the_clusters_own_scheduler_are_marked(stage: Stage, muster_use
     plain = stage.pods("plain", 3, scheduler=DEFAULT)
     gang = stage.gang("a", 3, cpu="3", scheduler=DEFAULT)
     stage.wait_phase([*plain, *gang])
-    assert _marks(stage, *plain, *gang) == [{}] * 3 + [MARKS] * 3
+    assert _marks(stage, *plain, *gang) == [{}] * 3 + [MARKERS] * 3
     muster.wait_calls("bind", 3)
     stage.delete_pods(gang)
     muster.kill()
@@ -120,4 +120,4 @@ def _gates_of(pod: dict[str, Any]) -> list[str]:
 
 def _marks(stage: Stage, *names: str) -> list[dict[str, str]]:
     asked = [stage.pod(name)["spec"]["containers"][0]["resources"]["requests"] for name in names]
-    return [{key: value for key, value in each.items() if key in MARKS} for each in asked]
+    return [{key: value for key, value in each.items() if key in MARKERS} for each in asked]

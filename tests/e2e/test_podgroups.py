@@ -274,13 +274,13 @@ def test_a_group_of_scheduler_plugins_starts_whole(
     stage.nodes(1, prefix="more", cpu="1")
     stage.wait_phase(gang)
 
-    def noted() -> bool:
+    def recorded() -> bool:
         found = stage.api.get(PLUGINS_POD_GROUPS, "a", stage.namespace)
         assert "status" not in found
-        note = found["metadata"].get("annotations", {}).get(STOOD_WHOLE)
-        return bool(note == f"{found['spec']['minMember']}/{found['metadata']['uid']}")
+        record = found["metadata"].get("annotations", {}).get(STOOD_WHOLE)
+        return bool(record == f"{found['spec']['minMember']}/{found['metadata']['uid']}")
 
-    wait_for(noted, what="it is noted that the group stood whole")
+    wait_for(recorded, what="it is noted that the group stood whole")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
 
 

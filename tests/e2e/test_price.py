@@ -31,8 +31,8 @@ def test_of_two_gangs_that_goes_which_saves_its_work(stage: Stage, scheduler: Ku
     stage.wait_phase(saves)
     loses = stage.gang("loses", 2, cpu="2", queue="rich", gated=True)
     stage.wait_phase(loses)
-    note = {"metadata": {"annotations": {CHECKPOINT: "1s"}}}
-    stage.api.patch(POD_GROUPS, "saves", note, stage.namespace)
+    record = {"metadata": {"annotations": {CHECKPOINT: "1s"}}}
+    stage.api.patch(POD_GROUPS, "saves", record, stage.namespace)
     stage.wait_phase(stage.gang("poor", 2, cpu="2", queue="poor", gated=True))
     assert (stage.phases(saves), stage.phases(loses)) == ({"Gone"}, {"Running"})
 
@@ -57,7 +57,7 @@ def test_an_eviction_waits_for_its_price_and_comes_at_the_latest(
     assert waited.total_seconds() >= 24.0  # timestamps are of whole seconds
 
     def lost() -> int:
-        noted = group(stage, "rich")["metadata"].get("annotations", {}).get(LOST_WORK, "0")
-        return int(noted.partition("/")[0])
+        recorded = group(stage, "rich")["metadata"].get("annotations", {}).get(LOST_WORK, "0")
+        return int(recorded.partition("/")[0])
 
     wait_for(lambda: lost() >= 12, what="its group remembers what it lost")

@@ -53,7 +53,7 @@ def wait_condition(stage: Stage, queue: str, kind: str = "Open", **wanted: str) 
     )
 
 
-def is_marked(stage: Stage, queue: str) -> bool:
+def is_flagged(stage: Stage, queue: str) -> bool:
     return bool(stage.api.get(QUEUES, queue)["metadata"].get("annotations", {}).get(MARK) == "true")
 
 
@@ -196,8 +196,8 @@ def _without_commands(stage: Stage) -> Iterator[None]:
         wait_for(lambda: stage.api.find(CRDS, COMMAND_CRD) is None, what="the kind gone")
         yield
     finally:
-        kept = {key: crd["metadata"][key] for key in ("name", "labels")}
-        stage.api.create(CRDS, {**crd, "metadata": kept, "status": None})
+        reserved = {key: crd["metadata"][key] for key in ("name", "labels")}
+        stage.api.create(CRDS, {**crd, "metadata": reserved, "status": None})
         metadata = {"name": "probe", "namespace": stage.namespace}
         probe = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": metadata}
         wait_for(lambda: stage.admits(COMMANDS, probe), what="the kind is back")
@@ -213,13 +213,15 @@ def test_closing_passes_to_children_and_opening_to_those_that_it_closed(stage: S
     wish(stage, "team", "Closed")
     wait_state(stage, "Closed", "team", "child", "own")
     wait_state(stage, "Closing", "grandchild")
-    wait_for(lambda: is_marked(stage, "child") and is_marked(stage, "grandchild"), what="both marked")
-    assert not is_marked(stage, "own")
+    wait_for(lambda: is_flagged(stage, "child") and is_flagged(stage, "grandchild"), what="both marked")
+    assert not is_flagged(stage, "own")
     wait_condition(stage, "child", reason="ParentClosed")
     muster.restart(hard=True)
     wish(stage, "team", "Open")
     wait_state(stage, "Open", "team", "child", "grandchild")
-    wait_for(lambda: not is_marked(stage, "child") and not is_marked(stage, "grandchild"), what="marks gone")
+    wait_for(
+        lambda: not is_flagged(stage, "child") and not is_flagged(stage, "grandchild"), what="marks gone"
+    )
     assert state(stage, "own") == "Closed"
     assert "state" not in stage.api.get(QUEUES, "child")["spec"]
 
@@ -234,7 +236,7 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     stage.wait_phase(running)
     stage.gang("b", 1, queue="r", gated=True)
     stage.wait_group("b", phase="Running")
-    wait_for(lambda: _noted(stage, "a") == uid, what="the queue's UID noted on its group")
+    wait_for(lambda: _recorded(stage, "a") == uid, what="the queue's UID noted on its group")
     early = stage.gang("early", 1, queue="later", gated=True)
     stage.wait_reason("early", "QueueNotFound")
     muster.kill()
@@ -249,9 +251,9 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     stage.wait_phase(early)
 
 
-def _noted(stage: Stage, group: str) -> str:
-    note = str(stage.pod_group(group)["metadata"].get("annotations", {}).get(NOTE, ""))
-    return note.partition("/")[0]
+def _recorded(stage: Stage, group: str) -> str:
+    record = str(stage.pod_group(group)["metadata"].get("annotations", {}).get(NOTE, ""))
+    return record.partition("/")[0]
 
 
 def test_a_queue_counts_its_groups_by_how_they_fare(

@@ -88,7 +88,7 @@ def test_pods_that_name_nothing_enter_the_queue_of_their_namespaces_quota(stage:
     written = manifests.apply(stage.api, "quota-marks/admission-policy.yaml")
     try:
         stage.nodes(1, cpu="4")
-        wait_for(lambda: is_marked(stage, DEFAULT), what="the policy in force")
+        wait_for(lambda: is_flagged(stage, DEFAULT), what="the policy in force")
         wait_for(lambda: stage.api.find(QUEUES, "child-1"), what="the queue of the namespace")
         for name in ("first", "second"):
             stage.api.create(PODS, objects.pod(name, namespace=DEFAULT, scheduler="default-scheduler"))
@@ -118,7 +118,7 @@ def marking(stage: Stage) -> Iterator[None]:
     manifests.remove(stage.api, [*kinds, *written])
 
 
-def is_marked(stage: Stage, namespace: str) -> bool:
+def is_flagged(stage: Stage, namespace: str) -> bool:
     """Whether a pod that names nothing would be born with the gate and the marks."""
     shown = objects.pod("for-show", namespace=namespace, scheduler="default-scheduler")
     made = stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
@@ -135,19 +135,19 @@ def test_pods_of_namespaces_with_a_quota_are_marked(stage: Stage, marking: None)
         deep = {"name": f"level-{level}", "children": [{"name": f"side-{level}"}, deep]}
     made: Json = yaml.safe_load((DATA / "elastic-quota-tree.yaml").read_text())
     made["spec"]["root"]["children"].append(deep)
-    assert not is_marked(stage, stage.namespace)
+    assert not is_flagged(stage, stage.namespace)
     stage.api.create(ELASTIC_QUOTA_TREES, made)
-    wait_for(lambda: is_marked(stage, stage.namespace), what="marked by the tree")
-    assert is_marked(stage, DEFAULT)
-    assert not is_marked(stage, "kube-public")
+    wait_for(lambda: is_flagged(stage, stage.namespace), what="marked by the tree")
+    assert is_flagged(stage, DEFAULT)
+    assert not is_flagged(stage, "kube-public")
     stage.api.delete_all(ELASTIC_QUOTA_TREES, "kube-system")
-    wait_for(lambda: not is_marked(stage, stage.namespace), what="marked no more")
+    wait_for(lambda: not is_flagged(stage, stage.namespace), what="marked no more")
 
     head = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota"}
     meta = {"name": "q", "namespace": stage.namespace}
     stage.api.create(ELASTIC_QUOTAS, {**head, "metadata": meta, "spec": {"max": {"cpu": 1}}})
-    wait_for(lambda: is_marked(stage, stage.namespace), what="marked by the ElasticQuota")
-    assert not is_marked(stage, DEFAULT)
+    wait_for(lambda: is_flagged(stage, stage.namespace), what="marked by the ElasticQuota")
+    assert not is_flagged(stage, DEFAULT)
     for each in stage.api.items(MUTATING_POLICIES):
         checked = each.get("status", {}).get("typeChecking", {})
         assert not checked.get("expressionWarnings"), checked
@@ -156,6 +156,6 @@ def test_pods_of_namespaces_with_a_quota_are_marked(stage: Stage, marking: None)
 def test_without_the_kinds_of_quotas_pods_are_let_through(stage: Stage) -> None:
     written = manifests.apply(stage.api, "quota-marks/admission-policy.yaml")
     try:
-        wait_for(lambda: not is_marked(stage, stage.namespace), what="pods are admitted")
+        wait_for(lambda: not is_flagged(stage, stage.namespace), what="pods are admitted")
     finally:
         manifests.remove(stage.api, written)

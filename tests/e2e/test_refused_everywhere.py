@@ -29,9 +29,9 @@ def test_a_zone_goes_whose_volumes_others_wait_for(
     there = volumes.in_zone("data", "a")
     elsewhere: Json = {"nodeSelector": {ZONE: "b"}}
     lost = stage.gang("lost", 3, min_member=4, gated=True, **there)
-    kept = [*stage.pods("kept", 1, group="lost", gated=True, **elsewhere)]
-    kept += stage.gang("growing", 1, gated=True, **elsewhere)
-    stage.wait_phase([*lost, *kept])
+    reserved = [*stage.pods("kept", 1, group="lost", gated=True, **elsewhere)]
+    reserved += stage.gang("growing", 1, gated=True, **elsewhere)
+    stage.wait_phase([*lost, *reserved])
     stage.api.delete(NODES, "a0")
     stage.delete_pods(lost)
     replacements = stage.pods("lost", 3, first=3, group="lost", gated=True, **there)
@@ -42,7 +42,7 @@ def test_a_zone_goes_whose_volumes_others_wait_for(
         stage.wait_phase(gang, timeout=LONG)
         stage.finish(gang)
     assert stage.bound([*replacements, *elastic]) == {}
-    assert stage.phases(kept) == {"Running"}
+    assert stage.phases(reserved) == {"Running"}
     _zone(stage, "a", 2)
     stage.wait_phase([*replacements, *elastic], timeout=LONG)
 

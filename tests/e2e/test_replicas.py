@@ -102,9 +102,9 @@ def test_while_a_lease_lapses_only_one_writes(stage: Stage, pair: Pair) -> None:
 
     def taken_over() -> bool:
         taken = second.leads()  # asked first: who leads after that leads beside the second
-        kept = first.leads()
-        both.append(taken and kept)
-        return taken and not kept
+        reserved = first.leads()
+        both.append(taken and reserved)
+        return taken and not reserved
 
     wait_for(taken_over, what="the second leads")
     assert not any(both)

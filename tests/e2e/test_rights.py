@@ -118,8 +118,8 @@ class Life:
         """What ended short begins anew, and the queue that is to go goes once its group was taken in."""
         self._start_anew()
         orphan = self.stage.api.find(POD_GROUPS, "orphan", self.stage.namespace)
-        noted = orphan is not None and QUEUE_UID in orphan["metadata"].get("annotations", {})
-        if noted and self.stage.api.find(QUEUES, "going"):
+        recorded = orphan is not None and QUEUE_UID in orphan["metadata"].get("annotations", {})
+        if recorded and self.stage.api.find(QUEUES, "going"):
             self.stage.api.delete(QUEUES, "going")
 
     def _start_anew(self) -> None:

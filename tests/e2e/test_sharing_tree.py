@@ -25,7 +25,7 @@ def unmet(stage: Stage) -> dict[str, str]:
     }
 
 
-def told(stage: Stage) -> set[str]:
+def reported(stage: Stage) -> set[str]:
     """The queues with an event that they have less than they are guaranteed."""
     events = stage.api.items(EVENTS, "default", fieldSelector="reason=GuaranteeUnmet,source=kube-muster")
     return {event["involvedObject"]["name"] for event in events}
@@ -104,7 +104,7 @@ def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
     for name in ("more", "alone"):
         stage.wait_reason(name, "QueueCeiling")
     wait_for(lambda: unmet(stage) == {"greedy": "True", "kept": "True"}, what="both say so")
-    wait_for(lambda: told(stage) == {"greedy", "kept"}, what="events on the queues that have too little")
+    wait_for(lambda: reported(stage) == {"greedy", "kept"}, what="events on the queues that have too little")
     late = stage.gang("late", 4, cpu="1", queue="kept", gated=True)
     stage.wait_phase(late)
     assert stage.bound([*more, *alone]) == {}

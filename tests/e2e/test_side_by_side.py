@@ -66,8 +66,8 @@ class Life:
 
     def _gang(self, name: str, size: int) -> list[str]:
         """With the minResources that operators write: Volcano lets any group in that has none."""
-        name, room = f"{self._queue}-{name}", {"cpu": str(size)}
-        self._stage.group(name, size, queue=self._queue, minResources=room)
+        name, capacity = f"{self._queue}-{name}", {"cpu": str(size)}
+        self._stage.group(name, size, queue=self._queue, minResources=capacity)
         return self._stage.pods(name, size, group=name, scheduler="volcano")
 
     def _operate(self, action: str, *more: str) -> None:

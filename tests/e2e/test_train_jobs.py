@@ -23,7 +23,7 @@ TRAIN_JOBS = Resource(f"/apis/{GROUP}/v1alpha1", "trainjobs")
 RUNTIMES = Resource(f"/apis/{GROUP}/v1alpha1", "clustertrainingruntimes")
 KINDS = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 TORCH = "torch-distributed"
-KEPT = {"v2.1.0": "podTemplateOverrides", "v2.2.0": "runtimePatches"}
+RETENTION = {"v2.1.0": "podTemplateOverrides", "v2.2.0": "runtimePatches"}
 STEP = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 
 
@@ -89,7 +89,7 @@ def wait_let_go(stage: Stage) -> Json:
     return train_job(stage)
 
 
-@pytest.mark.parametrize("release", KEPT, indirect=True)
+@pytest.mark.parametrize("release", RETENTION, indirect=True)
 def test_a_train_job_waits_for_its_runtime_and_then_for_room(
     stage: Stage, release: str, muster_user: User
 ) -> None:
@@ -115,10 +115,10 @@ def test_a_train_job_waits_for_its_runtime_and_then_for_room(
     let_go = wait_let_go(stage)["spec"]
     stage.wait_group(unit, phase="Inqueue")
     assert stage.pod_group(unit)["spec"]["minMember"] == 4
-    other = next(field for field in KEPT.values() if field != KEPT[release])
+    other = next(field for field in RETENTION.values() if field != RETENTION[release])
     assert other not in let_go, "the API server keeps what its release knows"
-    assert len(let_go[KEPT[release]]) == 1
-    assert unit in str(let_go[KEPT[release]])
+    assert len(let_go[RETENTION[release]]) == 1
+    assert unit in str(let_go[RETENTION[release]])
 
 
 @pytest.mark.jobset

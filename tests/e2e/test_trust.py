@@ -85,8 +85,8 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
     assert patch("whole", {"metadata": {"annotations": {QUEUE_UID: None}}}) == ""
     wait_for(lambda: _is_noted(stage, "whole"), what="Muster notes it again")
     copy = {**stage.pod_group("whole")}
-    kept = {key: copy["metadata"][key] for key in ("namespace", "annotations")}
-    copy["metadata"] = {**kept, "name": "copy"}
+    reserved = {key: copy["metadata"][key] for key in ("namespace", "annotations")}
+    copy["metadata"] = {**reserved, "name": "copy"}
     assert refusal(lambda: tenant.create(POD_GROUPS, copy)) == ""
 
 
@@ -170,7 +170,7 @@ def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Clie
     stage.nodes(1)
     queue = stage.queue("victim")["metadata"]["uid"]
     pod = tenant.create(PODS, objects.pod("p", namespace=stage.namespace, scheduler="none"))
-    note = {QUEUE_UID: f"{queue}/{pod['metadata']['uid']}"}
+    record = {QUEUE_UID: f"{queue}/{pod['metadata']['uid']}"}
 
     def bind(path: str, annotations: Json) -> str:
         target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
@@ -179,7 +179,7 @@ def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Clie
         return refusal(lambda: tenant.request("POST", f"/api/v1/namespaces/{stage.namespace}/{path}", body))
 
     for path in ("pods/p/binding", "bindings"):
-        assert "noted only by Muster (kube-muster.io/queue-uid)" in bind(path, note)
+        assert "noted only by Muster (kube-muster.io/queue-uid)" in bind(path, record)
     assert bind("pods/p/binding", {}) == ""
     assert QUEUE_UID not in stage.pod("p")["metadata"].get("annotations", {})
 
@@ -187,8 +187,8 @@ def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Clie
 def _is_noted(stage: Stage, name: str) -> bool:
     found = stage.pod_group(name)
     conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
-    noted = QUEUE_UID in found["metadata"].get("annotations", {})
-    return noted and conditions.get(STOOD_WHOLE, {}).get("status") == "True"
+    recorded = QUEUE_UID in found["metadata"].get("annotations", {})
+    return recorded and conditions.get(STOOD_WHOLE, {}).get("status") == "True"
 
 
 def test_without_the_policy_a_forged_note_deletes_nothing(
@@ -321,10 +321,10 @@ def lent(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[lis
     stage.nodes(4, cpu="2")
     stage.queue("rich", preemption={"honour": []})
     stage.queue("poor")
-    told: Json = {"group": "rich", "cpu": "2", "gated": True, "annotations": {PREEMPTABLE: "false"}}
+    reported: Json = {"group": "rich", "cpu": "2", "gated": True, "annotations": {PREEMPTABLE: "false"}}
     stage.group("rich", 1, queue="rich")
     pods = stage.pods(
-        "rich", 4, labels={"guarded": "yes"}, terminationGracePeriodSeconds=2_000_000_000, **told
+        "rich", 4, labels={"guarded": "yes"}, terminationGracePeriodSeconds=2_000_000_000, **reported
     )
     stage.wait_phase(pods)
     yield pods
@@ -401,17 +401,17 @@ def test_who_comes_only_to_evict_is_soon_given_nothing(
         there = there - set(going) | set(again)
     last = came(4)
     for _ in range(2):
-        told = f"queue rich gave room to groups of namespace {stage.namespace} in queue poor in vain, and"
-        wait_for(partial(_is_told, stage, muster, last, told), what="it says so")
+        reported = f"queue rich gave room to groups of namespace {stage.namespace} in queue poor in vain, and"
+        wait_for(partial(_is_told, stage, muster, last, reported), what="it says so")
         assert not any(_is_going(stage, each) for each in there)
         wait_for(lambda: _in_vain(stage, "poor") == [3], what="its status remembers it")
         muster.kill()
         muster.start()
 
 
-def _is_told(stage: Stage, muster: Muster, group: str, told: str) -> bool:
+def _is_told(stage: Stage, muster: Muster, group: str, reported: str) -> bool:
     decided = muster.decision(stage.namespace, group)
-    return decided.get("verdict") == "Waiting" and decided.get("spared", "").startswith(told)
+    return decided.get("verdict") == "Waiting" and decided.get("spared", "").startswith(reported)
 
 
 def _in_vain(stage: Stage, queue: str) -> list[int]:

@@ -173,8 +173,8 @@ def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
 def _create_jobs(cluster: ControlPlane) -> None:
     """One that waits suspended until there is room for its pod, and one that its user has stopped."""
     cluster.admin.create(JOBS, job("waits", namespace=TEAM, cpu="3", suspend=True, queue="default"))
-    noted = {"kube-muster.io/started": "2026-01-01T00:00:00Z"}
-    stopped = job("stopped", namespace=TEAM, suspend=True, queue="default", annotations=noted)
+    recorded = {"kube-muster.io/started": "2026-01-01T00:00:00Z"}
+    stopped = job("stopped", namespace=TEAM, suspend=True, queue="default", annotations=recorded)
     cluster.admin.create(JOBS, stopped)
     wait_for(lambda: _reasons(cluster) == {"NoRoom", "Aborted"}, what="both told how they stand")
 

@@ -73,9 +73,11 @@ def tenants(stage: Stage) -> Iterator[Tenants]:
     for each in written:
         manifests.apply_one(stage.api, each)
     with stage.api.acting_as("alice") as alice, stage.api.acting_as("bob") as bob:
-        noted = objects.pod("shown", namespace=stage.namespace, annotations={MAY_USE: "vip/Pod"})
-        wait_for(lambda: not refusal(partial(alice.dry_run, PODS, noted)), what="RBAC in force")
-        wait_for(lambda: "which is not so" in refusal(partial(bob.dry_run, PODS, noted)), what="the policy")
+        recorded = objects.pod("shown", namespace=stage.namespace, annotations={MAY_USE: "vip/Pod"})
+        wait_for(lambda: not refusal(partial(alice.dry_run, PODS, recorded)), what="RBAC in force")
+        wait_for(
+            lambda: "which is not so" in refusal(partial(bob.dry_run, PODS, recorded)), what="the policy"
+        )
         yield Tenants(alice, bob)
     manifests.remove(stage.api, written)
 
@@ -110,7 +112,7 @@ def volcano_kinds(stage: Stage) -> Iterator[None]:
 
 
 @pytest.fixture
-def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
+def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
     """It answers nobody but the API server, which shows a certificate."""
     callers = f"--webhook-client-ca={stage.cluster.folder / CALLERS_CA}"
     with configured(stage.api, port):
@@ -119,7 +121,7 @@ def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
         yield muster
 
 
-def _unit(stage: Stage, name: str) -> str:
+def _podgroup(stage: Stage, name: str) -> str:
     return f"podgroup-{stage.api.get(JOBS, name, stage.namespace)['metadata']['uid']}"
 
 
@@ -147,7 +149,7 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
     forged = job("forged", namespace=stage.namespace, queue="vip")
     forged["spec"]["template"]["metadata"]["annotations"][MAY_USE] = "vip/Pod"
     bob.create(JOBS, forged)
-    units = [_unit(stage, "j"), _unit(stage, "moved"), "g", "led", stage.own_group("plain")]
+    units = [_podgroup(stage, "j"), _podgroup(stage, "moved"), "g", "led", stage.own_group("plain")]
     for name in units:
         stage.wait_group(name)
         stage.wait_reason(name, "QueueNotAllowed")
@@ -155,16 +157,16 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
     stage.jobs.wait_pods("forged", 0)
     vouched = ((JOBS, "j", "Job"), (POD_GROUPS, "g", "PodGroup"), (PODS, "plain", "Pod"))
     for resource, name, kind in vouched:
-        note = {"metadata": {"annotations": {MAY_USE: f"vip/{kind}"}}}
-        assert FORGED in refusal(partial(bob.patch, resource, name, note, stage.namespace))
-        alice.patch(resource, name, note, stage.namespace)
+        record = {"metadata": {"annotations": {MAY_USE: f"vip/{kind}"}}}
+        assert FORGED in refusal(partial(bob.patch, resource, name, record, stage.namespace))
+        alice.patch(resource, name, record, stage.namespace)
     stage.jobs.wait_pods("j", 1, "Running")
     stage.wait_phase(["member", "plain"])
-    for name in (_unit(stage, "moved"), "led"):
+    for name in (_podgroup(stage, "moved"), "led"):
         assert stage.reason(name) == "QueueNotAllowed"
 
 
-def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: Tenants) -> None:
+def test_reviews_note_who_may(stage: Stage, review: Muster, port: Port, tenants: Tenants) -> None:
     alice, bob = tenants
 
     def group(name: str) -> Json:
@@ -184,8 +186,8 @@ def test_reviews_note_who_may(stage: Stage, judge: Muster, port: Port, tenants: 
     assert "is restricted" in refusal(partial(bob.dry_run, JOBS, _suspended(stage, "theirs")))
     bob.create(JOBS, _suspended(stage, "theirs", None))
     bob.patch(JOBS, "theirs", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
-    stage.wait_group(_unit(stage, "theirs"))
-    stage.wait_reason(_unit(stage, "theirs"), "QueueNotAllowed")
+    stage.wait_group(_podgroup(stage, "theirs"))
+    stage.wait_reason(_podgroup(stage, "theirs"), "QueueNotAllowed")
     # Nearly as large as the API server takes it; what it sends for review is escaped, and six times as large.
     large = objects.pod("large", namespace=stage.namespace, queue="vip")
     large["spec"]["containers"][0]["args"] = ["<" * 480_000] * 3
@@ -210,7 +212,7 @@ def jobsets(stage: Stage, jobset_rights: None) -> None:
 
 @pytest.mark.jobset
 def test_jobs_of_operators_are_judged_by_who_wrote_them(
-    stage: Stage, jobsets: None, judge: Muster, tenants: Tenants
+    stage: Stage, jobsets: None, review: Muster, tenants: Tenants
 ) -> None:
     alice, bob = tenants
 
@@ -226,7 +228,7 @@ def test_jobs_of_operators_are_judged_by_who_wrote_them(
     stage.wait_reason(theirs, "QueueNotAllowed")
 
 
-@pytest.mark.usefixtures("volcano_kinds", "judge")
+@pytest.mark.usefixtures("volcano_kinds", "review")
 def test_muster_makes_the_pods_of_volcano_jobs_by_the_rights_of_their_authors(
     stage: Stage, tenants: Tenants
 ) -> None:
@@ -237,7 +239,7 @@ def test_muster_makes_the_pods_of_volcano_jobs_by_the_rights_of_their_authors(
     alices.wait_pods("alices", 2, "Running")
 
 
-@pytest.mark.usefixtures("volcano_kinds", "judge")
+@pytest.mark.usefixtures("volcano_kinds", "review")
 def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, tenants: Tenants) -> None:
     alice, bob = tenants
     alices, bobs = (VolcanoJobs(each, stage.namespace, stage.kubelet) for each in tenants)
@@ -248,8 +250,8 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
     stage.wait_group(waits)
     stage.wait_reason(waits, "QueueNotAllowed")
     # Nor may he say so himself, change what Alice's makes, or make it in its name.
-    note = {"metadata": {"annotations": {MAY_USE: "vip/CronJob"}}}
-    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "bobs", note, stage.namespace))
+    record = {"metadata": {"annotations": {MAY_USE: "vip/CronJob"}}}
+    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "bobs", record, stage.namespace))
     changed = {"spec": {"jobTemplate": {"spec": {"maxRetry": 7}}}}
     assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "alices", changed, stage.namespace))
     alice.patch(VOLCANO_CRON_JOBS, "alices", changed, stage.namespace)
@@ -267,7 +269,7 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
     assert FORGED in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))
 
 
-def test_users_of_jobs_have_limits_of_their_own(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+def test_users_of_jobs_have_limits_of_their_own(stage: Stage, review: Muster, tenants: Tenants) -> None:
     """Jobs in one namespace, without PodGroups: neither user waits for the other."""
     stage.queue("shared", limits={"perUser": {"groups": 1}})
     for name, user in (("a1", tenants.alice), ("a2", tenants.alice), ("b1", tenants.bob)):
@@ -275,7 +277,7 @@ def test_users_of_jobs_have_limits_of_their_own(stage: Stage, judge: Muster, ten
     assert stage.api.get(JOBS, "a1", stage.namespace)["metadata"]["annotations"][AUTHOR] == "Job/alice"
     for name in ("a1", "b1"):
         wait_for(partial(_has_started, stage, name), what=f"{name} starts")
-    stage.wait_reason(_unit(stage, "a2"), "QueueCeiling")
+    stage.wait_reason(_podgroup(stage, "a2"), "QueueCeiling")
     assert not _has_started(stage, "a2")
 
 
@@ -306,7 +308,9 @@ def _wait_group(stage: Stage, name: str, waits: bool) -> None:
         stage.wait_reason(name, "QueueCeiling")
 
 
-def test_users_of_deployments_have_limits_of_their_own(stage: Stage, judge: Muster, tenants: Tenants) -> None:
+def test_users_of_deployments_have_limits_of_their_own(
+    stage: Stage, review: Muster, tenants: Tenants
+) -> None:
     """Controllers make their ReplicaSets and pods, and copy the note of the author."""
     stage.queue("shared", limits={"perUser": {"groups": 1}})
     groups = {}
@@ -319,7 +323,7 @@ def test_users_of_deployments_have_limits_of_their_own(stage: Stage, judge: Must
 
 
 def test_jobs_of_a_cron_job_have_its_author_unless_a_user_makes_them(
-    stage: Stage, judge: Muster, tenants: Tenants
+    stage: Stage, review: Muster, tenants: Tenants
 ) -> None:
     alice, bob = tenants
     controller = "system:kube-controller-manager"
@@ -339,9 +343,9 @@ def test_jobs_of_a_cron_job_have_its_author_unless_a_user_makes_them(
             made = _suspended(stage, name, "shared")
             made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             user.create(JOBS, made)
-            _wait_group(stage, _unit(stage, name), waits=name == "run-2")
+            _wait_group(stage, _podgroup(stage, name), waits=name == "run-2")
     for name, author in (("run-1", "alice"), ("run-2", "alice"), ("by-hand", "bob")):
-        assert stage.pod_group(_unit(stage, name))["metadata"]["annotations"][SUBMITTER] == author
+        assert stage.pod_group(_podgroup(stage, name))["metadata"]["annotations"][SUBMITTER] == author
 
 
 def _has_started(stage: Stage, name: str) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from extender.domain.model.pod_stream import AS_IT_IS, Appearance, PodCodec, PodEvent
-from extender.view.pod_events.json import JsonPods
-from extender.view.pod_events.protobuf import ProtobufPods
+from extender.proxy.pod_events.json import JsonPods
+from extender.proxy.pod_events.protobuf import ProtobufPods
 from tests.e2e.harness import client_go
 from tests.e2e.harness.objects import pod
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.stage import Stage
-from tests.view.sample_pods import Json, expected
+from tests.proxy.sample_pods import Json, expected
 
 NAMES = ("bound", "gated", "plain", "rich")
 LATER = 9_000_000

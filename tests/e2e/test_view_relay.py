@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.view.target import is_allowed
+from extender.proxy.target import is_allowed
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import Muster

@@ -93,8 +93,8 @@ def test_it_is_held_explained_stopped_and_resumed_by_commands(stage: Stage, jobs
     jobs.wait_pods("first", 4, "Running")
     jobs.create("second", task("all", 3))
     wait_for(lambda: states() == {"first": "Running", "second": "Waiting"}, what="second waits")
-    told = " ".join(shell.output("why", "vcjob/second").split())
-    assert "It waits as a job: its 3 pods will be made when it starts." in told
+    reported = " ".join(shell.output("why", "vcjob/second").split())
+    assert "It waits as a job: its 3 pods will be made when it starts." in reported
     shell.output("job", "hold", "second")
     shell.output("job", "stop", "first")
     jobs.wait_phase("first", "Aborted")

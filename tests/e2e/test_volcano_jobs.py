@@ -199,8 +199,8 @@ def test_a_job_grows_and_shrinks(jobs: VolcanoJobs) -> None:
     jobs.scale("job", 4)
     assert before.items() <= jobs.wait_pods("job", 4, "Running").items()
     jobs.scale("job", 1)
-    kept = jobs.wait_pods("job", 1)
-    assert kept.items() <= before.items()
+    reserved = jobs.wait_pods("job", 1)
+    assert reserved.items() <= before.items()
     jobs.wait_status("job", running=1)
 
 

@@ -227,12 +227,12 @@ def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs
     jobs.finish(job)
     wait_for(lambda: stage.api.find(VOLCANO_JOBS, job, stage.namespace) is None, what="the ended Job is gone")
 
-    def told() -> Any:
+    def reported() -> Any:
         """Its status, which is written once the Job is gone."""
         status = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace)["status"]
         return "lastSuccessfulTime" in status and status
 
-    assert wait_for(told, what="its success is told")["lastScheduleTime"] > last
+    assert wait_for(reported, what="its success is told")["lastScheduleTime"] > last
 
 
 def test_a_schedule_that_nobody_can_read_is_refused_or_told(stage: Stage, jobs: VolcanoJobs) -> None:

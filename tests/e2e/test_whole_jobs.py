@@ -160,12 +160,12 @@ def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
         group = f"podgroup-{made['metadata']['uid']}"
         wait_for(lambda: stage.api.find(POD_GROUPS, group, stage.namespace), what="its group")
         stage.wait_reason(group, "QueueNotFound")
-        wait_for(lambda: "QueueNotFound" in told(stage, "train"), what="its event")
+        wait_for(lambda: "QueueNotFound" in reported(stage, "train"), what="its event")
         stage.queue("mistyped")
         wait_for(lambda: not is_suspended(stage), what="the job is let go")
 
 
-def told(stage: Stage, job: str) -> set[str]:
+def reported(stage: Stage, job: str) -> set[str]:
     """The reasons of the events of a job."""
     return {
         each["reason"]

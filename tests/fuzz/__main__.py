@@ -16,7 +16,7 @@ from extender.sim.embedded import Embedded, free_ports
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
-from tests.fuzz.judgement import judged
+from tests.fuzz.judgement import reviewed
 from tests.fuzz.target import Target, secret_of
 
 _PATIENCE = 120.0
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
         target = Target({**ports, **further}, muster.pid, secret_of(kubeconfig))
-        violations = judged(target, asked.requests, asked.seconds, asked.seed, _show)
+        violations = reviewed(target, asked.requests, asked.seconds, asked.seed, _show)
         violations += _starts_a_gang(cluster)
     for violation in violations[:50]:
         _show(f"VIOLATED: {violation}")

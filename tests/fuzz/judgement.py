@@ -15,7 +15,9 @@ _SLACK_THREADS = 24  # a port keeps some that have nothing to do
 _SLACK_MEGABYTES = 64
 
 
-def judged(target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]) -> list[str]:
+def reviewed(
+    target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]
+) -> list[str]:
     """What was violated. `say` is told the counts."""
     campaign = Campaign(target, seed)
     began = time.monotonic()

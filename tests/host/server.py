@@ -52,7 +52,7 @@ class ApiServer:
         event = {"type": kind, "object": _versioned(thing, "2")}
         self._watches[plural].put(json.dumps(event).encode() + b"\n")
 
-    def note(self, plural: str) -> None:
+    def record(self, plural: str) -> None:
         with self._changed:
             self.asked.append(plural)
             self._changed.notify_all()
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, plural: str) -> None:
         api = self.server.api
-        api.note(plural)
+        api.record(plural)
         assert api.open.wait(PATIENCE)
         body = api.page(plural)
         self.send_response(200)

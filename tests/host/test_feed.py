@@ -13,7 +13,7 @@ from extender.api.objects.pods import Pod
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.host.feed import OptionalWatches
 from extender.kube.calls import ApiClient
 from extender.kube.reflector import Reflector, Removed
@@ -41,7 +41,7 @@ def fill(station: Station) -> None:
     }
 
 
-def view(ledger: Ledger) -> GroupView | None:
+def view(ledger: Ledger) -> GroupInfo | None:
     return ledger.snapshot().groups.get(key("g"))
 
 
@@ -233,11 +233,11 @@ def test_groups_of_others_come_and_go(station: Station) -> None:
 
 
 def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, station: Station) -> None:
-    moments = iter([0.0, 5.0, 11.0])
+    instants = iter([0.0, 5.0, 11.0])
     api.served = {"apps/v1": ["replicasets"]}
     api.open.clear()
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(moments))
+    watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(instants))
     watches.add(watch)
     watches.start()
     assert [watches.settled for _ in range(2)] == [False, True]

@@ -112,8 +112,8 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
 
 def test_watches_of_one_name_are_shown_together(station: Station) -> None:
     """Volcano's PodGroups and Kubernetes' own."""
-    watch, nobody = Watch(station), cast(Sink[Any], None)
-    two = [Reflector[Any](station.connection, *kind, nobody) for kind in GROUPS_OF_OTHERS[:2]]
+    watch, none = Watch(station), cast(Sink[Any], None)
+    two = [Reflector[Any](station.connection, *kind, none) for kind in GROUPS_OF_OTHERS[:2]]
     station.feed.optional.started.extend(two)
     assert {each.resource.plural for each in two} == {"podgroups"}
     before = shown("muster_relists_total", resource="podgroups")
@@ -186,13 +186,13 @@ decisions = st.builds(
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.lists(decisions, max_size=3, unique_by=lambda each: each.name), max_size=5))
-def test_what_is_shown_of_queues_is_what_would_be_shown_anew(rounds: list[list[QueueDecision]]) -> None:
+def test_what_is_shown_of_queues_is_what_would_be_shown_anew(cycles: list[list[QueueDecision]]) -> None:
     def numbers(queues: list[QueueDecision]) -> dict[tuple[str, ...], float]:
         metrics.show_queues(queues)
         samples = [each for gauge in GAUGES for metric in gauge.collect() for each in metric.samples]
         return {(each.name, *each.labels.values()): each.value for each in samples}
 
-    for queues in rounds:
+    for queues in cycles:
         shown = numbers(queues)
         assert numbers([]) == {}
         assert numbers(queues) == shown

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects.queues import PodGroup
-from extender.kube.calls import MARKS_POLICY, ApiClient
+from extender.kube.calls import MARKERS_POLICY, ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound, Refused
 from extender.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
@@ -275,7 +275,7 @@ def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
 
 
 @pytest.mark.parametrize(
-    ("kept", "writes"),
+    ("reserved", "writes"),
     [
         ({"state": "Closed"}, [(QUEUE, {"dryRun": "All"}), (QUEUE, {})]),
         ({}, [(QUEUE, {"dryRun": "All"}), (f"{QUEUE}/status", AS_QUEUE_CONTROLLER), (QUEUE, {})]),
@@ -283,10 +283,10 @@ def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
     ids=["ours", "volcano's"],
 )
 def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
-    server: Server, cluster: ApiClient, kept: dict[str, str], writes: list[tuple[str, dict[str, str]]]
+    server: Server, cluster: ApiClient, reserved: dict[str, str], writes: list[tuple[str, dict[str, str]]]
 ) -> None:
     """Muster's own CRD keeps spec.state, Volcano's does not have the field."""
-    answer = {"metadata": {"name": "q", "uid": "u"}, "spec": kept}
+    answer = {"metadata": {"name": "q", "uid": "u"}, "spec": reserved}
     server.script.extend([Reply(200, json.dumps(answer).encode())] * len(writes))
     cluster.set_queue_state("q", "u", "Closed", "command")
     assert [(request.path, request.query) for request in server.requests] == writes
@@ -295,7 +295,7 @@ def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
         "spec": {"state": "Closed"},
     }
     statuses = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
-    assert statuses == ([] if kept else [{"state": "Closing"}])
+    assert statuses == ([] if reserved else [{"state": "Closing"}])
 
 
 POLICY = {"spec": {"failurePolicy": "Fail"}}
@@ -322,7 +322,7 @@ def test_a_policy_is_enforced_that_is_bound_and_refuses(
         server.script.append(
             status(answer) if isinstance(answer, int) else Reply(body=json.dumps(answer).encode())
         )
-    assert cluster.enforces(MARKS_POLICY) is is_enforced
+    assert cluster.enforces(MARKERS_POLICY) is is_enforced
     assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")
 
 

@@ -124,10 +124,10 @@ def test_advice_may_also_come_in_the_status(server: Server, connection: Connecti
 
 
 @pytest.mark.parametrize(
-    ("date", "told"), [("Fri, 15 Jan 2027 08:00:00 GMT", 1_800_000_003.0), ("tomorrow", 5.0), ("", 5.0)]
+    ("date", "reported"), [("Fri, 15 Jan 2027 08:00:00 GMT", 1_800_000_003.0), ("tomorrow", 5.0), ("", 5.0)]
 )
 def test_the_servers_clock_is_that_of_its_last_answer(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date: str, told: float
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date: str, reported: float
 ) -> None:
     monkeypatch.setattr("extender.kube.connection.time.time", lambda: 5.0)
     elapsed = 0.0
@@ -137,7 +137,7 @@ def test_the_servers_clock_is_that_of_its_last_answer(
     server.script.append(Reply(raw=raw.encode()))
     connection.request("GET", "/api")
     elapsed = 3.0
-    assert connection.server_time() == told
+    assert connection.server_time() == reported
     connection.close()
 
 
@@ -193,9 +193,9 @@ def test_a_proxys_words_are_shown_as_they_are(server: Server, connection: Connec
 def test_nothing_listens(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    nobody = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
+    none = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*refused") as caught:
-        nobody.request("POST", "/x", body=b"")
+        none.request("POST", "/x", body=b"")
     assert (caught.value.transient, caught.value.settled) == (True, True)
 
 

@@ -147,21 +147,21 @@ PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 
 
 def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection, preferred=PodDecoders())
+    cycles = Rounds(connection, preferred=PodDecoders())
     later = bytes(MESSAGES["Pod"](metadata={**META, "resource_version": "10"}).SerializeToString())
     gone = frame("DELETED", closed("Pod", later))
     server.script += [
         Reply(200, page(message()), PROTOBUF),
         Reply(200, frame("MODIFIED", closed("Pod", later)) + gone, PROTOBUF),
     ]
-    assert rounds.run() == ["p@7", "p@10", Removed("ns", "p", "u")]
+    assert cycles.run() == ["p@7", "p@10", Removed("ns", "p", "u")]
     assert server.requests[0].headers["accept"].startswith("application/vnd.kubernetes.protobuf,")
 
 
 def test_a_server_that_has_none_is_read_in_json(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection, preferred=PodDecoders())
+    cycles = Rounds(connection, preferred=PodDecoders())
     server.script += [json_page(9, pod("a", 7)), Lines([event("ADDED", pod("b", 10))])]
-    assert rounds.run() == ["a@7", "b@10"]
+    assert cycles.run() == ["a@7", "b@10"]
 
 
 def test_a_refusal_in_protobuf_is_understood() -> None:

@@ -35,18 +35,18 @@ class Listener:
     def upsert(self, obj: Pod) -> None:
         if obj.metadata.name in self.poison:
             raise ValueError("indigestible")
-        self._note(f"{obj.metadata.name}@{obj.metadata.resource_version}")
+        self._record(f"{obj.metadata.name}@{obj.metadata.resource_version}")
 
     def remove(self, gone: Removed) -> None:
         if gone.name in self.poison:
             raise ValueError("indigestible")
-        self._note(gone)
+        self._record(gone)
 
     def drain(self) -> Received:
         received, self.received = self.received, []
         return received
 
-    def _note(self, what: str | Removed) -> None:
+    def _record(self, what: str | Removed) -> None:
         with self.changed:
             self.received.append(what)
             self.changed.notify_all()
@@ -71,14 +71,14 @@ class Rounds:
             **{"silence": 5.0, **options},
         )
 
-    def run(self, rounds: int = 1) -> Received:
-        for _ in range(rounds):
+    def run(self, cycles: int = 1) -> Received:
+        for _ in range(cycles):
             self.reflector.round()
         return self.sink.drain()
 
 
 @pytest.fixture
-def rounds(connection: Connection) -> Rounds:
+def cycles(connection: Connection) -> Rounds:
     return Rounds(connection)
 
 
@@ -110,29 +110,29 @@ BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
 
-def test_what_a_watch_tells_again_is_no_news(server: Server, rounds: Rounds) -> None:
+def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: Rounds) -> None:
     """A proxy repeats an event, or a server that is behind begins with older ones: what is gone stays gone,
     and what has changed does not change back."""
     again = [event("ADDED", pod("a", 8)), event("DELETED", pod("b", 9)), event("ADDED", pod("c", 10))]
     news = event("MODIFIED", pod("a", 11))
     server.script.extend([page(7, pod("b", 5)), Lines([*again, *again, news])])
     gone = Removed("ns", "b", "uid-b")
-    assert rounds.run() == ["b@5", "a@8", gone, "c@10", "a@11"]
+    assert cycles.run() == ["b@5", "a@8", gone, "c@10", "a@11"]
     retold = [*again, news, event("DELETED", pod("c", 12))]
     server.script.extend([Lines(retold), Lines([*retold, bookmark(13)])])
-    assert rounds.run(2) == [Removed("ns", "c", "uid-c")]
+    assert cycles.run(2) == [Removed("ns", "c", "uid-c")]
     assert [each.query["resourceVersion"] for each in server.requests[1:]] == ["7", "11", "12"]
 
 
-def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, rounds: Rounds) -> None:
+def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(100, pod("a", 99)), Lines([event("MODIFIED", pod("a", 98))])])
     server.script.extend([page(50, pod("a", 49)), Lines([event("MODIFIED", pod("a", 51))])])
-    assert rounds.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
+    assert cycles.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
 
 
-def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Server, rounds: Rounds) -> None:
+def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), page(7, pod("b", 2)), END])
-    assert rounds.run() == ["a@1", "b@2"]
+    assert cycles.run() == ["a@1", "b@2"]
     first, second, watch = server.requests
     assert first.path == "/api/v1/pods"
     assert first.query == {"limit": "50"}
@@ -149,13 +149,13 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Serve
     ("megabytes", "limit"), [(4.0, "3"), (1.0, "15"), (0.1, "159"), (0.01, "500"), (20.0, "1")]
 )
 def test_of_large_objects_a_page_has_few(
-    server: Server, rounds: Rounds, megabytes: float, limit: str
+    server: Server, cycles: Rounds, megabytes: float, limit: str
 ) -> None:
     """One tenant can write thousands of more than a megabyte; two pages are held at a time."""
     large = "x" * int(megabytes * 2**20)
-    first = page(7, *(pod(name, 1, note=large) for name in "ab"), following="t1")
+    first = page(7, *(pod(name, 1, record=large) for name in "ab"), following="t1")
     server.script.extend([first, page(7, pod("c", 2)), END])
-    assert rounds.run() == ["a@1", "b@1", "c@2"]
+    assert cycles.run() == ["a@1", "b@1", "c@2"]
     assert server.requests[1].query == {"limit": limit, "continue": "t1"}
 
 
@@ -184,7 +184,7 @@ def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
         assert request.query["fieldSelector"] == "metadata.name=x"
 
 
-def test_events_are_passed_on_in_order(server: Server, rounds: Rounds) -> None:
+def test_events_are_passed_on_in_order(server: Server, cycles: Rounds) -> None:
     news = [
         event("ADDED", pod("b", 8)),
         event("MODIFIED", pod("a", 9)),
@@ -192,74 +192,74 @@ def test_events_are_passed_on_in_order(server: Server, rounds: Rounds) -> None:
         event("DELETED", pod("never-seen", 11)),
     ]
     server.script.extend([page(7, pod("a", 1)), Lines(news)])
-    assert rounds.run() == ["a@1", "b@8", "a@9", Removed("ns", "b", "uid-b")]
-    assert len(rounds.reflector.inventory) == 1
+    assert cycles.run() == ["a@1", "b@8", "a@9", Removed("ns", "b", "uid-b")]
+    assert len(cycles.reflector.inventory) == 1
 
 
-def test_a_bookmark_moves_the_version_on(server: Server, rounds: Rounds) -> None:
+def test_a_bookmark_moves_the_version_on(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), Lines([bookmark(50)], then="cut"), END])
-    rounds.run(2)
+    cycles.run(2)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "50"]
 
 
-def test_a_cut_watch_goes_on_where_it_was(server: Server, rounds: Rounds) -> None:
+def test_a_cut_watch_goes_on_where_it_was(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), Lines([event("ADDED", pod("a", 8))], then="cut")])
     server.script.append(Lines([event("ADDED", pod("b", 9))], then="cut"))
-    assert rounds.run(2) == ["a@8", "b@9"]
+    assert cycles.run(2) == ["a@8", "b@9"]
     assert server.requests[-1].query["resourceVersion"] == "8"
-    assert rounds.reflector.relists == 0
+    assert cycles.reflector.relists == 0
 
 
 @pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
 def test_a_version_too_old_is_followed_by_the_difference(
-    server: Server, rounds: Rounds, refusal: Reply | Lines
+    server: Server, cycles: Rounds, refusal: Reply | Lines
 ) -> None:
     server.script.extend([page(7, pod("a", 1), pod("b", 2), pod("c", 3)), refusal])
-    rounds.run()
+    cycles.run()
     server.script.extend([page(20, pod("a", 1), pod("c", 15), pod("d", 16)), END])
-    assert rounds.run() == ["c@15", "d@16", Removed("ns", "b", "uid-b")]
-    assert rounds.reflector.relists == 1
+    assert cycles.run() == ["c@15", "d@16", Removed("ns", "b", "uid-b")]
+    assert cycles.reflector.relists == 1
 
 
 def test_a_successor_of_the_same_name_is_announced_after_the_end_of_the_first(
-    server: Server, rounds: Rounds
+    server: Server, cycles: Rounds
 ) -> None:
     server.script.extend([page(7, pod("a", 1, "old")), Lines([EXPIRED])])
-    rounds.run()
+    cycles.run()
     server.script.extend([page(9, pod("a", 8, "new")), END])
-    assert rounds.run() == [Removed("ns", "a", "old"), "a@8"]
+    assert cycles.run() == [Removed("ns", "a", "old"), "a@8"]
 
 
-def test_pages_that_expired_are_listed_again_from_the_first(server: Server, rounds: Rounds) -> None:
+def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), status(410, "Expired")])
-    assert rounds.run() == ["a@1"]
-    assert not rounds.reflector.synced
+    assert cycles.run() == ["a@1"]
+    assert not cycles.reflector.synced
     server.script.extend([page(9, pod("b", 8)), END])
-    assert rounds.run() == ["b@8", Removed("ns", "a", "uid-a")]
+    assert cycles.run() == ["b@8", Removed("ns", "a", "uid-a")]
     assert server.requests[2].query == {"limit": "50"}
 
 
-def test_synced_means_that_every_page_was_delivered(server: Server, rounds: Rounds) -> None:
+def test_synced_means_that_every_page_was_delivered(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7, following="t1"), status(500)])
-    rounds.run()
-    assert not rounds.reflector.synced
+    cycles.run()
+    assert not cycles.reflector.synced
     server.script.extend([page(7, following="t1"), page(7), END])
-    rounds.run()
-    assert rounds.reflector.synced
+    cycles.run()
+    assert cycles.reflector.synced
 
 
-def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, rounds: Rounds) -> None:
+def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, cycles: Rounds) -> None:
     again = event("MODIFIED", pod("bad", 8, **BAD))
     server.script.extend(
         [page(7, pod("a", 1), pod("bad", 2, **BAD), pod("b", 3)), Lines([again, bookmark(9)])]
     )
     with capture_logs() as logs:
-        assert rounds.run() == ["a@1", "b@3"]
+        assert cycles.run() == ["a@1", "b@3"]
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "an object cannot be read and is skipped"
     ]
-    assert rounds.reflector.inventory.bad_objects == 2
-    assert rounds.reflector.inventory.bad == {
+    assert cycles.reflector.inventory.bad_objects == 2
+    assert cycles.reflector.inventory.bad == {
         ("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"
     }
 
@@ -268,7 +268,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
     server: Server, connection: Connection
 ) -> None:
     """Brackets and quotes in texts do not count. Decoders of newer Pythons read it, and refuse it then."""
-    rounds = Rounds(connection, kind=AnyJob)
+    cycles = Rounds(connection, kind=AnyJob)
     text: dict[str, Any] = {"spec": {"text": '}]"\\'}}
     deep: dict[str, Any] = {"spec": {"more": "DEEP"}}
     listed = page(7, pod("a", 1, **text), pod("deep", 2, **deep), pod("b", 3, **text))
@@ -279,142 +279,142 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
             Lines([deepened(event("DELETED", pod("deep", 10, **deep))), bookmark(11)]),
         ]
     )
-    assert rounds.run() == ["a@1", "b@3", "c@9"]
-    inventory = rounds.reflector.inventory
+    assert cycles.run() == ["a@1", "b@3", "c@9"]
+    inventory = cycles.reflector.inventory
     assert inventory.bad.keys() == {("ns", "deep")}
     assert "nested" in inventory.bad["ns", "deep"]
     assert inventory.bad_objects == 2
-    assert rounds.run() == []
+    assert cycles.run() == []
     assert inventory.bad == {}
-    assert rounds.reflector.relists == 0
+    assert cycles.reflector.relists == 0
 
 
 def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
-    server: Server, rounds: Rounds
+    server: Server, cycles: Rounds
 ) -> None:
     server.script.extend([page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED])])
-    assert rounds.run() == ["a@1"]
+    assert cycles.run() == ["a@1"]
     server.script.extend([page(9, pod("a", 8, **BAD)), Lines([event("DELETED", pod("a", 10, **BAD))])])
-    assert rounds.run() == [Removed("ns", "a", "uid-a")]
-    assert rounds.reflector.inventory.bad == {}
+    assert cycles.run() == [Removed("ns", "a", "uid-a")]
+    assert cycles.reflector.inventory.bad == {}
 
 
-def test_a_bad_object_that_was_mended_is_forgotten(server: Server, rounds: Rounds) -> None:
+def test_a_bad_object_that_was_mended_is_forgotten(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
-    assert rounds.run() == ["a@8"]
-    assert rounds.reflector.inventory.bad == {}
+    assert cycles.run() == ["a@8"]
+    assert cycles.reflector.inventory.bad == {}
 
 
-def test_the_memory_for_bad_objects_is_bounded(server: Server, rounds: Rounds) -> None:
+def test_the_memory_for_bad_objects_is_bounded(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
-    rounds.run()
-    assert rounds.reflector.inventory.bad_objects == 299
-    assert len(rounds.reflector.inventory.bad) == 100
+    cycles.run()
+    assert cycles.reflector.inventory.bad_objects == 299
+    assert len(cycles.reflector.inventory.bad) == 100
 
 
 def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     server: Server, connection: Connection
 ) -> None:
-    rounds = Rounds(connection, sink=Listener("a"))
+    cycles = Rounds(connection, sink=Listener("a"))
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
-        assert rounds.run() == ["b@2"]
-    assert rounds.reflector.inventory.bad_objects == 1
+        assert cycles.run() == ["b@2"]
+    assert cycles.reflector.inventory.bad_objects == 1
     assert "ValueError: indigestible" in logs[0]["error"]
-    assert [key[1] for key in rounds.reflector.inventory.bad] == ["a"]
+    assert [key[1] for key in cycles.reflector.inventory.bad] == ["a"]
     server.script.extend([page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
-        assert rounds.run() == []
+        assert cycles.run() == []
     assert not [line for line in logs if "error" in line and "indigestible" in line["error"]]
-    rounds.sink.poison.clear()
+    cycles.sink.poison.clear()
     server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
-    assert rounds.run() == ["a@1"]
-    assert not rounds.reflector.inventory.bad
+    assert cycles.run() == ["a@1"]
+    assert not cycles.reflector.inventory.bad
 
 
 def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection, sink=Listener())
+    cycles = Rounds(connection, sink=Listener())
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
-    rounds.run()
-    rounds.sink.poison.add("a")
+    cycles.run()
+    cycles.sink.poison.add("a")
     server.script.extend([page(8, pod("b", 2)), Lines([EXPIRED])])
-    assert rounds.run() == []
-    rounds.sink.poison.clear()
+    assert cycles.run() == []
+    cycles.sink.poison.clear()
     server.script.extend([page(9, pod("b", 2)), END])
-    assert [received.name for received in rounds.run() if isinstance(received, Removed)] == ["a"]
+    assert [received.name for received in cycles.run() if isinstance(received, Removed)] == ["a"]
 
 
 def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
     """A tenant's pod changes as often as the tenant likes."""
-    rounds = Rounds(connection, sink=Listener("a"))
+    cycles = Rounds(connection, sink=Listener("a"))
     changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
     server.script.extend([page(7, pod("a", 1)), Lines(changes)])
     with capture_logs() as logs:
-        rounds.run()
-    assert rounds.reflector.inventory.bad_objects == 33
+        cycles.run()
+    assert cycles.reflector.inventory.bad_objects == 33
     assert len(logs) == 1
 
 
 def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection, silence=0.05)
+    cycles = Rounds(connection, silence=0.05)
     server.script.extend([page(7), Lines([], then="silence"), page(9)])
-    rounds.run(2)
+    cycles.run(2)
     assert [request.query.get("watch") for request in server.requests] == [None, "1", None, "1"]
 
 
 def test_silence_after_news_goes_on_from_there(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection, silence=1.0)  # the bookmark has to come before that, however busy the machine
+    cycles = Rounds(connection, silence=1.0)  # the bookmark has to come before that, however busy the machine
     server.script.extend([page(7), Lines([bookmark(8)], then="silence"), END])
-    rounds.run(2)
+    cycles.run(2)
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, rounds: Rounds) -> None:
+def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), Lines([bookmark(8), b'{"type": "ADD'])])
     server.script.append(Lines([event("ADDED", pod("a", 9))]))
-    assert rounds.run(2) == ["a@9"]
+    assert cycles.run(2) == ["a@9"]
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, rounds: Rounds) -> None:
+def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, cycles: Rounds) -> None:
     server.script.extend([status(500)] * 8)
-    rounds.run(8)
-    assert rounds.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    cycles.run(8)
+    assert cycles.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
     server.script.extend([page(7), END, status(503)])
-    rounds.run(2)
-    assert rounds.pauses[8:] == [0.5, 1.0]
+    cycles.run(2)
+    assert cycles.pauses[8:] == [0.5, 1.0]
 
 
-def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(server: Server, rounds: Rounds) -> None:
+def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), Lines([]), page(7), Lines([]), page(7), Lines([])])
-    rounds.run(3)
-    assert rounds.pauses == [0.5, 1, 2]
+    cycles.run(3)
+    assert cycles.pauses == [0.5, 1, 2]
     assert [request.query.get("watch") for request in server.requests] == [None, "1"] * 3
 
 
-def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server, rounds: Rounds) -> None:
+def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), status(403), page(7), status(403)])
-    rounds.run(2)
-    assert rounds.pauses == [0.5, 1]
+    cycles.run(2)
+    assert cycles.pauses == [0.5, 1]
 
 
 def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
     server: Server, connection: Connection
 ) -> None:
-    rounds = Rounds(connection)
+    cycles = Rounds(connection)
 
     def five_minutes_of_news() -> Any:
-        rounds.now += 300
+        cycles.now += 300
         yield bookmark(8)
 
     server.script.extend([page(7), Lines(five_minutes_of_news()), END])
-    rounds.run(2)
-    assert rounds.pauses == [0.5]
+    cycles.run(2)
+    assert cycles.pauses == [0.5]
 
 
-def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server, rounds: Rounds) -> None:
+def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server, cycles: Rounds) -> None:
     server.script.extend([page(7), status(429), status(503), END])
-    rounds.run(3)
+    cycles.run(3)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "7", "7"]
 
 
@@ -423,32 +423,32 @@ FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError"
 
 @pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
 def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
-    server: Server, rounds: Rounds, answer: Lines | Reply
+    server: Server, cycles: Rounds, answer: Lines | Reply
 ) -> None:
     server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
-    assert rounds.run(4) == ["a@8"]
+    assert cycles.run(4) == ["a@8"]
     assert [request.query.get("watch") for request in server.requests] == [None, "1", "1", "1", None, "1"]
 
 
 def test_faults_of_the_server_with_news_between_them_are_watched_through(
-    server: Server, rounds: Rounds
+    server: Server, cycles: Rounds
 ) -> None:
     server.script.append(page(7))
     for version in range(8, 13):
         server.script.extend([Lines([FAULT]), Lines([FAULT]), Lines([bookmark(version)])])
-    rounds.run(15)
+    cycles.run(15)
     assert [request.query.get("watch") for request in server.requests] == [None, *["1"] * 15]
 
 
-def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, rounds: Rounds) -> None:
+def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, cycles: Rounds) -> None:
     server.script.extend([status(404), status(404), page(7, pod("a", 1)), END])
     with capture_logs() as logs:
-        rounds.run(2)
-        assert rounds.reflector.absent
-        assert not rounds.reflector.synced
-        assert rounds.run() == ["a@1"]
+        cycles.run(2)
+        assert cycles.reflector.absent
+        assert not cycles.reflector.synced
+        assert cycles.run() == ["a@1"]
     assert len(logs) == 1
-    assert not rounds.reflector.absent
+    assert not cycles.reflector.absent
 
 
 @pytest.mark.parametrize(("removable", "gone"), [(True, [Removed("ns", "a", "uid-a")]), (False, [])])
@@ -456,24 +456,24 @@ def test_a_kind_that_stays_away_takes_its_objects_with_it(
     server: Server, connection: Connection, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
-    rounds = Rounds(connection, removable=removable)
+    cycles = Rounds(connection, removable=removable)
     server.script.extend([page(7, pod("a", 1)), status(404), *[status(404)] * 3])
-    assert rounds.run() == ["a@1"]
-    assert rounds.run(2) == [], "a moment is no removal"
-    assert rounds.run() == gone
+    assert cycles.run() == ["a@1"]
+    assert cycles.run(2) == [], "a moment is no removal"
+    assert cycles.run() == gone
     server.script.extend([page(9, pod("b", 8)), END])
-    assert set(rounds.run()) >= {"b@8"}
+    assert set(cycles.run()) >= {"b@8"}
 
 
-def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, rounds: Rounds) -> None:
-    assert rounds.reflector.last_contact is None
+def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles: Rounds) -> None:
+    assert cycles.reflector.last_contact is None
     server.script.append(status(500))
-    rounds.run()
-    assert rounds.reflector.last_contact is None
-    rounds.now = 42
+    cycles.run()
+    assert cycles.reflector.last_contact is None
+    cycles.now = 42
     server.script.extend([page(7), Lines([])])
-    rounds.run()
-    assert rounds.reflector.last_contact == 42
+    cycles.run()
+    assert cycles.reflector.last_contact == 42
 
 
 def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Connection) -> None:
@@ -485,40 +485,40 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
             taken.set()
             assert goes_on.wait(60)
 
-    rounds = Rounds(connection, sink=Slow())
-    assert rounds.reflector.stuck() is None, "it has not been started"
+    cycles = Rounds(connection, sink=Slow())
+    assert cycles.reflector.stuck() is None, "it has not been started"
     server.script.append(status(500))
-    rounds.run()
-    rounds.now = 8
+    cycles.run()
+    cycles.now = 8
     server.script.extend([page(7, pod("a", 1)), Lines([])])
-    thread = threading.Thread(target=rounds.run)
+    thread = threading.Thread(target=cycles.run)
     thread.start()
     assert taken.wait(60)
-    rounds.now = 18
-    assert rounds.reflector.stuck() is None, "twice its patience"
-    rounds.now = 19
-    assert rounds.reflector.stuck() == "pods: reading them has been stuck for 11 s"
+    cycles.now = 18
+    assert cycles.reflector.stuck() is None, "twice its patience"
+    cycles.now = 19
+    assert cycles.reflector.stuck() == "pods: reading them has been stuck for 11 s"
     goes_on.set()
     thread.join()
     server.script.append(status(500))
-    rounds.run()
-    assert rounds.reflector.stuck() is None
+    cycles.run()
+    assert cycles.reflector.stuck() is None
 
 
 def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Connection) -> None:
-    rounds = Rounds(connection)
-    told: list[str | None] = []
+    cycles = Rounds(connection)
+    reported: list[str | None] = []
 
     def slowly() -> Iterator[bytes]:
         for piece in (b"", b"", page(7, pod("a", 1)).body):
-            rounds.now += 9
+            cycles.now += 9
             yield piece
-            wait_for(lambda: rounds.reflector._last_step == rounds.now, what="the piece is read")
-            told.append(rounds.reflector.stuck())
+            wait_for(lambda: cycles.reflector._last_step == cycles.now, what="the piece is read")
+            reported.append(cycles.reflector.stuck())
 
     server.script.extend([Lines(slowly()), END])
-    assert rounds.run() == ["a@1"]
-    assert told == [None] * 3
+    assert cycles.run() == ["a@1"]
+    assert reported == [None] * 3
 
 
 def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, connection: Connection) -> None:

@@ -7,24 +7,24 @@ from extender.kube.writers import TokenBucket
 
 
 def test_a_burst_and_then_the_rate() -> None:
-    bucket = TokenBucket(rate=2.0, burst=3.0, now=10.0)
-    assert [bucket.take(10.0) for _ in range(4)] == [True, True, True, False]
-    assert not bucket.take(10.4)
-    assert bucket.take(10.5)
-    assert not bucket.take(10.5)
+    tokens = TokenBucket(rate=2.0, burst=3.0, now=10.0)
+    assert [tokens.take(10.0) for _ in range(4)] == [True, True, True, False]
+    assert not tokens.take(10.4)
+    assert tokens.take(10.5)
+    assert not tokens.take(10.5)
 
 
 def test_several_at_once_are_taken_whole_or_not_at_all() -> None:
-    bucket = TokenBucket(rate=1.0, burst=5.0, now=0.0)
-    assert not bucket.take(0.0, 6.0)
-    assert bucket.take(0.0, 5.0)
-    assert bucket.left(2.0) == 2.0
+    tokens = TokenBucket(rate=1.0, burst=5.0, now=0.0)
+    assert not tokens.take(0.0, 6.0)
+    assert tokens.take(0.0, 5.0)
+    assert tokens.left(2.0) == 2.0
 
 
 @given(st.lists(st.floats(0.0, 5.0), max_size=100))
 def test_in_any_time_no_more_than_burst_and_rate_allow(pauses: list[float]) -> None:
-    bucket, now, taken = TokenBucket(rate=3.0, burst=4.0, now=0.0), 0.0, 0
+    tokens, now, taken = TokenBucket(rate=3.0, burst=4.0, now=0.0), 0.0, 0
     for pause in pauses:
         now += pause
-        taken += sum(bucket.take(now) for _ in range(10))
+        taken += sum(tokens.take(now) for _ in range(10))
         assert taken <= 4.0 + 3.0 * now + 1e-6

@@ -28,13 +28,13 @@ class Desk:
         left = list(faults)
 
         def run() -> None:
-            self.note(name)
+            self.record(name)
             if left:
                 raise left.pop(0)
 
         return run
 
-    def note(self, name: str) -> None:
+    def record(self, name: str) -> None:
         with self.changed:
             self.log.append(name)
             self.changed.notify_all()
@@ -226,7 +226,7 @@ def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
     clock, leading = Clock(), [True]
 
     def fence() -> bool:
-        desk.note("asked")
+        desk.record("asked")
         return leading[0]
 
     with writers(fence=fence, clock=clock) as pool:
@@ -243,13 +243,13 @@ def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
 def test_the_end_of_a_write_is_told_once(desk: Desk) -> None:
     leading = iter([True, True, True, True, False, True])
     with writers(attempts=2, fence=lambda: next(leading)) as pool, capture_logs():
-        pool.submit("a", desk.job("a"), lambda fault: desk.note(f"a: {fault}"))
+        pool.submit("a", desk.job("a"), lambda fault: desk.record(f"a: {fault}"))
         desk.wait_for("a", "a: None")
-        pool.submit("b", desk.job("b", *[ServerFault(500)] * 2), lambda fault: desk.note(f"b: {fault}"))
+        pool.submit("b", desk.job("b", *[ServerFault(500)] * 2), lambda fault: desk.record(f"b: {fault}"))
         desk.wait_for("a", "a: None", "b", "b", "b: 500")
         desk.log.clear()
-        pool.submit("c", lambda: [][0], lambda fault: desk.note(f"c: {type(fault).__name__}"))
-        pool.submit("d", desk.job("d"), lambda fault: desk.note(f"d: {type(fault).__name__}"))
+        pool.submit("c", lambda: [][0], lambda fault: desk.record(f"c: {type(fault).__name__}"))
+        pool.submit("d", desk.job("d"), lambda fault: desk.record(f"d: {type(fault).__name__}"))
         desk.wait_for("c: ApiError", "d: Fenced")
 
 
@@ -258,8 +258,8 @@ def test_a_write_that_was_replaced_has_no_end(desk: Desk) -> None:
     with writers() as pool:
         pool.submit("door", door)
         assert door.begun.wait(10)
-        pool.submit("a", desk.job("a1"), lambda fault: desk.note("the end of a1"))
-        pool.submit("a", desk.job("a2"), lambda fault: desk.note("the end of a2"))
+        pool.submit("a", desk.job("a1"), lambda fault: desk.record("the end of a1"))
+        pool.submit("a", desk.job("a2"), lambda fault: desk.record("the end of a2"))
         door.open()
         desk.wait_for("a2", "the end of a2")
 

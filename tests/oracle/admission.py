@@ -25,7 +25,7 @@ SLACK = Fraction(1, 10)  # of a unit: smaller differences of shares do not count
 
 
 class Shares:
-    """What queues hold, against what they deserve and may hold. `kept`: headroom for groups with a claim."""
+    """Shares of queues: usage, deserved, ceilings. `reserved`: headroom for groups with a claim."""
 
     def __init__(self, state: State) -> None:
         self.total = state.offers
@@ -34,7 +34,7 @@ class Shares:
             it: self.queues.divide(it, n) for it, n in self.total.items()
         }
         self.held: dict[str, Counter[str]] = {}
-        self.kept = Counter[tuple[str, str]]()  # by node of the tree and resource
+        self.reserved = Counter[tuple[str, str]]()  # by node of the tree and resource
         for group in state.groups:
             if group.nodes:
                 self.take(group.queue, group.holds)
@@ -56,7 +56,7 @@ class Shares:
         children = self.queues.children(name)
         if not children:
             return Fraction(self.held_at(name, it))
-        return sum((max(self.filled_at(c, it), self.queues.kept(c, it)) for c in children), ZERO)
+        return sum((max(self.filled_at(c, it), self.queues.reserved(c, it)) for c in children), ZERO)
 
     def of(self, name: str) -> Fraction:
         """Its share: what it holds of what it deserves, in the resource where that is largest."""
@@ -87,13 +87,13 @@ class Shares:
             more = Fraction(n)
             for name in self.queues.path(queue):
                 yield name, it, more
-                filled, kept = self.filled_at(name, it), self.queues.kept(name, it)
-                more = max(filled + more, kept) - max(filled, kept)
+                filled, reserved = self.filled_at(name, it), self.queues.reserved(name, it)
+                more = max(filled + more, reserved) - max(filled, reserved)
 
     def is_above_ceiling(self, queue: str, asks: Amounts) -> bool:
         for name, it, more in self.added(queue, asks):
             limit = self.limit(name, it) + SLACK
-            if more and self.filled_at(name, it) + self.kept[name, it] + more > limit:
+            if more and self.filled_at(name, it) + self.reserved[name, it] + more > limit:
                 return True
             if name != ROOT and self.held_at(name, it) + asks[it] > limit:
                 return True  # others hold what is kept for it
@@ -108,8 +108,8 @@ class Shares:
         for name, it, more in list(self.added(queue, asks)):
             limit = self.limit(name, it)
             if name != ROOT and limit < inf:
-                rest = int(limit - self.filled_at(name, it) - self.kept[name, it])
-                self.kept[name, it] += min(int(more), max(rest, 0))
+                rest = int(limit - self.filled_at(name, it) - self.reserved[name, it])
+                self.reserved[name, it] += min(int(more), max(rest, 0))
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Turn:
     decision: GroupDecision
     state: State
     shares: Shares
-    room: Room
-    is_lent: bool
+    capacity: Room
+    lends: bool
     starting: int  # members that start before it
     places: int  # in the window
     behind: str  # the group that goes first in its queue; empty: none does
@@ -133,12 +133,12 @@ class Turn:
         return self.group.pods
 
     @cached_property
-    def has_room(self) -> bool:
-        return some_fit(self.pods, self.group.needed, self.room)
+    def has_capacity(self) -> bool:
+        return some_fit(self.pods, self.group.needed, self.capacity)
 
     @cached_property
     def has_sums(self) -> bool:
-        return in_sum(self.pods[: self.group.needed], self.room)
+        return in_sum(self.pods[: self.group.needed], self.capacity)
 
     @cached_property
     def could_stand_alone(self) -> bool:
@@ -180,12 +180,12 @@ class Turn:
     @property
     def is_deferred(self) -> bool:
         """Above its share, it is looked at again once room is lent."""
-        return not self.backs_off and self.is_within_limits and self.is_above_share and not self.is_lent
+        return not self.backs_off and self.is_within_limits and self.is_above_share and not self.lends
 
     @property
     def may_start(self) -> bool:
         is_stopped = self.behind or self.backs_off or not self.is_within_limits or self.is_deferred
-        return not is_stopped and self.has_room and self.group.needed <= self.places
+        return not is_stopped and self.has_capacity and self.group.needed <= self.places
 
 
 def obstacle(state: State, group: Group) -> frozenset[Reason]:
@@ -246,7 +246,7 @@ class Replay:
             line = lines[queue]
             while line:
                 group = line.pop(0)
-                turn = self._turn(group, is_lent=deferred is None)
+                turn = self._turn(group, lends=deferred is None)
                 if turn.is_deferred and not turn.behind and deferred is not None:
                     deferred.append(group)
                     if self._lets_none_pass(turn):
@@ -254,7 +254,7 @@ class Replay:
                         line.clear()
                     continue
                 yield turn
-                self._note(turn)
+                self._record(turn)
                 if turn.decision.verdict is Verdict.STARTING:
                     break
 
@@ -263,19 +263,19 @@ class Replay:
         said = self.state.queue(turn.group.queue)
         return said is not None and said.strategy == "fifo" and not turn.can_never_start
 
-    def _turn(self, group: Group, is_lent: bool) -> Turn:
+    def _turn(self, group: Group, lends: bool) -> Turn:
         kept_below = False
-        if self.shares.is_above_ceiling(group.queue, group.asks) and self.shares.kept:
-            kept, self.shares.kept = self.shares.kept, Counter()
+        if self.shares.is_above_ceiling(group.queue, group.asks) and self.shares.reserved:
+            reserved, self.shares.reserved = self.shares.reserved, Counter()
             kept_below = not self.shares.is_above_ceiling(group.queue, group.asks)
-            self.shares.kept = kept
+            self.shares.reserved = reserved
         return Turn(
             group,
             self.decision(group),
             self.state,
             self.shares,
             left(self.state.nodes, self.state.standing),
-            is_lent,
+            lends,
             sum(self.started.values()),
             self._places_of_gang(group.queue),
             self.heads.get(group.queue, ""),
@@ -283,7 +283,7 @@ class Replay:
             kept_below,
         )
 
-    def _note(self, turn: Turn) -> None:
+    def _record(self, turn: Turn) -> None:
         group, decision, queue = turn.group, turn.decision, turn.group.queue
         if decision.verdict is Verdict.STARTING:
             nodes = tuple(decision.plan[f"uid-{group.name}-{n}"] for n in range(group.needed))  # type: ignore[index]
@@ -295,8 +295,8 @@ class Replay:
             self.heads.setdefault(queue, group.name)
         if turn.behind or turn.backs_off or turn.can_never_start or turn.is_at_limit:
             return
-        if turn.is_above_ceiling or not turn.has_room:
-            if not (turn.is_lent or turn.is_above_share):
+        if turn.is_above_ceiling or not turn.has_capacity:
+            if not (turn.lends or turn.is_above_share):
                 (self.at_ceiling if turn.is_above_ceiling else self.claimants).append(group)
         elif group.needed > turn.places:
             self.held_up.add(queue)

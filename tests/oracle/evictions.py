@@ -13,7 +13,7 @@ from tests.oracle.placement import Pod, fit, left
 from tests.oracle.states import Group, State
 
 
-class Taking(NamedTuple):
+class Pick(NamedTuple):
     """What one group takes: from groups as a whole, since all members of each are needed, and from pods of
     others."""
 
@@ -35,36 +35,38 @@ def name_of(victim: str) -> str:
     return victim.partition("/")[2] or victim
 
 
-def takings(state: State, decisions: Decisions) -> list[Taking]:
-    found = list[Taking]()
+def allocations(state: State, decisions: Decisions) -> list[Pick]:
+    found = list[Pick]()
     for group in state.groups:
         if (reclaim := decisions.groups[key(group.name)].reclaim) is not None:
             victims = dict.fromkeys(name_of(victim.group or victim.name) for victim in reclaim.victims)
-            found.append(Taking(group, reclaim, tuple(victims)))
+            found.append(Pick(group, reclaim, tuple(victims)))
     return found
 
 
 def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
     """The sentences that are not true of the room that is taken back, once all turns are over."""
-    state, shares, found = replay.state, replay.shares, takings(replay.state, decisions)
-    gone = state.without(victim for taking in found for victim in taking.victims)
-    room = left(state.nodes, [*gone.standing, *(place for taking in found for place in taking.plan)])
-    if found and any(n < 0 for amounts in room.values() for n in amounts.values()):
+    state, shares, found = replay.state, replay.shares, allocations(replay.state, decisions)
+    gone = state.without(victim for allocation in found for victim in allocation.victims)
+    capacity = left(
+        state.nodes, [*gone.standing, *(place for allocation in found for place in allocation.plan)]
+    )
+    if found and any(n < 0 for amounts in capacity.values() for n in amounts.values()):
         yield "the whole group fits with its victims gone"
-    for taking in found:
-        pods = {victim.uid for victim in taking.reclaim.victims}
-        for victim in taking.victims:
+    for allocation in found:
+        pods = {victim.uid for victim in allocation.reclaim.victims}
+        for victim in allocation.victims:
             group = next((it for it in state.groups if it.name == victim), None)
             if group is not None and any(f"uid-{victim}-{n}" not in pods for n in range(len(group.pods))):
                 yield f"a gang goes whole: {victim}"
-            if not may_go(state, shares, taking, group, taking.causes[victim]):
-                yield f"{victim} may be evicted for {taking.group.name}"
+            if not may_go(state, shares, allocation, group, allocation.causes[victim]):
+                yield f"{victim} may be evicted for {allocation.group.name}"
     if len(found) == 1 and set(replay.claimants) <= {found[0].group}:  # no room is kept for others
         yield from _needless(state, shares, found[0])
 
 
-def may_go(state: State, shares: Shares, taking: Taking, group: Group | None, cause: EvictionCause) -> bool:
-    claimant = taking.group
+def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, cause: EvictionCause) -> bool:
+    claimant = allocation.group
     if group is None:
         return claimant.priority > 0  # theirs is 0
     if cause is EvictionCause.PREEMPT:
@@ -79,18 +81,20 @@ def may_go(state: State, shares: Shares, taking: Taking, group: Group | None, ca
     return True
 
 
-def _needless(state: State, shares: Shares, taking: Taking) -> Iterator[str]:
+def _needless(state: State, shares: Shares, allocation: Pick) -> Iterator[str]:
     """Each victim without which it would do."""
-    from_others = any(cause is EvictionCause.RECLAIM for cause in taking.causes.values())
-    for spared in taking.victims:
-        gone = [state.group(it) for it in taking.victims if it != spared and not it.startswith("other-")]
+    from_others = any(cause is EvictionCause.RECLAIM for cause in allocation.causes.values())
+    for spared in allocation.victims:
+        gone = [state.group(it) for it in allocation.victims if it != spared and not it.startswith("other-")]
         for group in gone:
             shares.take(group.queue, {it: -n for it, n in group.asks.items()})
-        queue, asks = taking.group.queue, taking.group.asks
+        queue, asks = allocation.group.queue, allocation.group.asks
         is_open = not shares.is_above_ceiling(queue, asks)
         is_open = is_open and not (from_others and shares.is_above_share(queue, asks))
         for group in gone:
             shares.take(group.queue, group.asks)
-        rest = state.without(it for it in taking.victims if it != spared)
-        if is_open and fit(taking.group.pods[: taking.group.needed], left(state.nodes, rest.standing)):
-            yield f"nobody is evicted for {taking.group.name} who need not go: {spared}"
+        rest = state.without(it for it in allocation.victims if it != spared)
+        if is_open and fit(
+            allocation.group.pods[: allocation.group.needed], left(state.nodes, rest.standing)
+        ):
+            yield f"nobody is evicted for {allocation.group.name} who need not go: {spared}"

@@ -32,10 +32,10 @@ class Growth:
         short = [group for group in self.before.groups if 0 < len(group.nodes) < len(group.pods)]
         standing = sorted(short, key=lambda group: group.order)
         hungry = [line for group in standing if not self._keeps_out(group) for line in self._lines(group)]
-        kept, self.shares.kept = self.shares.kept, Counter()
-        yield from self._pass(hungry, is_lent=False)
-        self.shares.kept = kept
-        yield from self._pass([line for line in hungry if line.missing], is_lent=True)
+        reserved, self.shares.reserved = self.shares.reserved, Counter()
+        yield from self._pass(hungry, lends=False)
+        self.shares.reserved = reserved
+        yield from self._pass([line for line in hungry if line.missing], lends=True)
         yield from (f"a member of {line.group.name} may start" for line in hungry if line.nodes)
         for group in standing:
             lines = [line for line in hungry if line.group is group and line.missing]
@@ -52,45 +52,45 @@ class Growth:
         plan = self.replay.decision(group).plan
         by_uid = {f"uid-{group.name}-{n}": pod for n, pod in enumerate(group.pods) if n >= len(group.nodes)}
         for pod in dict.fromkeys(by_uid.values()):
-            alike = [uid for uid, it in by_uid.items() if it == pod]
-            yield Line(group, pod, len(alike), [node for uid, node in plan.items() if uid in alike])
+            similar = [uid for uid, it in by_uid.items() if it == pod]
+            yield Line(group, pod, len(similar), [node for uid, node in plan.items() if uid in similar])
 
-    def _pass(self, hungry: list[Line], is_lent: bool) -> Iterator[str]:
+    def _pass(self, hungry: list[Line], lends: bool) -> Iterator[str]:
         lines: dict[str, list[Line]] = {}
         for line in hungry:
             lines.setdefault(line.group.queue, []).append(line)
         while (queue := self.replay.next_queue(lines)) is not None:
             line = lines[queue][0]
-            is_open = self._is_open(queue, line.pod, is_lent)
+            is_open = self._is_open(queue, line.pod, lends)
             starts = is_open and bool(line.nodes)
             if starts:
-                yield from self._start(line, is_lent)
-            elif is_open and fit([line.pod], self.room) and not (is_lent and self.replay.claimants):
+                yield from self._start(line, lends)
+            elif is_open and fit([line.pod], self.capacity) and not (lends and self.replay.claimants):
                 yield f"one more member of {line.group.name} starts"
             if not (starts and line.missing):
                 lines[queue].pop(0)
 
-    def _is_open(self, queue: str, pod: Pod, is_lent: bool) -> bool:
+    def _is_open(self, queue: str, pod: Pod, lends: bool) -> bool:
         """Whether its queue lets one more start."""
         asks = total([pod])
         if self.shares.is_above_ceiling(queue, asks) or not self.replay.places(queue):
             return False
-        return is_lent or not self.shares.is_above_share(queue, asks)
+        return lends or not self.shares.is_above_share(queue, asks)
 
-    def _start(self, line: Line, is_lent: bool) -> Iterator[str]:
-        name, room = line.nodes.pop(0), self.room
-        if not fit([line.pod], {node: there for node, there in room.items() if node.name == name}):
+    def _start(self, line: Line, lends: bool) -> Iterator[str]:
+        name, capacity = line.nodes.pop(0), self.capacity
+        if not fit([line.pod], {node: there for node, there in capacity.items() if node.name == name}):
             yield f"a member of {line.group.name} has room on {name}"
         queue, line.missing = line.group.queue, line.missing - 1
         self.grown.append((line.pod, name))
         self.shares.take(queue, total([line.pod]))
         self.replay.started[queue] = self.replay.started.get(queue, 0) + 1
-        for claimant in self.replay.claimants[:1] if is_lent else ():
-            if most_that_fit(claimant.pods, self.room) < most_that_fit(claimant.pods, room):
+        for claimant in self.replay.claimants[:1] if lends else ():
+            if most_that_fit(claimant.pods, self.capacity) < most_that_fit(claimant.pods, capacity):
                 yield f"room that {claimant.name} has a claim on is not lent to {line.group.name}"
 
     @property
-    def room(self) -> Room:
+    def capacity(self) -> Room:
         return left(self.replay.state.nodes, [*self.replay.state.standing, *self.grown])
 
     def _stops(self, line: Line) -> Iterator[Reason]:
@@ -98,7 +98,7 @@ class Growth:
             yield Reason.QUEUE_CEILING
         if not self.replay.places(line.group.queue):
             yield Reason.WINDOW_FULL
-        if not fit([line.pod], self.room):
+        if not fit([line.pod], self.capacity):
             yield Reason.NO_ROOM
         elif self.replay.claimants:
             yield Reason.QUEUE_SHARE

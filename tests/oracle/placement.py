@@ -31,12 +31,12 @@ Room = Mapping[Node, Amounts]
 
 def left(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
     """What nodes have left beside pods that stand on them by name."""
-    room = {node: dict(node.offers) for node in nodes}
-    by_name = {node.name: node for node in room}
+    capacity = {node: dict(node.offers) for node in nodes}
+    by_name = {node.name: node for node in capacity}
     for pod, name in standing:
         for resource, amount in pod.asks:
-            room[by_name[name]][resource] = room[by_name[name]].get(resource, 0) - amount
-    return room
+            capacity[by_name[name]][resource] = capacity[by_name[name]].get(resource, 0) - amount
+    return capacity
 
 
 def total(pods: Iterable[Pod]) -> Counter[str]:
@@ -46,7 +46,7 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
     return sums
 
 
-def fit(pods: Sequence[Pod], room: Room) -> bool:
+def fit(pods: Sequence[Pod], capacity: Room) -> bool:
     """Whether all find a node. The largest first, on every node in turn; what has failed once is not tried
     again, and of nodes that are alike by now one is tried."""
     ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
@@ -63,8 +63,8 @@ def fit(pods: Sequence[Pod], room: Room) -> bool:
         asked = tuple(dict(pod.asks).get(name, 0) for name in names)
         for at, (node, amounts) in enumerate(rows):
             kind = (*node[2:], amounts)
-            has_room = all(n <= there for n, there in zip(asked, amounts, strict=True) if n)
-            if kind in tried or not has_room or not pod.suits(node):
+            has_capacity = all(n <= there for n, there in zip(asked, amounts, strict=True) if n)
+            if kind in tried or not has_capacity or not pod.suits(node):
                 continue
             tried.add(kind)
             less = tuple(there - n for n, there in zip(asked, amounts, strict=True))
@@ -73,27 +73,27 @@ def fit(pods: Sequence[Pod], room: Room) -> bool:
         failed.add(state)
         return False
 
-    rows = [(node, tuple(there.get(name, 0) for name in names)) for node, there in room.items()]
+    rows = [(node, tuple(there.get(name, 0) for name in names)) for node, there in capacity.items()]
     return search(0, rows)
 
 
-def some_fit(pods: Sequence[Pod], number: int, room: Room) -> bool:
+def some_fit(pods: Sequence[Pod], number: int, capacity: Room) -> bool:
     """Whether any so many of the pods do."""
-    return any(fit(some, room) for some in sorted(set(combinations(sorted(pods), number))))
+    return any(fit(some, capacity) for some in sorted(set(combinations(sorted(pods), number))))
 
 
-def most_that_fit(pods: Sequence[Pod], room: Room) -> int:
+def most_that_fit(pods: Sequence[Pod], capacity: Room) -> int:
     """How many of the pods find a node at the same time."""
-    return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, room))
+    return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, capacity))
 
 
-def in_sum(pods: Sequence[Pod], room: Room) -> bool:
+def in_sum(pods: Sequence[Pod], capacity: Room) -> bool:
     """Whether the nodes that suit them have as much left, together, as they ask for: pods of each kind alone,
     and all of them."""
     parts = [[pod] * n for pod, n in Counter(pods).items()]
     for part in (*parts, list(pods)):
         there = Counter[str]()
-        for node, amounts in room.items():
+        for node, amounts in capacity.items():
             if any(pod.suits(node) for pod in part):
                 there.update({name: max(n, 0) for name, n in amounts.items()})
         if any(there[name] < n for name, n in total(part).items()):

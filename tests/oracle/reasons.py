@@ -21,7 +21,7 @@ def queue_share(turn: Turn) -> bool:
     """There is room for it, or headroom, that it would have if nobody within his share had a claim on it."""
     if turn.kept_below:
         return turn.is_above_share
-    return turn.is_above_share and turn.is_lent and turn.has_room and bool(turn.claimants)
+    return turn.is_above_share and turn.lends and turn.has_capacity and bool(turn.claimants)
 
 
 def behind_others(turn: Turn) -> bool:
@@ -30,12 +30,12 @@ def behind_others(turn: Turn) -> bool:
 
 def no_room(turn: Turn) -> bool:
     """No placement exists, and the nodes that suit have less left than it asks for."""
-    return not turn.has_room and not turn.has_sums
+    return not turn.has_capacity and not turn.has_sums
 
 
 def fragmented(turn: Turn) -> bool:
     """No placement exists, although the nodes that suit have as much left as it asks for."""
-    return not turn.has_room and turn.has_sums
+    return not turn.has_capacity and turn.has_sums
 
 
 def reclaiming(turn: Turn) -> bool:
@@ -45,7 +45,7 @@ def reclaiming(turn: Turn) -> bool:
 
 
 def window_full(turn: Turn) -> bool:
-    return turn.has_room and turn.group.needed > turn.places and turn.group.needed <= turn.state.window
+    return turn.has_capacity and turn.group.needed > turn.places and turn.group.needed <= turn.state.window
 
 
 def backing_off(turn: Turn) -> bool:

@@ -20,7 +20,7 @@ Amount = Fraction | float  # a float: no limit
 Bounds = tuple[Fraction, Fraction, Fraction, Fraction]  # start, speed, least and most of a child
 
 
-def levelled(room: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
+def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
     """What each child has. The sum of all rises with the level, in straight lines between the levels at which
     a child leaves its lower bound or reaches its upper one."""
 
@@ -31,10 +31,10 @@ def levelled(room: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
 
     bends = {(bound - start) / speed for start, speed, *bounds in children for bound in bounds if speed}
     levels = sorted({bend for bend in bends if bend > 0} | {ZERO})
-    below = max((bend for bend in levels if sum(at(bend)) <= room), default=levels[0])
+    below = max((bend for bend in levels if sum(at(bend)) <= capacity), default=levels[0])
     above = min((bend for bend in levels if bend > below), default=below)
     slope = sum(at(above)) - sum(at(below))
-    part = Fraction(room - sum(at(below)), slope) if slope else ZERO
+    part = Fraction(capacity - sum(at(below)), slope) if slope else ZERO
     return at(below + max(part, ZERO) * (above - below))
 
 
@@ -59,7 +59,7 @@ class Queues:
                 self.below[demand.parent or ROOT].append(name)
         for name in [name for name, children in self.below.items() if children]:
             self.below[name].append(f"{name}/")
-        self.limit, self.kept = cache(self._limit), cache(self._kept)  # nothing said changes
+        self.limit, self.reserved = cache(self._limit), cache(self._reserved)  # nothing said changes
         self.wanted, self.takes_part = cache(self._wanted), cache(self._takes_part)
         self.parent = {child: name for name, children in self.below.items() for child in children}
 
@@ -95,9 +95,12 @@ class Queues:
             most = min(most, borrowed)
         return most
 
-    def _kept(self, name: str, it: str) -> Fraction:
+    def _reserved(self, name: str, it: str) -> Fraction:
         """What no other queue may hold: what is guaranteed, or given and not lent, to it or those below."""
-        demand, below = self.demand(name), sum((self.kept(child, it) for child in self.children(name)), ZERO)
+        demand, below = (
+            self.demand(name),
+            sum((self.reserved(child, it) for child in self.children(name)), ZERO),
+        )
         own = Fraction(demand.guarantee.get(it, 0))
         if it in (demand.lending_limit or {}):
             own = max(own, Fraction((demand.deserved or {}).get(it, 0) - (demand.lending_limit or {})[it]))
@@ -113,8 +116,8 @@ class Queues:
     def asked(self, name: str, it: str) -> Fraction:
         """With what is kept for it, and no more than it may hold."""
         if not self.takes_part(name):
-            return self.kept(name, it)
-        return max(Fraction(min(self.wanted(name, it), self.limit(name, it))), self.kept(name, it))
+            return self.reserved(name, it)
+        return max(Fraction(min(self.wanted(name, it), self.limit(name, it))), self.reserved(name, it))
 
     def _wanted(self, name: str, it: str) -> Fraction:
         """What it holds and waits for, with those below."""
@@ -127,41 +130,43 @@ class Queues:
 
     def divide(self, it: str, total: int) -> dict[str, Part]:
         most = min(Fraction(total), self.limit(ROOT, it))
-        due = max(min(self.wanted(ROOT, it), most), self.kept(ROOT, it))
+        due = max(min(self.wanted(ROOT, it), most), self.reserved(ROOT, it))
         parts = {ROOT: Part(Fraction(due), most, most)}
         self._divide_below(ROOT, it, Fraction(most), parts)
         return parts
 
-    def _divide_below(self, name: str, it: str, room: Fraction, parts: dict[str, Part]) -> None:
+    def _divide_below(self, name: str, it: str, capacity: Fraction, parts: dict[str, Part]) -> None:
         children = self.children(name)
-        kept = {child: self.kept(child, it) for child in children}
-        may_hold = {child: self._below(parts[name].ceiling, child, kept, it) for child in children}
-        taking = [child for child in children if self.takes_part(child)]
-        room = max(room - sum((kept[child] for child in children if child not in taking), ZERO), ZERO)
+        reserved = {child: self.reserved(child, it) for child in children}
+        may_hold = {child: self._below(parts[name].ceiling, child, reserved, it) for child in children}
+        allocation = [child for child in children if self.takes_part(child)]
+        capacity = max(
+            capacity - sum((reserved[child] for child in children if child not in allocation), ZERO), ZERO
+        )
         most = {
             child: Fraction(min(may_hold[child], self.limit(child, it), self.wanted(child, it)))
-            for child in taking
+            for child in allocation
         }
         given: list[Bounds] = []
-        for child in taking:
+        for child in allocation:
             named = Fraction((self.demand(child).deserved or {}).get(it, 0))
             named = min(named, self.wanted(child, it))
-            given.append((ZERO, named, kept[child], min(named, most[child])))
-        first = levelled(room, given)
+            given.append((ZERO, named, reserved[child], min(named, most[child])))
+        first = levelled(capacity, given)
         by_weight: list[Bounds] = []
-        for child, least, (_, _, _, named) in zip(taking, first, given, strict=True):
+        for child, least, (_, _, _, named) in zip(allocation, first, given, strict=True):
             by_weight.append((min(least, named), Fraction(self.demand(child).weight), least, most[child]))
-        shares = dict(zip(taking, levelled(room, by_weight), strict=True))
+        shares = dict(zip(allocation, levelled(capacity, by_weight), strict=True))
         for child in children:
             demand, share = self.demand(child), shares.get(child, ZERO)
             ceiling = may_hold[child]
             if it in (demand.borrowing_limit or {}) and it not in (demand.deserved or {}):
                 ceiling = min(ceiling, share + (demand.borrowing_limit or {})[it])
-            potential = self._below(parts[name].potential, child, kept, it)
+            potential = self._below(parts[name].potential, child, reserved, it)
             parts[child] = Part(share, ceiling, potential)
             self._divide_below(child, it, share, parts)
 
-    def _below(self, most: Amount, child: str, kept: Mapping[str, Fraction], it: str) -> Amount:
+    def _below(self, most: Amount, child: str, reserved: Mapping[str, Fraction], it: str) -> Amount:
         """What a child may hold of the most that its parent may: not what is kept for others."""
-        unclaimed = max(most - sum(kept.values(), ZERO), ZERO)
-        return min(unclaimed + kept[child], self.limit(child, it))
+        unclaimed = max(most - sum(reserved.values(), ZERO), ZERO)
+        return min(unclaimed + reserved[child], self.limit(child, it))

@@ -10,7 +10,7 @@ from extender.api.objects.pods import LabelSelector, Toleration
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.resources import CPU, MEMORY, PODS
 from extender.domain.queues.share_tree import QueueDemand
-from extender.domain.snapshot.group_view import Start
+from extender.domain.snapshot.group_info import Start
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain import builders
 from tests.domain.world import World, key, timestamp
@@ -119,8 +119,8 @@ class State(NamedTuple):
         groups = [group for group in self.groups if group.queue == queue.name and group.exists]
         asking = list[Pod]()
         for group in groups:
-            is_kept_out = queue.keeps_all_out or queue.is_stopped or group.is_held
-            asking += group.pods[: len(group.nodes)] if is_kept_out else group.pods
+            is_reserved_out = queue.keeps_all_out or queue.is_stopped or group.is_held
+            asking += group.pods[: len(group.nodes)] if is_reserved_out else group.pods
         sums = total(asking)
         return QueueDemand(
             queue.name,
@@ -137,7 +137,7 @@ class State(NamedTuple):
 
     def world(self) -> World:
         world = World(limits=Limits(window=self.window))
-        world.ledger.intake.judge_users()
+        world.ledger.intake.review_users()
         world.ledger.intake.trust_uses(True)
         for node in self.nodes:
             world.add(_node(node))

@@ -143,9 +143,9 @@ def crowded(draw: st.DrawFn) -> State:
         Node(f"n{n}", _amounts({CPU: size, MEMORY: GIB, PODS: 110})) for n, size in enumerate(sizes)
     )
     names = [""]
-    kept = list[Queue]()
+    reserved = list[Queue]()
     for n in range(draw(st.integers(2, 3))):
-        kept.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
+        reserved.append(draw(plain_queues(f"q{n}", names if _rarely(draw, 4) else [""])))
         names.append(f"q{n}")
     shapes = [Pod(_amounts({CPU: size, PODS: 1})) for size in (1000, 1500, 2000, 3000)]
     found = list[Group]()
@@ -154,7 +154,7 @@ def crowded(draw: st.DrawFn) -> State:
         if n < 3 and draw(st.booleans()):
             group = _placed(draw, group, there, _places(found))
         found.append(group)
-    return State(there, tuple(kept), tuple(found))
+    return State(there, tuple(reserved), tuple(found))
 
 
 @st.composite
@@ -186,8 +186,8 @@ def _placed(
     """The same on nodes, if all its members fit where they are sent."""
     where = list[str]()
     for pod in group.pods:
-        room = left(there, [*standing, *zip(group.pods, where, strict=False)])
-        suit = [node.name for node in there if fit([pod], {node: room[node]})]
+        capacity = left(there, [*standing, *zip(group.pods, where, strict=False)])
+        suit = [node.name for node in there if fit([pod], {node: capacity[node]})]
         if not suit:
             return group
         where.append(draw(st.sampled_from(suit)))

@@ -68,9 +68,9 @@ def test_members_that_are_not_needed_start_in_the_order_of_shares(state: State) 
 def _of_shares(state: State, shares: Shares, decisions: Decisions) -> Iterator[str]:
     for queue in filter(shares.queues.takes_part, (it.name for it in state.queues)):
         for it, parts in shares.parts.items():
-            told = decisions.queues[queue].deserved.get(it, 0.0)
-            if told != pytest.approx(float(parts[queue].deserved), abs=1e-4):
-                yield f"queue {queue} deserves {told} of {it}, and not {parts[queue].deserved}"
+            reported = decisions.queues[queue].deserved.get(it, 0.0)
+            if reported != pytest.approx(float(parts[queue].deserved), abs=1e-4):
+                yield f"queue {queue} deserves {reported} of {it}, and not {parts[queue].deserved}"
 
 
 def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
         yield f"{group.name} may start"
     elif starts:
         yield from _of_plan(turn)
-    elif turn.may_start and not (turn.is_lent and turn.claimants):
+    elif turn.may_start and not (turn.lends and turn.claimants):
         yield f"{group.name} may not start: {said}"
     if starts:
         return
@@ -95,16 +95,16 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
 def _of_plan(turn: Turn) -> Iterator[str]:
     group, by_name = turn.group, {node.name: node for node in turn.state.nodes}
     plan = [(group.pods[int(uid.rpartition("-")[2])], node) for uid, node in turn.decision.plan.items()]
-    room = left(turn.state.nodes, [*turn.state.standing, *plan])
+    capacity = left(turn.state.nodes, [*turn.state.standing, *plan])
     if len(plan) != group.needed:
         yield f"{group.name} starts whole"
-    if any(room[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
+    if any(capacity[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
         yield f"{group.name} has room on its nodes"
     if not all(pod.suits(by_name[node]) for pod, node in plan):
         yield f"the nodes of {group.name} suit its members"
-    if turn.is_lent and turn.claimants:
+    if turn.lends and turn.claimants:
         pods = turn.claimants[0].pods[: turn.claimants[0].needed]
-        if most_that_fit(pods, room) < most_that_fit(pods, turn.room):
+        if most_that_fit(pods, capacity) < most_that_fit(pods, turn.capacity):
             yield f"room that {turn.claimants[0].name} has a claim on is not lent to {group.name}"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import Reservation
+from extender.domain.snapshot.group_info import Reservation
 from tests.domain import builders
 from tests.domain.world import World, gang, key, timestamp
 from tests.oracle.placement import Node, Pod, Room, fit, left
@@ -59,25 +59,25 @@ class Busy:
         return found
 
 
-def untrue(busy: Busy, holder: str, kept: Reservation, decisions: Decisions) -> Iterator[str]:
-    now, moment, passable = busy.world.now, kept.starts_at, kept.passable_until
-    assert moment is not None
+def untrue(busy: Busy, holder: str, reserved: Reservation, decisions: Decisions) -> Iterator[str]:
+    now, instant, passable = busy.world.now, reserved.starts_at, reserved.passable_until
+    assert instant is not None
     assert passable is not None
-    needed = [(pod, node) for pod, node in zip(busy.pods(holder), kept.nodes.values(), strict=True)]
+    needed = [(pod, node) for pod, node in zip(busy.pods(holder), reserved.nodes.values(), strict=True)]
     for name in ("", *busy.jobs):
-        room = left(busy.hosts, busy.standing(now, decisions, name))
-        then = left(busy.hosts, [*busy.standing(moment, decisions, name), *needed])
-        if any(then[host]["cpu"] < 0 for host in busy.hosts if host.name in kept.node_names):
-            yield f"{holder} finds its nodes free at {moment}"
+        capacity = left(busy.hosts, busy.standing(now, decisions, name))
+        then = left(busy.hosts, [*busy.standing(instant, decisions, name), *needed])
+        if any(then[host]["cpu"] < 0 for host in busy.hosts if host.name in reserved.node_names):
+            yield f"{holder} finds its nodes free at {instant}"
         spare: Room = {
-            host: {"cpu": min(room[host]["cpu"], max(then[host]["cpu"], 0))} for host in busy.hosts
+            host: {"cpu": min(capacity[host]["cpu"], max(then[host]["cpu"], 0))} for host in busy.hosts
         }
         if name in ("", holder) or (decision := decisions.groups[key(name)]).verdict is not Verdict.WAITING:
             continue
         passes = now + busy.jobs[name][2] <= passable
-        if fit(busy.pods(name), room if passes else spare):
+        if fit(busy.pods(name), capacity if passes else spare):
             yield f"{name} starts, and waits for {decision.reason} ({decision.detail})"
-        elif (decision.reason is Reason.RESERVED) != fit(busy.pods(name), room):
+        elif (decision.reason is Reason.RESERVED) != fit(busy.pods(name), capacity):
             yield f"{name} waits for {decision.reason} ({decision.detail})"
 
 

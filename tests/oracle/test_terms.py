@@ -54,15 +54,15 @@ Place = tuple[Kind, Host]
 
 def is_allowed(standing: Sequence[Place], coming: Sequence[Place]) -> bool:
     """Whether pods of one kind may come where they are sent, all of them."""
-    everybody, (kind, _) = [*standing, *coming], coming[0]
+    candidates, (kind, _) = [*standing, *coming], coming[0]
     used = Counter[Host]()
-    for each, host in everybody:
+    for each, host in candidates:
         used[host] += each.cpus
     if any(used[host] > host.cpus for _, host in coming):
         return False
-    new = range(len(standing), len(everybody))
-    pairs = permutations(range(len(everybody)), 2)
-    if any(_clash(everybody[one], everybody[other]) for one, other in pairs if one in new or other in new):
+    new = range(len(standing), len(candidates))
+    pairs = permutations(range(len(candidates)), 2)
+    if any(_clash(candidates[one], candidates[other]) for one, other in pairs if one in new or other in new):
         return False
     if not kind.together:
         return True

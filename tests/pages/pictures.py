@@ -126,12 +126,12 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
         colour = [COLOURS[style.color.number or 0]] if style.color else []
         classes = " ".join([*colour, *(word for word in ("bold", "dim") if getattr(style, word))])
         if text.strip():
-            marked = f' class="{classes}"' if classes else ""
+            flagged = f' class="{classes}"' if classes else ""
             x = MARGIN + (column + len(text) - len(text.lstrip())) * LETTER
             letters = text.strip()
             yield (
                 f'<text x="{x:.1f}" y="{baseline}" textLength="{len(letters) * LETTER:.1f}"'
-                f"{marked}>{escape(letters)}</text>"
+                f"{flagged}>{escape(letters)}</text>"
             )
         column += len(text)
 
@@ -188,21 +188,23 @@ PICTURES: dict[str, Callable[[], str]] = {
         "Of 12 cpus 4 stay free for b, which has no groups.",
         12,
         Row(queue("a"), 12),
-        Row(queue("b", guarantee={"cpu": "4"}), kept=4, says="guarantee: 4"),
+        Row(queue("b", guarantee={"cpu": "4"}), reserved=4, says="guarantee: 4"),
     ),
     "ceiling": shares(
         "Of its parent's 8 cpus a may hold 5, since b is guaranteed 3; the other 4 of the cluster stay idle.",
         12,
         Row(queue("p", capability={"cpu": "8"}), says="capability: 8"),
         Row(queue("a", parent="p"), 8, says="parent: p"),
-        Row(queue("b", parent="p", guarantee={"cpu": "3"}), kept=3, says="parent: p, guarantee: 3"),
+        Row(queue("b", parent="p", guarantee={"cpu": "3"}), reserved=3, says="parent: p, guarantee: 3"),
     ),
     "limits": shares(
         "Of its 8 cpus b lends 2, and keeps 6; a may have 1 of them beside its 4, and c has the other.",
         12,
         Row(queue("a", deserved={"cpu": "4"}, borrowing_limit={"cpu": "1"}), 7, says="borrowingLimit: 1"),
         Row(queue("c"), 3),
-        Row(queue("b", deserved={"cpu": "8"}, lending_limit={"cpu": "2"}), kept=6, says="lendingLimit: 2"),
+        Row(
+            queue("b", deserved={"cpu": "8"}, lending_limit={"cpu": "2"}), reserved=6, says="lendingLimit: 2"
+        ),
     ),
     "oversell": shares(
         "One and a half times its capability of 6 cpus is admitted.",

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     queue: Queue
     asks: int = 0
     gang: int = 0
-    kept: int = 0
+    reserved: int = 0
     says: str = ""  # what of its spec matters
 
     def drawn(self, world: World, top: int, turns: Mapping[str, list[int]]) -> Iterator[str]:
@@ -41,7 +41,7 @@ class Row(NamedTuple):
         is_parent = any(other.parent == name for other in world.decisions.queues.values())
         held, deserved = found.allocated.get("cpu", 0) // 1000, found.deserved.get("cpu", 0.0) / 1000
         kinds = ["held" if number < deserved else "lent" for number in range(held)]
-        kinds += ["kept"] * (self.kept - held) + ["waits"] * (
+        kinds += ["kept"] * (self.reserved - held) + ["waits"] * (
             0 if is_parent else self.asks + self.gang - held
         )
         yield f'<text class="name" x="{EDGE}" y="{top + 16}">{name}</text>'

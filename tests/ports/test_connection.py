@@ -287,12 +287,12 @@ async def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer(stage:
 @each_of((10_000, b"100"), (10_001, b"413"))
 @played(LIMITS._replace(body=10_000))
 async def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
-    stage: Stage, length: int, told: bytes
+    stage: Stage, length: int, reported: bytes
 ) -> None:
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % length
     reader, writer = await stage.say(head + b"Expect: 100-continue\r\n\r\n")
-    assert (await reader.readline()).split()[1] == told
-    if told == b"100":
+    assert (await reader.readline()).split()[1] == reported
+    if reported == b"100":
         await stage.say_more(writer, b"x" * length)
         assert (await reader.readuntil(b"x")).startswith(b"\r\nHTTP/1.1 200 OK")
 

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
-from extender.sim.show.frames import Moment, Rerun, closing_summary, frame, transition_text
+from extender.sim.show.frames import Picture, Rerun, closing_summary, frame, transition_text
 from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.tables import Canvas
 from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
@@ -56,11 +56,11 @@ def drawn(drawing: Drawing) -> str:
     log.observe(state, 1.0)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
     if drawing.form == "piped":
-        return "".join(f"{line}\n" for line in _piped(Moment(state, log, 72.5), canvas))
-    return _on_terminal(Moment(state, log, 72.5), canvas, colours=drawing.form == "coloured")
+        return "".join(f"{line}\n" for line in _piped(Picture(state, log, 72.5), canvas))
+    return _on_terminal(Picture(state, log, 72.5), canvas, colours=drawing.form == "coloured")
 
 
-def _on_terminal(moment: Moment, canvas: Canvas, colours: bool) -> str:
+def _on_terminal(instant: Picture, canvas: Canvas, colours: bool) -> str:
     file = io.StringIO()
     console = Console(
         file=file,
@@ -71,16 +71,16 @@ def _on_terminal(moment: Moment, canvas: Canvas, colours: bool) -> str:
         legacy_windows=False,
         _environ={},
     )
-    console.print(Group(*frame(moment, HEAD, canvas)))
+    console.print(Group(*frame(instant, HEAD, canvas)))
     return file.getvalue()
 
 
-def _piped(moment: Moment, canvas: Canvas) -> Iterator[str]:
-    for transition in moment.log.transitions:
+def _piped(instant: Picture, canvas: Canvas) -> Iterator[str]:
+    for transition in instant.log.transitions:
         yield from transition_text(transition, canvas)
     yield ""
     yield from closing_summary(
-        moment.cluster, moment.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
+        instant.cluster, instant.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
     )
 
 

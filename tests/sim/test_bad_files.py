@@ -154,9 +154,9 @@ def test_what_cannot_run_is_named_by_line(content: str | bytes, message: str, *,
         "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
     ),  # min-member
 )
-def test_what_the_webhooks_would_warn_of_is_noted(content: str, note: str, *, tmp_path: Path) -> None:
+def test_what_the_webhooks_would_warn_of_is_noted(content: str, record: str, *, tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")
-    assert outcome.faults[0].startswith(note)
+    assert outcome.faults[0].startswith(record)
 
 
 @each_of(

@@ -87,9 +87,9 @@ def test_a_pod_without_a_node_goes_at_once(connection: Connection) -> None:
 def test_a_pod_on_a_node_waits_for_its_kubelet(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod(terminationGracePeriodSeconds=30, nodeName="n0"))["metadata"]["uid"]
     cluster.evict("default", "a", uid)
-    marked = get(connection, f"{PODS}/a")["metadata"]
-    assert marked["deletionTimestamp"]
-    assert marked["deletionGracePeriodSeconds"] == 30
+    flagged = get(connection, f"{PODS}/a")["metadata"]
+    assert flagged["deletionTimestamp"]
+    assert flagged["deletionGracePeriodSeconds"] == 30
     with pytest.raises(Conflict):
         ask(connection, "DELETE", f"{PODS}/a", {"preconditions": {"uid": "another"}})
     ask(connection, "DELETE", f"{PODS}/a", {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})

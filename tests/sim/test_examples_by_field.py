@@ -14,7 +14,7 @@ from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.rows import each_of
 from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
-ROOM = ("64", "256Gi")
+CAPACITY = ("64", "256Gi")
 NODES = 40
 EXAMPLES = list(examples(quotas=True))
 
@@ -37,7 +37,7 @@ def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
     manifests = load([written(tmp_path, EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "_PACE", 1.0)  # each look at so many takes a tenth of a second
-        cluster.make_nodes(NODES, *ROOM)
+        cluster.make_nodes(NODES, *CAPACITY)
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
         state = session.run([])
@@ -56,10 +56,12 @@ def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
 @each_of(*EXAMPLES)
 def test_an_example_comes_to_the_same_in_simulate(example: Example, *, tmp_path: Path) -> None:
     files = (written(tmp_path, [example]),)
-    result = simulate(SimulationOptions(files, True, nodes=NODES, node_cpu=ROOM[0], node_memory=ROOM[1]))
+    result = simulate(
+        SimulationOptions(files, True, nodes=NODES, node_cpu=CAPACITY[0], node_memory=CAPACITY[1])
+    )
     report, notes = result.report, result.notes
     simulated = {never.reason for never in report.never_started}
-    if any("Muster is not asked" in note for note in notes):
+    if any("Muster is not asked" in record for record in notes):
         simulated.add(NOT_ASKED)
     if report.started:
         simulated.add(STARTED)

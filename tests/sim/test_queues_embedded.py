@@ -84,8 +84,8 @@ def test_a_queue_waits_for_the_resource_flavor_that_it_names(cluster: Embedded, 
     )
     gang(cluster, "gpu", "flies", 2, "1")
     wait_for(lambda: "FlavorNotFound" in str(status(cluster, "gpu").get("conditions")))
-    told = " ".join(muster("why", "queue/gpu").split())
-    assert "But nothing starts on ResourceFlavors that do not exist: fast." in told
+    reported = " ".join(muster("why", "queue/gpu").split())
+    assert "But nothing starts on ResourceFlavors that do not exist: fast." in reported
     wait_for(lambda: "ResourceFlavor fast does not exist" in " ".join(muster("why", "flies").split()))
     meta = {"name": "fast"}
     head = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.name}

@@ -47,16 +47,16 @@ def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQue
     queue.see(named("a"))
     item = popped(queue)
     queue.add_unschedulable(item, by_extender=False)
-    queue.wake(concerns_all=False)
+    queue.requeue(concerns_all=False)
     assert is_idle(queue)
-    queue.wake()
+    queue.requeue()
     assert popped(queue) is item
 
 
 def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     item = popped(queue)
-    queue.wake()
+    queue.requeue()
     queue.add_unschedulable(item, by_extender=True)
     assert popped(queue) is item
 
@@ -66,7 +66,7 @@ def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: Sch
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         item = popped(queue)
-        queue.wake(concerns_all=False)
+        queue.requeue(concerns_all=False)
         queue.add_unschedulable(item, by_extender=by_extender)
         assert is_idle(queue) is not by_extender
         queue.forget(name)
@@ -86,7 +86,7 @@ def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) 
         queue.see(named(name))
     refused = popped(queue)
     queue.add_unschedulable(refused, by_extender=True)
-    queue.wake()
+    queue.requeue()
     assert popped(queue).uid == "b"
     assert popped(queue) is refused
 
@@ -105,7 +105,7 @@ def test_nothing_shortens_the_backoff_after_an_error(queue: SchedulingQueue, clo
     for _ in range(6):
         item = popped(queue)
         queue.add_failed(item)
-        queue.wake()
+        queue.requeue()
         queue.see(named("a"))
         ends.append(item.ready_at)
         clock.now = item.ready_at

@@ -13,7 +13,7 @@ from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.frames import (
     LiveView,
     LogView,
-    Moment,
+    Picture,
     Rerun,
     closing_summary,
     drawn_head,
@@ -102,7 +102,7 @@ def test_queues_that_every_cluster_has_are_shown_where_a_group_uses_them(service
 def drawn(state: ClusterState, canvas: Canvas) -> list[str]:
     log = TransitionLog()
     log.observe(state, 1.0)
-    return [line.plain for line in frame(Moment(state, log, 3.0), ["head"], canvas)]
+    return [line.plain for line in frame(Picture(state, log, 3.0), ["head"], canvas)]
 
 
 def test_a_frame_shows_the_time_the_position_the_reason_and_what_is_ahead(state: ClusterState) -> None:
@@ -404,7 +404,7 @@ def test_a_pipe_gets_plain_lines(state: ClusterState) -> None:
     view, log = LogView(stream), TransitionLog()
     view.begin(["head"])
     for second in (1.0, 2.0):
-        view.show(Moment(state, log, second), log.observe(state, second))
+        view.show(Picture(state, log, second), log.observe(state, second))
     view.end(["over"])
     text = stream.getvalue()
     assert "\x1b" not in text
@@ -415,10 +415,10 @@ def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(state: Cluster
     stream = Terminal()
     screen = LiveView(stream)
     screen.begin(["head"])
-    moment = Moment(state, TransitionLog(), 1.0)
-    screen.show(moment, [])
+    instant = Picture(state, TransitionLog(), 1.0)
+    screen.show(instant, [])
     begun = stream.tell()
-    screen.show(moment, [])
+    screen.show(instant, [])
     assert stream.tell() == begun
     screen.end(["over"])
     hidden, shown = stream.getvalue().index("\x1b[?25l"), stream.getvalue().rindex("\x1b[?25h")

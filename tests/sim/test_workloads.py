@@ -202,8 +202,8 @@ def test_a_job_makes_as_many_pods_as_run_at_once(spec: str, count: int, *, tmp_p
 
 
 def notes(path: Path) -> Iterator[str]:
-    for note in created(path)[1].notes:
-        file, line, message = note.split(":", 2)
+    for record in created(path)[1].notes:
+        file, line, message = record.split(":", 2)
         assert Path(file) == path
         yield f"{line}:{message}"
 

@@ -25,7 +25,7 @@ class Watchman(Measurements):
     def __init__(self, given: VirtualWorkload) -> None:
         super().__init__(given)
         self.cluster: Simulation | None = None
-        self.moments = 0
+        self.instants = 0
         groups = (group for _, group in given.groups)
         self._members = {f"{g.metadata.namespace}/{g.metadata.name}": g.spec.min_member for g in groups}
         self._ran: Counter[str] = Counter()
@@ -38,7 +38,7 @@ class Watchman(Measurements):
     def settled(self, decisions: Decisions, now: float) -> None:
         super().settled(decisions, now)
         assert self.cluster is not None
-        self.moments += 1
+        self.instants += 1
         for name, _, idle, _ in self.cluster.ledger.nodes():
             assert min(idle.values()) >= 0, f"{name} is over its room at {now}: {idle}"
         for group, ran in self._ran.items():

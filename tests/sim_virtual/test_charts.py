@@ -81,8 +81,8 @@ def test_bars_never_overlap_and_keep_their_height(bars: list[Bar]) -> None:
     most = max(sum(bar.amount for bar in bars if bar.start <= t < bar.end) for t in range(20))
     pieces = list(pack(bars, most))
     assert sum(map(area, pieces)) == sum(bar.amount * (bar.end - bar.start) for bar in bars)
-    for moment in range(20):
-        assert apart(piece for piece in pieces if piece.bar.start <= moment < piece.bar.end)
+    for instant in range(20):
+        assert apart(piece for piece in pieces if piece.bar.start <= instant < piece.bar.end)
 
 
 def area(piece: Piece) -> float:

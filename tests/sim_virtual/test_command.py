@@ -210,7 +210,7 @@ def test_where_nothing_is_for_muster_to_start_nothing_has_started(tmp_path: Path
 
 def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    for text, told in (
+    for text, reported in (
         (
             "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n",
             f':2: ClusterQueue "a": skipped, it is Kueue\'s; muster migrate kueue -f {path} prints',
@@ -219,11 +219,11 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
     ):
         path.write_text(text)
         result = muster("-f", path)
-        assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "reported"),
     [
         ('weight: "3"', "got '3'; allowed is a whole number; write it without quotes"),
         ("capability: {mem: 8Gi}", "no node has a resource mem; did you mean memory?"),
@@ -232,12 +232,12 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
         ("capability: {memory: 8gib}", "did you mean 8Gi?"),
     ],
 )
-def test_what_is_nearly_right_is_told_with_what_was_meant(tmp_path: Path, spec: str, told: str) -> None:
+def test_what_is_nearly_right_is_told_with_what_was_meant(tmp_path: Path, spec: str, reported: str) -> None:
     path = tmp_path / "queue.yaml"
     head = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\n"
     path.write_text(f"{head}spec: {{{spec}}}\n")
     result = muster("-f", path)
-    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
 
 
 def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> None:

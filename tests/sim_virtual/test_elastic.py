@@ -85,8 +85,8 @@ def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: 
         more: dict[str, Any] = {"queue": job.queue, "priority": job.priority}
         rows.append(row(f"g{number}", job.members, at, None, str(job.cpus), needed, **more))
     changes = watched(rows, weights, memory=CALM / 4)
-    assert not [moment for moment in changes.started if moment > at + CALM]
-    assert not [moment for moment, _ in changes.evicted if moment > at + CALM]
+    assert not [instant for instant in changes.started if instant > at + CALM]
+    assert not [instant for instant, _ in changes.evicted if instant > at + CALM]
 
 
 @pytest.mark.parametrize("every", [1.0, 4.0, 30.0])

@@ -23,7 +23,7 @@ from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.workload import DumpedState, VirtualWorkload
 from extender.web.debug import version
 from tests.domain.builders import group, node, pod, queue, stranger
-from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import World, gang, key, timestamp
 
@@ -97,16 +97,16 @@ def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     written = dump(full_cluster().add(stranger("more", on="n0")).settle().ledger.decisions, version(), {})
     assert written is not None
     file.write_bytes(written)
-    told = CliRunner().invoke(
+    reported = CliRunner().invoke(
         main, ["simulate", "--from-dump", str(file), "--run-seconds", "60", "-o", "json"]
     )
-    assert told.exit_code in (0, 3), told.output
-    assert '"nodes": 3' in told.output
+    assert reported.exit_code in (0, 3), reported.output
+    assert '"nodes": 3' in reported.output
     trace = tmp_path / "more.csv"
     trace.write_text("arrival,group,queue,seconds,cpu\n5,more,q,30,1\n")
-    told = CliRunner().invoke(main, ["simulate", "--from-dump", str(file), "--trace", str(trace)])
-    assert "queue   weight   groups   started   done" in told.output
-    assert "\nq            1        3         2      1 " in told.output
+    reported = CliRunner().invoke(main, ["simulate", "--from-dump", str(file), "--trace", str(trace)])
+    assert "queue   weight   groups   started   done" in reported.output
+    assert "\nq            1        3         2      1 " in reported.output
     file.write_bytes(written[:-1])
     refused = CliRunner().invoke(main, ["simulate", "--from-dump", str(file)])
     assert refused.exit_code == 2
@@ -142,6 +142,7 @@ def test_a_suspended_job_makes_its_pods_when_it_starts() -> None:
         if made.verdict is Verdict.RUNNING
     ]
     starts = {
-        name: min(at for at, unit in running if unit.endswith(unit_name(name))) for name in ("first", "next")
+        name: min(at for at, unit in running if unit.endswith(podgroup_name(name)))
+        for name in ("first", "next")
     }
     assert starts == {"first": 0.0, "next": 60.0}

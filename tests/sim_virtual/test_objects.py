@@ -15,10 +15,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
 
 
 def pod(name: str, group: str = "", cpu: str = "1", on: str = "", **annotations: str) -> str:
-    noted = {"scheduling.k8s.io/group-name": group} if group else {}
+    recorded = {"scheduling.k8s.io/group-name": group} if group else {}
     known = {"run": RUN, "arrival": ARRIVAL, "fail": FAIL}
-    noted |= {known[key]: value for key, value in annotations.items()}
-    notes = ", ".join(f'{key}: "{value}"' for key, value in noted.items())
+    recorded |= {known[key]: value for key, value in annotations.items()}
+    notes = ", ".join(f'{key}: "{value}"' for key, value in recorded.items())
     place = f", nodeName: {on}" if on else ""
     resources = f"resources: {{requests: {{cpu: '{cpu}'}}}}"
     return (
@@ -107,7 +107,7 @@ def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quot
 def test_what_is_wrong_with_a_quota_is_noted_and_costs_only_that(tmp_path: Path) -> None:
     notes = loaded(tmp_path, TAKEN, TREE).notes
     tree = "ElasticQuotaTree/kube-system/tree"
-    assert any(note.startswith(f"{tree}: node 'odd': max") for note in notes), notes
+    assert any(record.startswith(f"{tree}: node 'odd': max") for record in notes), notes
     assert f"{tree}: queue 'taken' exists, and stays as it is" in notes
 
 
@@ -207,7 +207,7 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
         head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",
         head.replace("NAME", "later") + f"spec: {{suspend: true, completions: 5, {template}}}\n",
     )
-    assert [note.partition(": ")[2] for note in given.notes] == [
+    assert [record.partition(": ")[2] for record in given.notes] == [
         'Job "later": it is suspended, and Muster is not asked to start it: add the annotation'
         " scheduling.volcano.sh/queue-name: default, or that of another queue, to its metadata",
         'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
@@ -233,7 +233,7 @@ spec:
 def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
     documents = [JOB.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second")]
     given = loaded(tmp_path, *documents)
-    waiting = [(each.unit.group.spec.min_member, each.unit.group.spec.queue) for each in given.jobs]
+    waiting = [(each.podgroup.group.spec.min_member, each.podgroup.group.spec.queue) for each in given.jobs]
     assert waiting == [(3, "default")] * 2
     assert given.notes == ()
     result = run(given)
@@ -260,7 +260,7 @@ spec:
 
 def test_volcano_jobs_wait_as_jobs_in_the_group_that_volcano_would_make(tmp_path: Path) -> None:
     given = loaded(tmp_path, *(VOLCANO.replace("NAME", name).replace("RUN", RUN) for name in ("a", "b")))
-    units = [(each.unit.group.metadata.name, each.unit.group.spec.min_member) for each in given.jobs]
+    units = [(each.podgroup.group.metadata.name, each.podgroup.group.spec.min_member) for each in given.jobs]
     assert units == [
         (f"{each.object['metadata']['name']}-{each.object['metadata']['uid']}", 3) for each in given.jobs
     ]
@@ -346,11 +346,11 @@ def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_dead
 def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
     """A queue, and a Job of one pod in it that runs for ten hours."""
     head = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {{name: {name}}}\n---\n"
-    noted = f'{RUN}: "36000", {ARRIVAL}: "{at}"{notes}'
+    recorded = f'{RUN}: "36000", {ARRIVAL}: "{at}"{notes}'
     queue = f"metadata: {{annotations: {{scheduling.volcano.sh/queue-name: {name}}}}}"
     container = f"{{name: main, image: x, resources: {{requests: {{cpu: '{cpu}'}}}}}}"
     pods = f"{{{queue}, spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}}}"
-    meta = f"{{name: {name}, annotations: {{{noted}}}}}"
+    meta = f"{{name: {name}, annotations: {{{recorded}}}}}"
     return f"{head}apiVersion: batch/v1\nkind: Job\nmetadata: {meta}\nspec: {{template: {pods}}}\n"
 
 

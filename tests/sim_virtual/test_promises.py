@@ -54,11 +54,11 @@ class Watch(Observer):
     def __init__(self) -> None:
         self.open: dict[GroupKey, float] = {}  # the earliest promise to each group that waits
         self.late: dict[GroupKey, tuple[float, float]] = {}
-        self.kept = 0
+        self.reserved = 0
 
     def bound(self, pod: PodRecord, now: float) -> None:
         if (promise := self.open.pop(pod.group, None)) is not None:
-            self.kept += 1
+            self.reserved += 1
             if now > promise:
                 self.late[pod.group] = promise, now
 

@@ -172,4 +172,4 @@ def test_with_services_that_never_end_room_is_not_idle_without_limit(
     Simulation(cluster, limits, frozenset({"muster"}), watch).run()
     assert "big" not in watch.at
     for name, came in small.items():
-        assert watch.at[name] - came <= (declared or 0.0) + limits.room_kept + came / 2.0
+        assert watch.at[name] - came <= (declared or 0.0) + limits.capacity_reserved + came / 2.0

@@ -148,16 +148,16 @@ def taking_back_at_once(name: str, **more: Any) -> Queue:
 def evicted(result: Result) -> dict[str, list[float]]:
     """By group the moments at which some of its pods were."""
     timelines = ((timeline.name, timeline.reclaimed) for timeline in result.measured.timelines.values())
-    return {name.partition("/")[2]: sorted(moments) for name, moments in timelines if moments}
+    return {name.partition("/")[2]: sorted(instants) for name, instants in timelines if instants}
 
 
-@pytest.mark.parametrize(("minimum", "moment"), [("0s", 150.0), ("300s", 300.0)])
-def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, moment: float) -> None:
+@pytest.mark.parametrize(("minimum", "instant"), [("0s", 150.0), ("300s", 300.0)])
+def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, instant: float) -> None:
     """From when a pod started, as its status says: poor comes later and is due half of the room."""
     queues = (taking_back_at_once("rich", min_runtime=minimum), taking_back_at_once("poor"))
     rows = [row("held", 8, seconds=9000.0, needed=1, queue="rich"), row("due", 4, 150.0, queue="poor")]
     given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
-    assert evicted(run(given_)) == {"held": [moment]}
+    assert evicted(run(given_)) == {"held": [instant]}
 
 
 def test_what_ran_shortest_goes_first() -> None:

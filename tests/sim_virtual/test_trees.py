@@ -19,7 +19,7 @@ from extender.sim.virtual.trace import ClusterSize
 from tests.sim_virtual.bench import row, run_rows
 
 TRACE = Path(__file__).parents[2] / "examples" / "trace.csv"
-ROOM = ClusterSize(10, 32)
+CAPACITY = ClusterSize(10, 32)
 COMPARED = """\
 against traverse only, without reservations and reclaim
                              as given   traverse
@@ -76,7 +76,7 @@ def test_levels_are_averaged_over_the_time_in_which_siblings_want_more() -> None
 
 
 def test_a_made_up_tree_is_the_same_for_the_same_seed() -> None:
-    first, again, other = (trace.job_rows(500, ROOM, seed) for seed in (7, 7, 8))
+    first, again, other = (trace.job_rows(500, CAPACITY, seed) for seed in (7, 7, 8))
     assert first == again != other
     assert len({each.queue for each in first}) == 20
     assert {each.queue for each in first} <= {each.metadata.name for each in trace.team_queues()}
@@ -84,7 +84,7 @@ def test_a_made_up_tree_is_the_same_for_the_same_seed() -> None:
 
 
 def test_its_sizes_and_run_times_are_heavy_tailed() -> None:
-    rows = trace.job_rows(2000, ROOM, 0)
+    rows = trace.job_rows(2000, CAPACITY, 0)
     works = sorted(each.members * int(each.requests["cpu"]) * (each.seconds or 0.0) for each in rows)
     assert sum(works[-200:]) > 0.5 * sum(works)
     assert sorted(each.members for each in rows)[1000] <= 2 < 16 < max(each.members for each in rows)

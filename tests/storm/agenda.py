@@ -10,7 +10,7 @@ Action = Callable[[], object]
 
 
 class Agenda:
-    """An action that says False, or raises one of `trouble`, is not done yet. `told` hears what is mended."""
+    """An action that says False, or raises one of `trouble`, is not done yet. `reported` gets mended ones."""
 
     def __init__(self, trouble: tuple[type[Exception], ...], report: Callable[[str], object]) -> None:
         self._trouble = trouble

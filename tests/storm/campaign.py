@@ -53,7 +53,7 @@ class Campaign:
         arena.when_changed = self._changed
         self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet, arena.calm)
         self._journal = Journal(arena.cluster.folder / "journal.log")
-        self._agenda = Agenda(AWAY, partial(self._journal.note, "mended"))
+        self._agenda = Agenda(AWAY, partial(self._journal.record, "mended"))
         self._progress = progress
         self._watcher = Watcher(arena, self._recovery)
         self._still: list[tuple[Standstill, Step]] = []
@@ -82,12 +82,12 @@ class Campaign:
         self._live_until(began + self.outcome.seconds)
         self.outcome.calm = self._arena.calm(time.monotonic()) - self._arena.calm(began)
 
-    def _live_until(self, moment: float) -> None:
+    def _live_until(self, instant: float) -> None:
         while True:
             self._agenda.run(time.monotonic())
             self._strike()
             self._tend()
-            if (left := moment - time.monotonic()) <= 0:
+            if (left := instant - time.monotonic()) <= 0:
                 return
             time.sleep(min(left, PAUSE))
 
@@ -95,7 +95,7 @@ class Campaign:
         wish = step.wish
         assert wish is not None
         came = self._crowd.arrive(wish)
-        self._journal.note("arrives" if came else "turned away", f"{wish.name} {asdict(wish)}")
+        self._journal.record("arrives" if came else "turned away", f"{wish.name} {asdict(wish)}")
         if came and wish.lingers:
             still = Standstill(wish.name, wish.lingers, step.lasting)
             self._arena.proxy.inject(still.fault)
@@ -107,7 +107,7 @@ class Campaign:
             self._still.remove((still, step))
             assert step.wish is not None
             self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
-            self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name} for {step.lasting:.1f} s")
+            self._journal.record(f"hold-{step.wish.lingers}", f"{step.wish.name} for {step.lasting:.1f} s")
             if step.wish.fate and (step.wish.fate not in OUTAGES or rough(time.monotonic() - self._began)):
                 struck = replace(step, kind=step.wish.fate)
                 self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
@@ -123,10 +123,10 @@ class Campaign:
         except (NoVictim, *AWAY) as why:
             self._arena.give_back(self._arena.down - down)
             self.outcome.missed[step.kind] += 1
-            self._journal.note(f"missed {step.kind}", f"{type(why).__name__} {why}")
+            self._journal.record(f"missed {step.kind}", f"{type(why).__name__} {why}")
             return
         self.outcome.faults[step.kind] += 1
-        self._journal.note(step.kind, broken.what)
+        self._journal.record(step.kind, broken.what)
         breakage = self._recovery.begin(step.kind, outage=step.kind in OUTAGES)
         if broken.mend is None:
             return breakage.end()
@@ -141,7 +141,7 @@ class Campaign:
         self._tended = time.monotonic()
         for part, process in self._arena.processes().items():
             if part not in self._arena.down and not process.alive():
-                if found := [told for words, told in GIVES_UP.items() if words in process.tail()]:
+                if found := [reported for words, reported in GIVES_UP.items() if words in process.tail()]:
                     self.outcome.counts[found[0]] += 1
                 else:
                     self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
@@ -152,7 +152,9 @@ class Campaign:
     def _changed(self) -> None:
         """Another Muster leads, and has to make something of what the one before left half done."""
         pieces = [gang.wish.name for gang in list(self._crowd.gangs.values()) if self._in_pieces(gang)]
-        self._journal.note("leader", f"{self._arena.leading.name}; in pieces: {', '.join(pieces) or 'none'}")
+        self._journal.record(
+            "leader", f"{self._arena.leading.name}; in pieces: {', '.join(pieces) or 'none'}"
+        )
         self.outcome.counts["changes of the leader"] += 1
         self.outcome.counts["changes of the leader in the middle of a start"] += bool(pieces)
 
@@ -167,7 +169,7 @@ class Campaign:
 
     def _mend_all(self) -> None:
         """What was broken is whole again; nothing more is broken from here on, and nobody finishes."""
-        self._journal.note("the storm ends", "everything is mended")
+        self._journal.record("the storm ends", "everything is mended")
         for still, _ in self._still:
             still.fault.times = 0
         self._still.clear()
@@ -181,14 +183,16 @@ class Campaign:
             if time.monotonic() > end:
                 raise TimeoutError(f"not mended: {self._agenda}, down: {self._arena.down}")
 
-    def _settle(self, moment: str) -> None:
+    def _settle(self, instant: str) -> None:
         began = time.monotonic()
         wrong = settle(self._arena, self._tend)
-        self._journal.note("settled", f"{moment}, {time.monotonic() - began:.0f} s, {len(wrong)} complaints")
+        self._journal.record(
+            "settled", f"{instant}, {time.monotonic() - began:.0f} s, {len(wrong)} complaints"
+        )
         for each in wrong:
-            self._violate(time.monotonic(), _subject(each), f"{moment}: {each}")
+            self._violate(time.monotonic(), _subject(each), f"{instant}: {each}")
         if wrong:
-            self._dump(moment.replace(" ", "-"))
+            self._dump(instant.replace(" ", "-"))
 
     def _ebb(self) -> None:
         """What runs finishes, and makes room for what still waits."""
@@ -212,7 +216,7 @@ class Campaign:
         evictions = [] if self._mix.tree else self._arena.view.evictions  # in a tree, some are paid for
         first = [*undone(evictions, self._crowd.settled)]
         first += [(each.at, each.key, each.what) for each in self._arena.stage.observer.found()]
-        witness = self._arena.witness.judged(DEADLINE, SIGHT, self._arena.calm)
+        witness = self._arena.witness.reviewed(DEADLINE, SIGHT, self._arena.calm)
         second = [(each.at, each.about, f"the second judge: {each.what}") for each in witness.accusations]
         for at, about, what in [*first, *second]:
             self._violate(at, about, what)

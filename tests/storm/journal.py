@@ -20,7 +20,7 @@ class Journal:
         self._lines: list[Line] = []
         self._file = file.open("w", buffering=1)
 
-    def note(self, kind: str, text: str) -> None:
+    def record(self, kind: str, text: str) -> None:
         line = Line(time.monotonic(), kind, text)
         self._lines.append(line)
         self._file.write(self.written(line) + "\n")

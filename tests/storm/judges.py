@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
-from tests.storm.placing import Room, place, rooms, size
+from tests.storm.placing import Room, capacities, place, size
 from tests.storm.view import Eviction, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
@@ -49,8 +49,8 @@ class Picture:
 
     def reserved(self) -> set[str]:
         """Nodes that queues say are kept for a group of theirs."""
-        kept = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
-        return {node for each in kept for node in each.get("nodes") or ()}
+        reserved = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
+        return {node for each in reserved for node in each.get("nodes") or ()}
 
     def line(self, name: str) -> list[str]:
         """A queue and those above it."""
@@ -86,7 +86,11 @@ def complaints(picture: Picture) -> list[str]:
 
 def idle_room(picture: Picture) -> Iterator[str]:
     """Each waiter for itself: of several that fit one at least is wrong to wait."""
-    space = [room for room in rooms(picture.nodes, picture.pods) if room.node not in picture.reserved()]
+    space = [
+        capacity
+        for capacity in capacities(picture.nodes, picture.pods)
+        if capacity.node not in picture.reserved()
+    ]
     all_waiters = list(waiters(picture))
     claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, picture, space)}
     for waiter in all_waiters:
@@ -94,7 +98,7 @@ def idle_room(picture: Picture) -> Iterator[str]:
             continue
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
             continue  # it would borrow room that is kept, for a bounded time, for a group within its share
-        found = [place(waiter.pods, rooms) for rooms in _spaces(waiter, picture, space)]
+        found = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, space)]
         if (placed := found[0]) is not None and None not in found:
             where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
             yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
@@ -105,7 +109,7 @@ def _spaces(waiter: Waiter, picture: Picture, space: list[Room]) -> list[list[Ro
     whichever its other members have."""
     flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
-    return [[room for room in space if wanted <= room.labels.items()] for wanted in labels]
+    return [[capacity for capacity in space if wanted <= capacity.labels.items()] for wanted in labels]
 
 
 def waiters(picture: Picture) -> Iterator[Waiter]:
@@ -175,7 +179,7 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
     """Whether it is within its share, finds no room now, and would stand if it were alone."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
-    now, alone = (_spaces(waiter, picture, each) for each in (space, rooms(picture.nodes, [])))
+    now, alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
     finds_room = any(place(waiter.pods, each) is not None for each in now)
     return not finds_room and any(place(waiter.pods, each) is not None for each in alone)
 

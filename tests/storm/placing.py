@@ -25,7 +25,7 @@ class Room:
         )
 
 
-def rooms(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
+def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
     """Of the nodes without taints that are not cordoned."""
     found = {
         node["metadata"]["name"]: Room(
@@ -37,8 +37,8 @@ def rooms(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
         if not node["spec"].get("unschedulable") and not node["spec"].get("taints")
     }
     for pod in pods:
-        if holds(pod) and (room := found.get(pod["spec"]["nodeName"])) is not None:
-            room.left.subtract(requests(pod))
+        if holds(pod) and (capacity := found.get(pod["spec"]["nodeName"])) is not None:
+            capacity.left.subtract(requests(pod))
     return list(found.values())
 
 
@@ -47,11 +47,11 @@ def place(members: Iterable[Json], into: Iterable[Room]) -> dict[str, str] | Non
     left = [Room(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):
-        room = next((each for each in left if each.takes(pod)), None)
-        if room is None:
+        capacity = next((each for each in left if each.takes(pod)), None)
+        if capacity is None:
             return None
-        room.left.subtract(requests(pod))
-        placed[pod["metadata"]["name"]] = room.node
+        capacity.left.subtract(requests(pod))
+        placed[pod["metadata"]["name"]] = capacity.node
     return placed
 
 

@@ -19,7 +19,7 @@ class Pulse:
     found: list[tuple[float, str]] = field(default_factory=list)
     failing_since: float | None = None
 
-    def note(self, at: float, alive: bool, excused: bool) -> None:
+    def record(self, at: float, alive: bool, excused: bool) -> None:
         """`excused` while it is killed, frozen or not up yet."""
         if alive or excused:
             self.failing_since = None
@@ -47,7 +47,7 @@ class Watcher(threading.Thread):
             part, muster = self._arena.part("muster"), self._arena.muster
             excused = part in self._arena.down
             alive = muster.live()
-            self.pulse.note(time.monotonic(), alive, excused or part in self._arena.down)
+            self.pulse.record(time.monotonic(), alive, excused or part in self._arena.down)
             if muster.ready():
                 self._recovery.answered(time.monotonic())
 

@@ -45,12 +45,12 @@ class Recovery:
     def times(self, bindings: Sequence[float]) -> Times:
         return {ANSWERS: self._until(self._answers), BINDS: self._until(bindings)}
 
-    def _until(self, moments: Sequence[float]) -> dict[str, list[float]]:
+    def _until(self, instants: Sequence[float]) -> dict[str, list[float]]:
         found = defaultdict[str, list[float]](list)
         for each in self._breakages:
-            place = bisect_left(moments, each.ended)
-            if place < len(moments) and not self._overtaken(each, moments[place]):
-                found[each.kind].append(round(moments[place] - each.ended, 2))
+            place = bisect_left(instants, each.ended)
+            if place < len(instants) and not self._overtaken(each, instants[place]):
+                found[each.kind].append(round(instants[place] - each.ended, 2))
         return dict(found)
 
     def _overtaken(self, one: Breakage, until: float) -> bool:
@@ -58,8 +58,8 @@ class Recovery:
         others = (each for each in self._breakages if each.outage and each is not one)
         return any(each.began < until and one.ended < self._answered_after(each.ended) for each in others)
 
-    def _answered_after(self, moment: float) -> float:
-        place = bisect_left(self._answers, moment)
+    def _answered_after(self, instant: float) -> float:
+        place = bisect_left(self._answers, instant)
         return self._answers[place] if place < len(self._answers) else LASTS
 
 

@@ -14,10 +14,10 @@ HEAD = ("fault", "done", "missed", "answers", "p99", "binds", "p99")
 
 def table_of(records: Sequence[Json]) -> str:
     """`answers` and `binds` are the median seconds from the end of a fault until Muster did so again."""
-    judged = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
+    reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
     days = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
-    faults, missed = _sum(judged, "faults"), _sum(judged, "missed")
-    times = {what: _times(judged, what) for what in (ANSWERS, BINDS)}
+    faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")
+    times = {what: _times(reviewed, what) for what in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]
     for kind in sorted(faults.keys() | missed.keys()):
         recovered = [cell for what in times for cell in _cells(times[what].get(kind, []))]
@@ -26,17 +26,17 @@ def table_of(records: Sequence[Json]) -> str:
         cell for what in times for cell in _cells([each for those in times[what].values() for each in those])
     ]
     lines.append(COLUMNS.format("all", faults.total(), missed.total(), *every))
-    lines += _told("gangs and pods", _sum(judged, "counts"))
-    lines += _told("evictions, by what they were for", _sum(judged, "evictions"))
-    calm = sum(record["calm"] for record in judged)
-    seconds = sum(record["seconds"] for record in judged)
+    lines += _reported("gangs and pods", _sum(reviewed, "counts"))
+    lines += _reported("evictions, by what they were for", _sum(reviewed, "evictions"))
+    calm = sum(record["calm"] for record in reviewed)
+    seconds = sum(record["seconds"] for record in reviewed)
     wrong = list(_wrong(records))
-    lines += [f"{len(judged)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
+    lines += [f"{len(reviewed)} storms of {seconds:g} s ({calm:.0f} s of them calm), {len(wrong)} violations"]
     if days:
         hours = sum(day["seconds"] for day in days) / 3600
-        told = ", ".join(f"{count} {name}" for name, count in sorted(_sum(days, "counts").items()))
-        lines += [f"{hours:g} h of virtual time: {_sum(days, 'faults').total()} faults, {told}"]
-    lines += [f"the two judges agree on {sum(record['judges_agree'] for record in judged)} of them"]
+        reported = ", ".join(f"{count} {name}" for name, count in sorted(_sum(days, "counts").items()))
+        lines += [f"{hours:g} h of virtual time: {_sum(days, 'faults').total()} faults, {reported}"]
+    lines += [f"the two judges agree on {sum(record['judges_agree'] for record in reviewed)} of them"]
     return "\n".join([*lines, *wrong])
 
 
@@ -61,9 +61,9 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
     return f"{percentile(times, 0.5):.1f} s", f"{percentile(times, 0.99):.1f} s"
 
 
-def _told(title: str, counts: Counter[str]) -> list[str]:
-    told = [f"  {count:7} {name}" for name, count in sorted(counts.items())]
-    return [f"{title}:", *told] if told else []
+def _reported(title: str, counts: Counter[str]) -> list[str]:
+    reported = [f"  {count:7} {name}" for name, count in sorted(counts.items())]
+    return [f"{title}:", *reported] if reported else []
 
 
 def _wrong(records: Iterable[Json]) -> Iterator[str]:

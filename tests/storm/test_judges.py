@@ -35,7 +35,7 @@ def queue(state: str = "Open", **spec: Any) -> Json:
     return {**objects.queue("default", **spec), "status": {"state": state}}
 
 
-def judged(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Json = queue()) -> list[str]:  # noqa: B008
+def reviewed(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Json = queue()) -> list[str]:  # noqa: B008
     return complaints(Picture([node()] if nodes is None else nodes, list(pods), [group], [queue]))
 
 
@@ -43,7 +43,7 @@ def judged(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Jso
 
 
 def test_a_gang_that_fits_must_run() -> None:
-    complaint = judged(pod("a"), pod("b"), group=group(2))
+    complaint = reviewed(pod("a"), pod("b"), group=group(2))
     assert complaint == ["group g of queue default fits and does not run: a on n0, b on n0"]
 
 
@@ -53,46 +53,46 @@ def test_a_gang_that_fits_must_run() -> None:
     [node(taints=[{"key": "k"}])],  # tainted
     [node(cpu="1"), node("n1", "500m")],  # in pieces
 )
-def test_a_gang_that_does_not_fit_may_wait(room: list[Json]) -> None:
-    assert judged(pod("a"), pod("b"), group=group(2), nodes=room) == []
+def test_a_gang_that_does_not_fit_may_wait(capacity: list[Json]) -> None:
+    assert reviewed(pod("a"), pod("b"), group=group(2), nodes=capacity) == []
 
 
 def test_room_that_is_held_is_no_room() -> None:
     held = pod("other", on="n0", group="", cpu="3")
-    assert judged(held, pod("a"), pod("b"), group=group(2)) == []
+    assert reviewed(held, pod("a"), pod("b"), group=group(2)) == []
     over = pod("other", on="n0", phase="Succeeded", group="", cpu="3")
-    assert len(judged(over, pod("a"), pod("b"), group=group(2))) == 1
+    assert len(reviewed(over, pod("a"), pod("b"), group=group(2))) == 1
 
 
 def test_selectors_and_gpus_count() -> None:
-    assert judged(pod("a", nodeSelector={"zone": "b"}), group=group(1)) == []
-    assert judged(pod("a", limits={"example.com/gpu": "1"}), group=group(1)) == []
+    assert reviewed(pod("a", nodeSelector={"zone": "b"}), group=group(1)) == []
+    assert reviewed(pod("a", limits={"example.com/gpu": "1"}), group=group(1)) == []
 
 
 def test_members_that_are_missing_excuse() -> None:
-    assert judged(pod("a"), group=group(2)) == []
+    assert reviewed(pod("a"), group=group(2)) == []
     assert (
-        judged(pod("a", task="w"), pod("b", task="w"), group=group(2, minTaskMember={"w": 1, "l": 1})) == []
+        reviewed(pod("a", task="w"), pod("b", task="w"), group=group(2, minTaskMember={"w": 1, "l": 1})) == []
     )
     both = (pod("a", task="w"), pod("b", task="l"))
-    assert len(judged(*both, group=group(2, minTaskMember={"w": 1, "l": 1}))) == 1
+    assert len(reviewed(*both, group=group(2, minTaskMember={"w": 1, "l": 1}))) == 1
 
 
 def test_only_what_is_needed_has_to_fit_and_then_each_further_member() -> None:
     waiting = [pod(f"p{number}", cpu="2") for number in range(4)]
-    assert "p0 on n0, p1 on n0" in judged(*waiting, group=group(2))[0]
+    assert "p0 on n0, p1 on n0" in reviewed(*waiting, group=group(2))[0]
     running = [pod("r0", on="n0"), pod("r1", on="n0")]
-    assert judged(*running, *waiting, group=group(2)) == [
+    assert reviewed(*running, *waiting, group=group(2)) == [
         "group g of queue default fits and does not run: p0 on n0"
     ]
 
 
 def test_a_queue_at_its_ceiling_or_not_open_excuses() -> None:
     members = (pod("a"), pod("b"))
-    assert judged(*members, group=group(2), queue=queue(capability={"cpu": "1"})) == []
-    assert judged(*members, group=group(2), queue=queue(state="Closing")) == []
-    assert judged(*members, group=group(2, queue="another")) == []
-    assert len(judged(*members, group=group(2), queue=queue(capability={"cpu": "2"}))) == 1
+    assert reviewed(*members, group=group(2), queue=queue(capability={"cpu": "1"})) == []
+    assert reviewed(*members, group=group(2), queue=queue(state="Closing")) == []
+    assert reviewed(*members, group=group(2, queue="another")) == []
+    assert len(reviewed(*members, group=group(2), queue=queue(capability={"cpu": "2"}))) == 1
 
 
 def test_the_ceiling_of_a_parent_excuses_too() -> None:
@@ -104,9 +104,9 @@ def test_the_ceiling_of_a_parent_excuses_too() -> None:
 
 
 def test_nodes_that_are_reserved_have_no_room() -> None:
-    kept = {**queue(), "status": {"state": "Open", "reservation": {"nodes": ["n0"]}}}
-    assert judged(pod("a"), group=group(1), queue=kept) == []
-    assert judged(pod("a"), group=group(1), nodes=[node(), node("n1")], queue=kept) != []
+    reserved = {**queue(), "status": {"state": "Open", "reservation": {"nodes": ["n0"]}}}
+    assert reviewed(pod("a"), group=group(1), queue=reserved) == []
+    assert reviewed(pod("a"), group=group(1), nodes=[node(), node("n1")], queue=reserved) != []
 
 
 def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
@@ -115,7 +115,7 @@ def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
     wanting = [pod(f"l{number}", queue="poor", group="large", cpu="2") for number in range(2)]
     running = pod("r", on="n0", queue="default", group="")
 
-    def judged(deserved: str, of_poor: str = "4", *others: Json) -> list[str]:
+    def reviewed(deserved: str, of_poor: str = "4", *others: Json) -> list[str]:
         rich, poor = queue(), {**queue(), "metadata": {"name": "poor"}}
         rich["status"] = {"state": "Open", "deserved": {"cpu": deserved}}
         poor["status"] = {"state": "Open", "deserved": {"cpu": of_poor}}
@@ -123,10 +123,10 @@ def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
         return complaints(Picture([node()], pods, [group(1), large], [rich, poor]))
 
     complaint = "group g of queue default fits and does not run: a on n0"
-    assert judged("1") == []
-    assert judged("2") == [complaint], "it does not borrow"
-    assert judged("1", "3") == [complaint], "the other would borrow, too"
-    assert judged(
+    assert reviewed("1") == []
+    assert reviewed("2") == [complaint], "it does not borrow"
+    assert reviewed("1", "3") == [complaint], "the other would borrow, too"
+    assert reviewed(
         "1", "99", *[{**each, "spec": {**each["spec"], "nodeSelector": {"z": "z"}}} for each in wanting]
     ) == [complaint], "the other could not stand even alone"
 
@@ -143,8 +143,8 @@ def test_where_a_queue_has_flavors_a_gang_fits_if_each_of_them_holds_it() -> Non
     flavors = [{"name": zone, "nodeLabels": {"zone": zone}} for zone in "ab"]
     nodes = [node(), {**node("n1"), "metadata": {"name": "n1", "labels": {"zone": "b"}}}]
     fits = [pod(name, cpu="2") for name in "ab"]
-    assert judged(*fits, group=group(2), nodes=nodes, queue=queue(flavors=flavors))
-    assert not judged(*fits, group=group(2), nodes=nodes[:1], queue=queue(flavors=flavors))
+    assert reviewed(*fits, group=group(2), nodes=nodes, queue=queue(flavors=flavors))
+    assert not reviewed(*fits, group=group(2), nodes=nodes[:1], queue=queue(flavors=flavors))
 
 
 # ---- claims
@@ -189,9 +189,9 @@ def test_sums_that_are_wrong() -> None:
 def test_a_group_that_waits_says_why() -> None:
     def reported(reason: str, decided: str) -> list[str]:
         conditions = [{"type": "Scheduled", "status": "False", "reason": reason}] if reason else []
-        marked = {**group(2), "status": {"conditions": conditions}}
+        flagged = {**group(2), "status": {"conditions": conditions}}
         page = [{"podGroup": "x/g", "verdict": "Waiting", "reason": decided}]
-        return complaints(Picture(groups=[marked], decided=page))
+        return complaints(Picture(groups=[flagged], decided=page))
 
     assert reported("NoRoom", "NoRoom") == []
     assert reported("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]

@@ -128,16 +128,16 @@ def test_an_outage_that_ends_twice_ended_once() -> None:
 def test_the_pulse_tells_a_probe_that_fails_for_long() -> None:
     pulse = Pulse(patience=20)
     for at in range(31):
-        pulse.note(at, alive=at < 5, excused=False)
+        pulse.record(at, alive=at < 5, excused=False)
     assert pulse.found == [(26, "/livez has failed for 21 s")]
 
 
 def test_the_pulse_excuses_what_was_killed_and_forgives_what_comes_back() -> None:
     pulse = Pulse(patience=20)
     for at in range(100):
-        pulse.note(at, alive=at % 15 == 0, excused=False)
+        pulse.record(at, alive=at % 15 == 0, excused=False)
     for at in range(100, 200):
-        pulse.note(at, alive=False, excused=True)
+        pulse.record(at, alive=False, excused=True)
     assert pulse.found == []
 
 

@@ -22,13 +22,13 @@ class Server(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     came: ClassVar[list[bytes]] = []
-    told: ClassVar[list[bytes]] = []  # by each watch, in these pieces
+    reported: ClassVar[list[bytes]] = []  # by each watch, in these pieces
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for piece in [*self.told, b""]:
+        for piece in [*self.reported, b""]:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     def do_POST(self) -> None:
@@ -44,7 +44,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy() -> Iterator[FaultProxy]:
     Server.came.clear()
-    Server.told.clear()
+    Server.reported.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -82,8 +82,8 @@ def test_a_watch_is_told_events_again_at_once_or_from_the_watch_before(proxy: Fa
     echo = Echo(Random(1))
     watched = Fault("GET", "/pods$", asked="watch=", pieces=echo, times=4)
     proxy.inject(watched)
-    Server.told[:] = [b'{"type":"ADD', b'ED"}\n{"type":"DELETED"}\n', b'{"type":"ERROR"}\n']
-    added, deleted, error = b"".join(Server.told).splitlines(keepends=True)
+    Server.reported[:] = [b'{"type":"ADD', b'ED"}\n{"type":"DELETED"}\n', b'{"type":"ERROR"}\n']
+    added, deleted, error = b"".join(Server.reported).splitlines(keepends=True)
     assert _watched(proxy) == added + deleted + error
     echo.doubles = True
     heard = Counter(_watched(proxy).splitlines(keepends=True))

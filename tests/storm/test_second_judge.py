@@ -61,235 +61,238 @@ class History:
         )
         self.facts.append(replace(fact, **said))
 
-    def judged(self, clock: Any = lambda at: at) -> SecondJudge:
-        judge = SecondJudge(DEADLINE, SIGHT, clock)
-        judge.hear(reversed(self.facts), END)
-        return judge
+    def reviewed(self, clock: Any = lambda at: at) -> SecondJudge:
+        review = SecondJudge(DEADLINE, SIGHT, clock)
+        review.hear(reversed(self.facts), END)
+        return review
 
     def accusations(self) -> list[str]:
-        return [each.what for each in self.judged().accusations]
+        return [each.what for each in self.reviewed().accusations]
 
     def _next(self) -> int:
         return len(self.facts)
 
 
 @pytest.fixture
-def told() -> History:
+def reported() -> History:
     return History()
 
 
 # ---- never partial
 
 
-def test_a_gang_that_stands_in_time_is_not_accused(told: History) -> None:
-    told.group(0, 2)
-    told.pod(1, "a", "n")
-    told.pod(1 + DEADLINE, "b", "n")
-    assert told.accusations() == []
+def test_a_gang_that_stands_in_time_is_not_accused(reported: History) -> None:
+    reported.group(0, 2)
+    reported.pod(1, "a", "n")
+    reported.pod(1 + DEADLINE, "b", "n")
+    assert reported.accusations() == []
 
 
-def test_a_gang_that_never_stood_whole_holds_no_nodes(told: History) -> None:
-    told.group(0, 2)
-    told.pod(1, "a", "n")
-    assert told.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+def test_a_gang_that_never_stood_whole_holds_no_nodes(reported: History) -> None:
+    reported.group(0, 2)
+    reported.pod(1, "a", "n")
+    assert reported.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
 
 
-def test_undone_in_time_it_may_begin_again(told: History) -> None:
-    told.group(0, 2)
+def test_undone_in_time_it_may_begin_again(reported: History) -> None:
+    reported.group(0, 2)
     for at in (0, 100, 200):
-        told.pod(at, f"a{at}", "n")
-        told.pod(at + DEADLINE, f"a{at}", "n", gone=True, evicted=True)
-    assert told.accusations() == []
-    assert told.judged().leaves == {"a start that was undone": 3}
+        reported.pod(at, f"a{at}", "n")
+        reported.pod(at + DEADLINE, f"a{at}", "n", gone=True, evicted=True)
+    assert reported.accusations() == []
+    assert reported.reviewed().leaves == {"a start that was undone": 3}
 
 
-def test_a_gang_that_stood_whole_once_may_lose_members(told: History) -> None:
-    told.group(0, 2)
+def test_a_gang_that_stood_whole_once_may_lose_members(reported: History) -> None:
+    reported.group(0, 2)
     for name in "ab":
-        told.pod(1, name, "n")
-    told.pod(2, "a", "n", gone=True)
-    assert told.accusations() == []
+        reported.pod(1, name, "n")
+    reported.pod(2, "a", "n", gone=True)
+    assert reported.accusations() == []
 
 
-def test_each_of_its_roles_counts(told: History) -> None:
-    told.group(0, 2, lead=1)
+def test_each_of_its_roles_counts(reported: History) -> None:
+    reported.group(0, 2, lead=1)
     for name in "ab":
-        told.pod(1, name, "n", task="work")
-    assert told.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+        reported.pod(1, name, "n", task="work")
+    assert reported.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
 
 
-def test_nobody_knows_what_a_gang_without_a_record_needs(told: History) -> None:
-    told.group(0, 2)
-    told.pod(1, "a", "n")
-    told.group(5, 2, gone=True)
-    assert told.accusations() == []
-    told.group(500, 2)
-    assert told.accusations() == ["gang x/g held nodes for 500 s without standing whole"]
+def test_nobody_knows_what_a_gang_without_a_record_needs(reported: History) -> None:
+    reported.group(0, 2)
+    reported.pod(1, "a", "n")
+    reported.group(5, 2, gone=True)
+    assert reported.accusations() == []
+    reported.group(500, 2)
+    assert reported.accusations() == ["gang x/g held nodes for 500 s without standing whole"]
 
 
-def test_outages_do_not_count(told: History) -> None:
-    told.group(0, 2)
-    told.pod(1, "a", "n")
-    told.pod(900, "a", "n", gone=True)
-    assert told.accusations() == ["gang x/g held nodes for 899 s without standing whole"]
-    assert told.judged(clock=lambda at: at / 100).accusations == []
+def test_outages_do_not_count(reported: History) -> None:
+    reported.group(0, 2)
+    reported.pod(1, "a", "n")
+    reported.pod(900, "a", "n", gone=True)
+    assert reported.accusations() == ["gang x/g held nodes for 899 s without standing whole"]
+    assert reported.reviewed(clock=lambda at: at / 100).accusations == []
 
 
-def test_nobody_is_bound_when_the_time_is_over(told: History) -> None:
-    told.group(0, 3)
-    told.pod(1, "a", "n")
-    told.pod(50, "b", "n")
-    assert "pod x/b was bound 49 s after the start of its gang began" in told.accusations()
+def test_nobody_is_bound_when_the_time_is_over(reported: History) -> None:
+    reported.group(0, 3)
+    reported.pod(1, "a", "n")
+    reported.pod(50, "b", "n")
+    assert "pod x/b was bound 49 s after the start of its gang began" in reported.accusations()
 
 
 # ---- never over
 
 
-def test_a_node_takes_what_it_has(told: History) -> None:
-    told.pod(1, "a", "n", cpu=4, group="")
-    assert told.accusations() == []
-    told.pod(2, "b", "n", cpu=1, group="")
-    assert told.accusations() == ["node n has 5 of 4 cpu with x/b"]
+def test_a_node_takes_what_it_has(reported: History) -> None:
+    reported.pod(1, "a", "n", cpu=4, group="")
+    assert reported.accusations() == []
+    reported.pod(2, "b", "n", cpu=1, group="")
+    assert reported.accusations() == ["node n has 5 of 4 cpu with x/b"]
 
 
 @pytest.mark.parametrize("freed", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"gone": True}], ids=str)
-def test_what_is_over_holds_nothing(told: History, freed: Any) -> None:
-    told.pod(1, "a", "n", cpu=4, group="")
-    told.pod(2, "a", "n", cpu=4, group="", **freed)
-    told.pod(2, "b", "n", cpu=4, group="")
-    assert told.accusations() == []
+def test_what_is_over_holds_nothing(reported: History, freed: Any) -> None:
+    reported.pod(1, "a", "n", cpu=4, group="")
+    reported.pod(2, "a", "n", cpu=4, group="", **freed)
+    reported.pod(2, "b", "n", cpu=4, group="")
+    assert reported.accusations() == []
 
 
-def test_a_resource_that_a_node_does_not_have_is_none(told: History) -> None:
-    told.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
-    assert told.accusations() == ["node n has 1 of 0 example.com/gpu with x/a"]
+def test_a_resource_that_a_node_does_not_have_is_none(reported: History) -> None:
+    reported.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
+    assert reported.accusations() == ["node n has 1 of 0 example.com/gpu with x/a"]
 
 
-def test_a_node_that_shrank_a_moment_ago_was_larger(told: History) -> None:
-    told.node(10, "n", cpu=1)
-    told.pod(10 + SIGHT, "a", "n", cpu=4, group="")
-    assert told.accusations() == []
-    told.pod(11 + SIGHT, "b", "n", cpu=1, group="")
-    assert told.accusations() == ["node n has 5 of 1 cpu with x/b"]
+def test_a_node_that_shrank_a_moment_ago_was_larger(reported: History) -> None:
+    reported.node(10, "n", cpu=1)
+    reported.pod(10 + SIGHT, "a", "n", cpu=4, group="")
+    assert reported.accusations() == []
+    reported.pod(11 + SIGHT, "b", "n", cpu=1, group="")
+    assert reported.accusations() == ["node n has 5 of 1 cpu with x/b"]
 
 
-def test_a_node_that_is_gone_takes_nobody(told: History) -> None:
-    told.node(10, "n", gone=True)
-    told.pod(11, "a", "n", group="")
-    assert told.accusations() == []
-    told.pod(30, "b", "n", group="")
-    assert set(told.accusations()) == {"node n has 2 of 0 cpu with x/b", "node n has 2 of 0 pods with x/b"}
+def test_a_node_that_is_gone_takes_nobody(reported: History) -> None:
+    reported.node(10, "n", gone=True)
+    reported.pod(11, "a", "n", group="")
+    assert reported.accusations() == []
+    reported.pod(30, "b", "n", group="")
+    assert set(reported.accusations()) == {
+        "node n has 2 of 0 cpu with x/b",
+        "node n has 2 of 0 pods with x/b",
+    }
 
 
-def test_strangers_are_not_accused_and_count_once_they_can_be_seen(told: History) -> None:
-    told.pod(1, "s", "n", cpu=9, group="", scheduler="elsewhere")
-    told.pod(SIGHT, "a", "n", group="")
-    assert told.accusations() == []
-    told.pod(2 + SIGHT, "b", "n", group="")
-    assert told.accusations() == ["node n has 11 of 4 cpu with x/b"]
+def test_strangers_are_not_accused_and_count_once_they_can_be_seen(reported: History) -> None:
+    reported.pod(1, "s", "n", cpu=9, group="", scheduler="elsewhere")
+    reported.pod(SIGHT, "a", "n", group="")
+    assert reported.accusations() == []
+    reported.pod(2 + SIGHT, "b", "n", group="")
+    assert reported.accusations() == ["node n has 11 of 4 cpu with x/b"]
 
 
 # ---- queues
 
 
-def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(told: History) -> None:
-    told.queue(0, most=2)
-    told.group(0, 1)
-    told.pod(1, "a", "n")
-    told.pod(1, "b", "n", group="", queue="q")
-    assert told.accusations() == []
-    told.pod(2, "c", "n")
-    assert told.accusations() == ["queue q has 3 of 2 cpu with x/c"]
+def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(reported: History) -> None:
+    reported.queue(0, most=2)
+    reported.group(0, 1)
+    reported.pod(1, "a", "n")
+    reported.pod(1, "b", "n", group="", queue="q")
+    assert reported.accusations() == []
+    reported.pod(2, "c", "n")
+    assert reported.accusations() == ["queue q has 3 of 2 cpu with x/c"]
 
 
-def test_that_of_a_parent_holds_for_all_below(told: History) -> None:
-    told.queue(0, "top", most=2)
-    told.queue(0, parent="top")
-    told.queue(0, "other", parent="top")
-    told.group(0, 1)
-    told.pod(1, "a", "n", cpu=2)
-    told.pod(2, "b", "n", group="", queue="other")
-    assert told.accusations() == ["queue top has 3 of 2 cpu with x/b"]
+def test_that_of_a_parent_holds_for_all_below(reported: History) -> None:
+    reported.queue(0, "top", most=2)
+    reported.queue(0, parent="top")
+    reported.queue(0, "other", parent="top")
+    reported.group(0, 1)
+    reported.pod(1, "a", "n", cpu=2)
+    reported.pod(2, "b", "n", group="", queue="other")
+    assert reported.accusations() == ["queue top has 3 of 2 cpu with x/b"]
 
 
-def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(told: History) -> None:
-    told.queue(0)
-    told.group(0, 1)
-    told.queue(10, most=1)
-    told.pod(11, "a", "n", cpu=2)
-    assert told.accusations() == []
-    told.pod(11 + SIGHT, "b", "n", cpu=2)
-    assert told.accusations() == ["queue q has 4 of 1 cpu with x/b"]
+def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(reported: History) -> None:
+    reported.queue(0)
+    reported.group(0, 1)
+    reported.queue(10, most=1)
+    reported.pod(11, "a", "n", cpu=2)
+    assert reported.accusations() == []
+    reported.pod(11 + SIGHT, "b", "n", cpu=2)
+    assert reported.accusations() == ["queue q has 4 of 1 cpu with x/b"]
 
 
 # ---- twice
 
 
-def test_a_pod_is_bound_once(told: History) -> None:
-    told.node(0, "m", cpu=4)
-    told.pod(1, "a", "n", group="")
-    told.pod(2, "a", "n", group="", phase="Running")
-    assert told.accusations() == []
-    told.pod(3, "a", "m", group="")
-    assert told.accusations() == ["pod x/a was bound twice: n, m"]
+def test_a_pod_is_bound_once(reported: History) -> None:
+    reported.node(0, "m", cpu=4)
+    reported.pod(1, "a", "n", group="")
+    reported.pod(2, "a", "n", group="", phase="Running")
+    assert reported.accusations() == []
+    reported.pod(3, "a", "m", group="")
+    assert reported.accusations() == ["pod x/a was bound twice: n, m"]
 
 
 # ---- leaves
 
 
-def evicted(told: History, *, gives: bool, stands: float, waits: bool = True) -> None:
+def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True) -> None:
     """A gang of one that stood so long when it was evicted; `waits`: another pod did meanwhile."""
-    told.queue(0, gives=gives)
-    told.group(0, 1)
-    told.pod(1, "a", "n", cpu=4)
+    reported.queue(0, gives=gives)
+    reported.group(0, 1)
+    reported.pod(1, "a", "n", cpu=4)
     if waits:
-        told.pod(2, "other", group="", queue="r")
-    told.pod(1 + stands, "a", "n", cpu=4, gone=True, evicted=True)
+        reported.pod(2, "other", group="", queue="r")
+    reported.pod(1 + stands, "a", "n", cpu=4, gone=True, evicted=True)
 
 
-def test_who_stood_whole_and_gives_nothing_loses_nobody(told: History) -> None:
-    evicted(told, gives=False, stands=GOOD_WHILE + 1)
-    assert told.accusations() == ["pod x/a was evicted, and nothing asked"]
+def test_who_stood_whole_and_gives_nothing_loses_nobody(reported: History) -> None:
+    evicted(reported, gives=False, stands=GOOD_WHILE + 1)
+    assert reported.accusations() == ["pod x/a was evicted, and nothing asked"]
 
 
-def test_nobody_leaves_while_nobody_waits(told: History) -> None:
-    evicted(told, gives=True, stands=GOOD_WHILE + 1, waits=False)
-    assert told.accusations() == ["pod x/a was evicted, and nothing asked"]
+def test_nobody_leaves_while_nobody_waits(reported: History) -> None:
+    evicted(reported, gives=True, stands=GOOD_WHILE + 1, waits=False)
+    assert reported.accusations() == ["pod x/a was evicted, and nothing asked"]
 
 
-def test_a_leave_is_paid_by_who_takes_the_room(told: History) -> None:
-    evicted(told, gives=True, stands=GOOD_WHILE + 1)
-    told.pod(20, "other", "n", group="", queue="r")
-    assert told.accusations() == []
-    assert told.judged().leaves == {"room that another took": 1}
+def test_a_leave_is_paid_by_who_takes_the_room(reported: History) -> None:
+    evicted(reported, gives=True, stands=GOOD_WHILE + 1)
+    reported.pod(20, "other", "n", group="", queue="r")
+    assert reported.accusations() == []
+    assert reported.reviewed().leaves == {"room that another took": 1}
 
 
-def test_room_that_nobody_takes_is_told(told: History) -> None:
-    evicted(told, gives=True, stands=GOOD_WHILE + 1)
-    told.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
-    assert told.judged().leaves == {"room that nobody took": 1}
+def test_room_that_nobody_takes_is_told(reported: History) -> None:
+    evicted(reported, gives=True, stands=GOOD_WHILE + 1)
+    reported.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
+    assert reported.reviewed().leaves == {"room that nobody took": 1}
 
 
-def test_one_that_stood_for_a_moment_is_told_apart(told: History) -> None:
-    evicted(told, gives=False, stands=GOOD_WHILE - 1)
-    assert told.accusations() == []
-    assert told.judged().leaves == {"a gang that stood whole for less than 8 s": 1}
+def test_one_that_stood_for_a_moment_is_told_apart(reported: History) -> None:
+    evicted(reported, gives=False, stands=GOOD_WHILE - 1)
+    assert reported.accusations() == []
+    assert reported.reviewed().leaves == {"a gang that stood whole for less than 8 s": 1}
 
 
-def test_a_gang_whose_member_was_refused_has_not_run(told: History) -> None:
-    told.group(0, 2)
-    told.pod(1, "a", "n")
-    told.pod(2, "b", "n", phase="Pending")
-    told.pod(3, "b", "n", phase="Failed")
-    told.pod(4, "a", "n", gone=True, evicted=True)
-    assert (told.accusations(), told.judged().leaves) == ([], {"a start that was undone": 1})
+def test_a_gang_whose_member_was_refused_has_not_run(reported: History) -> None:
+    reported.group(0, 2)
+    reported.pod(1, "a", "n")
+    reported.pod(2, "b", "n", phase="Pending")
+    reported.pod(3, "b", "n", phase="Failed")
+    reported.pod(4, "a", "n", gone=True, evicted=True)
+    assert (reported.accusations(), reported.reviewed().leaves) == ([], {"a start that was undone": 1})
 
 
-def test_who_is_deleted_by_its_owner_is_not_counted(told: History) -> None:
-    told.group(0, 1)
-    told.pod(1, "a", "n")
-    told.pod(100, "a", "n", gone=True)
-    assert (told.accusations(), told.judged().leaves) == ([], {})
+def test_who_is_deleted_by_its_owner_is_not_counted(reported: History) -> None:
+    reported.group(0, 1)
+    reported.pod(1, "a", "n")
+    reported.pod(100, "a", "n", gone=True)
+    assert (reported.accusations(), reported.reviewed().leaves) == ([], {})
 
 
 # ---- how objects are read

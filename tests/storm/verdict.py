@@ -33,7 +33,7 @@ class Outcome:
         """`key` is the object that it happened to: lines of the journal about it are told with it."""
         before = "".join(f"\n      {line}" for line in journal.before(at, key))
         self.violations.append(f"{at - journal.began:.1f} s: {what}{before}")
-        journal.note("VIOLATION", what)
+        journal.record("VIOLATION", what)
 
     def summary(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
         """For the line of progress."""

@@ -31,16 +31,16 @@ class Witness(Following):
         self._lock = threading.Lock()
         self._followers = [Follower(client, kind, self._listener(read)) for kind, read in READINGS.items()]
 
-    def judged(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
+    def reviewed(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
         """What the judge says of all that has happened until now."""
         for follower in self._followers:
             follower.ask()
         wait_for(lambda: False not in [each.settled() for each in self._followers], what="witness settled")
-        judge = SecondJudge(deadline, sight, clock)
+        review = SecondJudge(deadline, sight, clock)
         with self._lock:
             facts = list(self._facts)
-        judge.hear(facts, time.monotonic())
-        return judge
+        review.hear(facts, time.monotonic())
+        return review
 
     def _listener(self, read: Reading) -> Callable[[str, Json, int], None]:
         def listen(kind: str, item: Json, version: int) -> None:

@@ -59,7 +59,7 @@ class Stage(World):
             limits,
             clock=lambda: self.now,
             lock=RLock(),
-            on_change=self._note_change,
+            on_change=self._record_change,
         )
         self.api = Api()
         self.posted: list[Hold] = []
@@ -70,8 +70,8 @@ class Stage(World):
         self.add(*objects)
         self.settle()
 
-    def _note_change(self) -> None:
-        super()._note_change()
+    def _record_change(self) -> None:
+        super()._record_change()
         with self.noticed:
             self.noticed.notify_all()
 

@@ -92,12 +92,12 @@ def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
 def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
     assert desk.bind(BOUND) == ""
     (request,) = desk.server.requests
-    noted = {keys.QUEUE_UID: "uid-q/uid-p"}
+    recorded = {keys.QUEUE_UID: "uid-q/uid-p"}
     assert request.json["metadata"] == {
         "name": "p",
         "namespace": "team",
         "uid": "uid-p",
-        "annotations": noted,
+        "annotations": recorded,
     }
     assert request.json["target"]["name"] == "a"
 

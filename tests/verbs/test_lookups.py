@@ -23,7 +23,7 @@ class Slow(Api):
         self.released = Event()
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
-        self._note("pod", name)
+        self._record("pod", name)
         self.released.wait(PATIENCE)
         return pod(name)
 

@@ -101,8 +101,8 @@ def test_others_may_evict_surplus_members() -> None:
 @each_of(("g-0", "g-1"), ("g-0", "g-1", "g-2"))
 def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...]) -> None:
     stage = running_gang(size=3, min_member=2)
-    kept = survivors(stage, stranger("p"), a=victims(*lost), b=victims("other"))
-    assert kept == {"b": victims("other")}
+    reserved = survivors(stage, stranger("p"), a=victims(*lost), b=victims("other"))
+    assert reserved == {"b": victims("other")}
 
 
 def test_others_may_evict_groups_of_one() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.objects.volcano import VolcanoJob
-from extender.volcano.admission import job_warnings, judge_change, judge_new, with_defaults
+from extender.volcano.admission import job_warnings, review_change, review_new, with_defaults
 from tests.rows import each_of
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ def job(name: str = "train", **spec: Any) -> VolcanoJob:
 
 
 def faults(thing: VolcanoJob) -> list[str]:
-    return [f"{fault.code} {fault.field}" for fault in judge_new(thing)]
+    return [f"{fault.code} {fault.field}" for fault in review_new(thing)]
 
 
 def task(**more: Any) -> Json:
@@ -122,19 +122,19 @@ def test_names_fit_into_labels_and_hosts(name: str, spec: Json, expected: list[s
 
 
 def test_sentences_say_what_is_allowed() -> None:
-    (fault,) = judge_new(job(policies=[{"event": "PodFailed", "action": "Explode"}]))
+    (fault,) = review_new(job(policies=[{"event": "PodFailed", "action": "Explode"}]))
     assert str(fault) == (
         "spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob, RestartTask, RestartPod, "
         "RestartPartition, TerminateJob, CompleteJob, ResumeJob"
     )
     circle = [{"name": name, "dependsOn": {"name": [needed]}} for name, needed in ("ab", "bc", "ca")]
-    (fault,) = judge_new(job(tasks=circle))
+    (fault,) = review_new(job(tasks=circle))
     assert "which all wait for one another" in fault.message
 
 
 def test_a_job_of_many_faults_gets_an_answer_of_bounded_length() -> None:
     many = [{"name": "x" * 1000, "replicas": -1, "dependsOn": {"name": ["y" * 1000]}}] * 200
-    found = judge_new(job(tasks=many, policies=[{}] * 1000))
+    found = review_new(job(tasks=many, policies=[{}] * 1000))
     assert len(found) == 20
     assert sum(len(str(fault)) for fault in found) < 10_000
 
@@ -160,15 +160,15 @@ def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
 )
 def test_what_may_change(change: Json, expected: list[str]) -> None:
     spec: Json = {"minAvailable": 2, "queue": "team", "volumes": [{"mountPath": "/a", "volumeClaim": {}}]}
-    found = judge_change(job(**spec), job(**{**spec, **change}))
+    found = review_change(job(**spec), job(**{**spec, **change}))
     assert [f"{fault.code} {fault.field}" for fault in found] == expected
 
 
 def test_what_came_past_admission_may_still_be_changed_elsewhere() -> None:
     """Such as its annotations, by Muster."""
     bad = job(tasks=[{"name": "a", "replicas": -1}] * 2)
-    assert judge_new(bad)
-    assert judge_change(bad, bad) == []
+    assert review_new(bad)
+    assert review_change(bad, bad) == []
 
 
 COUNTS = st.none() | st.integers(-1, 3)
@@ -191,7 +191,7 @@ TASKS = st.lists(
 @given(TASKS, COUNTS)
 def test_a_job_that_is_taken_can_become_whole_in_its_order(tasks: list[Json], needed: int | None) -> None:
     made = job(tasks=tasks, minAvailable=needed)
-    if judge_new(made):
+    if review_new(made):
         return
     spec = with_defaults(made).spec
     assert len(spec.tasks) == len(tasks)

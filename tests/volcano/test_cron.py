@@ -62,8 +62,8 @@ def made(plan: CronPlan) -> str | None:
     return plan.create["metadata"]["name"] if plan.create else None
 
 
-def named(moment: str) -> str:
-    return f"nightly-{int(at(moment)) // 60}"
+def named(instant: str) -> str:
+    return f"nightly-{int(at(instant)) // 60}"
 
 
 # ---- schedules
@@ -167,11 +167,11 @@ def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
 
 @each_of((None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None))
 def test_its_jobs_have_the_right_that_is_noted_on_it_and_not_in_its_template(
-    noted: str | None, passed_on: str | None
+    recorded: str | None, passed_on: str | None
 ) -> None:
     template = JobTemplate(Meta(annotations={MAY_USE: "any/Job", "own": "1"}), {"queue": "vip"})
     written = cron(last="2026-01-01T11:55:00Z", job_template=template)
-    notes = {} if noted is None else {MAY_USE: noted}
+    notes = {} if recorded is None else {MAY_USE: recorded}
     written = replace(written, metadata=replace(written.metadata, annotations=notes))
     made = cron_plan(written, [], at(NOON) + 2).create
     assert made is not None
@@ -219,8 +219,8 @@ def test_what_happens_while_another_runs(policy: str, phase: str, makes: bool, r
 
 def test_what_waited_for_another_starts_when_that_ends() -> None:
     waiting = cron(last="2026-01-01T11:55:00Z", concurrency_policy="Forbid")
-    kept = cron_plan(waiting, [job("before")], at(NOON)).status
-    after = cron_plan(replace(waiting, status=kept), [job("before", "Completed")], at("2026-01-01T12:03"))
+    reserved = cron_plan(waiting, [job("before")], at(NOON)).status
+    after = cron_plan(replace(waiting, status=reserved), [job("before", "Completed")], at("2026-01-01T12:03"))
     assert made(after) == named(NOON)
 
 

@@ -53,11 +53,13 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
         "spec.policies, with those of tasks: got 1025; allowed are 1024",
     ),  # policies
 )
-def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(given: VolcanoJob, told: str) -> None:
+def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(
+    given: VolcanoJob, reported: str
+) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
     found = look(given, claims={"claim": False})
     assert found.creates == ()
-    assert told in found.remarks[0].message
+    assert reported in found.remarks[0].message
 
 
 def test_a_phase_that_nobody_knows_becomes_pending() -> None:
@@ -182,16 +184,16 @@ def test_a_claim_that_is_named_and_not_there_is_waited_for() -> None:
     (Action.COMPLETE, "Completing", "Completed", True),
     (Action.RESTART, "Restarting", "Pending", False),
 )
-def test_an_action_on_a_running_job(action: Action, phase: str, last: str, kept: bool) -> None:
+def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reserved: bool) -> None:
     given = job(task("w", 3), status=in_phase("Running", version=4))
     pods = [pod(0, version=4), pod(1, "Succeeded", version=4), pod(2, "Failed", version=4)]
     found = look(given, *pods, request=asked(action))
     status = found.status
     assert (status.state.phase, status.state.reason, status.version) == (phase, action, 5)
-    assert names(found.deletes) == (["j-w-0"] if kept else ["j-w-2", "j-w-1", "j-w-0"])
-    assert status.retry_count == (0 if kept else 1)
+    assert names(found.deletes) == (["j-w-0"] if reserved else ["j-w-2", "j-w-1", "j-w-0"])
+    assert status.retry_count == (0 if reserved else 1)
     given = after(given, found)
-    if kept:
+    if reserved:
         going = pod(0, version=4, deleting=True)
         assert look(given, going, *pods[1:]).status.state.phase == phase
         found = look(given, *pods[1:])
@@ -213,8 +215,8 @@ def test_whoever_looks_next_goes_on_with_a_restart() -> None:
     assert (given.status.state.phase, given.status.retry_count) == ("Pending", 1)
     created = [new.build() for new in look(given).creates]
     notes = [each["metadata"]["annotations"] for each in created]
-    assert [note["volcano.sh/job-version"] for note in notes] == ["1", "1"]
-    assert [note["volcano.sh/job-retry-count"] for note in notes] == ["1", "1"]
+    assert [record["volcano.sh/job-version"] for record in notes] == ["1", "1"]
+    assert [record["volcano.sh/job-retry-count"] for record in notes] == ["1", "1"]
 
 
 def test_a_step_is_followed_by_another_look() -> None:
@@ -421,13 +423,15 @@ def test_a_job_that_volcano_ran_is_taken_over_as_it_is(phase: str) -> None:
     """It notes no retry count where there was none yet, and counts what has ended as nothing."""
     alive = phase in ("Pending", "Running")
     pods = [pod(0, "Running" if alive else "Failed", version=3), pod(1, "Succeeded", version=1)]
-    noted = {"plugin-svc": "svc", "volume-pvc-j-pvc-x7": "j-pvc-x7"}
-    given = job(task("w", 3), min_available=3, status=in_phase(phase, version=3, controlled_resources=noted))
+    recorded = {"plugin-svc": "svc", "volume-pvc-j-pvc-x7": "j-pvc-x7"}
+    given = job(
+        task("w", 3), min_available=3, status=in_phase(phase, version=3, controlled_resources=recorded)
+    )
     if alive:
         pods.append(pod(2, phase, version=3))
     found = look(given, *pods)
     assert (found.status.state, found.status.version) == (given.status.state, 3)
-    assert (found.status.controlled_resources, found.deletes, found.creates) == (noted, (), ())
+    assert (found.status.controlled_resources, found.deletes, found.creates) == (recorded, (), ())
 
 
 def test_a_restart_that_volcano_began_is_brought_to_its_end() -> None:

@@ -17,10 +17,10 @@ from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob, 
 from extender.volcano.plugins import (
     PLUGINS,
     SshKeys,
-    notes_of,
     objects_of,
     plugins_of,
     ssh_secret,
+    status_of,
     whole_pod,
 )
 from tests.rows import each_of
@@ -109,9 +109,9 @@ def test_svc_gives_pods_a_name_the_lists_as_files_and_as_variables() -> None:
     assert spec["volumes"] == [{"name": "train-svc", "configMap": {"name": "train-svc"}}]
     main = spec["containers"][0]
     assert main["volumeMounts"] == [{"name": "train-svc", "mountPath": "/etc/volcano"}]
-    told = {each["name"]: each["valueFrom"]["configMapKeyRef"] for each in main["env"][1:]}
-    assert list(told) == ["VC_PS_HOSTS", "VC_PS_NUM", "VC_WORKER_HOSTS", "VC_WORKER_NUM"]
-    assert told["VC_PS_NUM"] == {"name": "train-svc", "key": "VC_PS_NUM"}
+    reported = {each["name"]: each["valueFrom"]["configMapKeyRef"] for each in main["env"][1:]}
+    assert list(reported) == ["VC_PS_HOSTS", "VC_PS_NUM", "VC_WORKER_HOSTS", "VC_WORKER_NUM"]
+    assert reported["VC_PS_NUM"] == {"name": "train-svc", "key": "VC_PS_NUM"}
 
 
 def test_names_in_the_template_are_kept() -> None:
@@ -191,12 +191,12 @@ def test_the_key_is_mounted_into_every_container(flags: list[str], path: str, mo
 
 
 @each_of(("train-ssh-9f", "train-ssh-9f"), ("ssh", "train-ssh"))
-def test_the_secret_is_the_one_that_the_status_names(noted: str, name: str) -> None:
+def test_the_secret_is_the_one_that_the_status_names(recorded: str, name: str) -> None:
     """Volcano notes the mere name of the plugin."""
-    status = JobStatus(controlled_resources={"plugin-ssh": noted, "plugin-svc": "svc"})
+    status = JobStatus(controlled_resources={"plugin-ssh": recorded, "plugin-svc": "svc"})
     given = replace(job({"ssh": [], "svc": []}, {"w": 1}), status=status)
     assert pod(given, "w", 0)["spec"]["volumes"][-1]["secret"]["secretName"] == name
-    assert notes_of(given) == {"plugin-svc": "svc"}
+    assert status_of(given) == {"plugin-svc": "svc"}
 
 
 # ---- frameworks
@@ -342,11 +342,11 @@ def test_no_key_is_repeated() -> None:
 def test_the_page_has_all_plugins_with_their_flags() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "volcano.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", page, re.MULTILINE)
-    told = {name: re.findall(r"`([\w-]+)`", flags) for name, flags in rows}
+    reported = {name: re.findall(r"`([\w-]+)`", flags) for name, flags in rows}
     flags = {
         name: [field.encode_name for field in msgspec.structs.fields(kind)] for name, kind in PLUGINS.items()
     }
-    assert told == flags
+    assert reported == flags
 
 
 TEXTS = st.one_of(
@@ -377,6 +377,6 @@ def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
 def test_containers_that_would_be_told_too_many_hosts_are_told_none(name: str, kind: str, more: int) -> None:
     several = {kind: [{"name": f"c{n}"} for n in range(more)]}
     wide = job({name: []}, {"worker": 2000, "master": 1}, **several)
-    text = "left out, as the containers of a pod would be told 120060 hosts; allowed are 100000"
+    text = "left out: 120060 hosts in the containers of a pod: must be at most 100000"
     assert plugins_of(wide).faults == (f"plugin {name}: {text}",)
     assert not env(wide, "master", 0).keys() & {"TF_CONFIG", "MPI_HOST"}

@@ -117,10 +117,10 @@ class Desk:
 
 def pod(queue: str = "", group: str = "", scheduler: str = SCHEDULER, **spec: Any) -> Json:
     annotations = {"scheduling.volcano.sh/queue-name": queue, "scheduling.k8s.io/group-name": group}
-    kept = {key: value for key, value in annotations.items() if value}
+    retained = {key: value for key, value in annotations.items() if value}
     containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
     return {
-        "metadata": {"name": "p", "annotations": kept},
+        "metadata": {"name": "p", "annotations": retained},
         "spec": {"schedulerName": scheduler, "containers": containers, **spec},
     }
 

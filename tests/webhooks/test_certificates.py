@@ -145,8 +145,8 @@ def test_what_is_stored_is_read_again() -> None:
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
     served = validity(prepared.serving.certificate)
-    assert [each.kept.prepared for each in (stored, prepared, switched)] == [None, served, None]
-    assert [each.kept.extra for each in (prepared, switched, pruned)] == [False, True, False]
+    assert [each.retained.prepared for each in (stored, prepared, switched)] == [None, served, None]
+    assert [each.retained.extra for each in (prepared, switched, pruned)] == [False, True, False]
     assert switched.serving == prepared.prepared
 
 
@@ -167,7 +167,7 @@ class Cluster(AdmissionApi):
     """One Secret and two configurations; as at the API server, the slower of two writers is refused."""
 
     def __init__(self) -> None:
-        self.kept: Secret | None = None
+        self.retained: Secret | None = None
         self.bundles: dict[str, bytes] = {VALIDATING_WEBHOOKS.plural: b"", MUTATING_WEBHOOKS.plural: b""}
         self.trusted: list[bytes] = []
         self.away = False
@@ -180,20 +180,20 @@ class Cluster(AdmissionApi):
     def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
         if self.away:
             raise Unreachable("away")
-        if self.kept is None:
+        if self.retained is None:
             raise NotFound(404)
-        return self.kept
+        return self.retained
 
     def create_secret(self, namespace: str, name: str, data: dict[str, bytes], timeout: float = 10) -> None:
-        if self.kept is not None:
+        if self.retained is not None:
             raise Conflict(409)
-        self.kept = Secret(Meta(name, namespace, resource_version=self._next()), data)
+        self.retained = Secret(Meta(name, namespace, resource_version=self._next()), data)
 
     def replace_secret(self, secret: Secret, data: dict[str, bytes], timeout: float = 10) -> None:
-        assert self.kept is not None
-        if self.kept.metadata.resource_version != secret.metadata.resource_version:
+        assert self.retained is not None
+        if self.retained.metadata.resource_version != secret.metadata.resource_version:
             raise Conflict(409)
-        self.kept = Secret(Meta(secret.metadata.name, resource_version=self._next()), data)
+        self.retained = Secret(Meta(secret.metadata.name, resource_version=self._next()), data)
 
     def webhook_configuration(
         self, resource: Resource, name: str, timeout: float = 10
@@ -245,8 +245,8 @@ def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
     assert first.served == second.served
     assert len(first.served) == 1
     (bundle,) = set(api.bundles.values())
-    assert api.kept is not None
-    assert bundle == api.kept.data["ca.crt"]
+    assert api.retained is not None
+    assert bundle == api.retained.data["ca.crt"]
 
 
 def test_who_is_slower_takes_what_is_there(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,10 +330,10 @@ def test_what_takes_the_ca_away_is_put_right(api: Cluster) -> None:
 def test_nothing_is_written_without_need(api: Cluster) -> None:
     replica = Replica(api)
     replica.look()
-    written, kept = len(api.trusted), api.kept
+    written, retained = len(api.trusted), api.retained
     replica.now += LIFE / 2
     replica.look()
-    assert (len(api.trusted), api.kept) == (written, kept)
+    assert (len(api.trusted), api.retained) == (written, retained)
 
 
 def test_other_names_are_renewed_in_step(api: Cluster) -> None:

@@ -45,7 +45,7 @@ def desk() -> Desk:
     return made
 
 
-def noted(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
+def recorded(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **more: Json) -> str:
     answer = desk.ask("/use/mutate", thing, operation, kind=kind, **more)
     assert answer["allowed"]
     return annotations(desk, answer).get(MAY_USE, "")
@@ -61,7 +61,7 @@ def annotations(desk: Desk, answer: Json) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("thing", "kind", "note"),
+    ("thing", "kind", "record"),
     [
         (pod_group("vip"), GROUP, "vip/PodGroup"),
         (pod_group("open"), GROUP, ""),
@@ -87,25 +87,25 @@ def annotations(desk: Desk, answer: Json) -> dict[str, str]:
     ],
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_who_may_is_noted(thing: Json, kind: Json, note: str, operation: str, desk: Desk) -> None:
-    assert noted(desk, thing, kind, operation) == note
+def test_who_may_is_noted(thing: Json, kind: Json, record: str, operation: str, desk: Desk) -> None:
+    assert recorded(desk, thing, kind, operation) == record
     desk.roles.granted = set()
     answer = desk.ask("/use/mutate", thing, operation, kind=kind)
     assert answer["allowed"]
     assert MAY_USE not in annotations(desk, answer)
-    assert bool(answer.get("warnings")) is bool(note)
+    assert bool(answer.get("warnings")) is bool(record)
 
 
 def test_neither_muster_nor_controllers_lend_their_own_rights(desk: Desk) -> None:
     muster = {"username": "system:serviceaccount:kube-muster:muster"}
     desk.roles.granted = {(str(user["username"]), "vip") for user in (muster, CONTROLLER)}
-    assert noted(desk, pod_group("vip"), GROUP, userInfo=muster) == ""
-    assert noted(desk, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
-    assert noted(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
+    assert recorded(desk, pod_group("vip"), GROUP, userInfo=muster) == ""
+    assert recorded(desk, owned(pod("vip"), "Job", "j"), POD, userInfo=CONTROLLER) == ""
+    assert recorded(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == ""
     desk.roles.granted = {(ACCOUNT, "vip")}
-    assert noted(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
-    assert noted(desk, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
-    assert noted(desk, pod_group("vip"), GROUP) == ""
+    assert recorded(desk, owned(pod("vip"), "ReplicaSet", "r"), POD, userInfo=CONTROLLER) == "vip/Pod"
+    assert recorded(desk, job("vip"), BATCH, userInfo=ALICE) == "vip/Job"
+    assert recorded(desk, pod_group("vip"), GROUP) == ""
 
 
 def test_a_job_that_muster_makes_for_a_cron_job_is_not_judged_by_its_own_right(desk: Desk) -> None:
@@ -120,9 +120,9 @@ def test_a_job_that_muster_makes_for_a_cron_job_is_not_judged_by_its_own_right(d
 def test_a_note_that_is_there_already_stays(desk: Desk) -> None:
     there = pod_group("vip")
     there["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
-    assert noted(desk, there, GROUP) == ""
+    assert recorded(desk, there, GROUP) == ""
     there["metadata"]["annotations"] = {MAY_USE: "other/PodGroup"}
-    assert noted(desk, there, GROUP) == "vip/PodGroup"
+    assert recorded(desk, there, GROUP) == "vip/PodGroup"
 
 
 def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None:
@@ -138,7 +138,7 @@ def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None
 def test_what_operators_make_for_a_job_that_may_is_not_asked_about_again(desk: Desk) -> None:
     operator = {"username": "system:serviceaccount:jobset-system:controller"}
     neighbour = {"username": f"system:serviceaccount:{NAMESPACE}:builder"}
-    desk.ledger.intake.judge_users()
+    desk.ledger.intake.review_users()
     desk.ledger.intake.trust_uses(True)
     unit = "podgroup-s"
 
@@ -161,7 +161,7 @@ def test_what_operators_make_for_a_job_that_may_is_not_asked_about_again(desk: D
 
 def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(desk: Desk) -> None:
     muster = {"username": "system:serviceaccount:kube-muster:muster"}
-    desk.ledger.intake.judge_users()
+    desk.ledger.intake.review_users()
     desk.ledger.intake.trust_uses(True)
     reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "controller": True}
 
@@ -180,7 +180,7 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
 
 
 @pytest.mark.parametrize(
-    ("thing", "kind", "note"),
+    ("thing", "kind", "record"),
     [
         (pod("open"), POD, "Pod/alice"),
         (job("open"), BATCH, "Job/alice"),
@@ -192,14 +192,16 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
         (owned(pod("open"), "Job", "j"), POD, None),
     ],
 )
-def test_the_author_of_jobs_and_pods_is_noted(thing: Json, kind: Json, note: str | None, desk: Desk) -> None:
+def test_the_author_of_jobs_and_pods_is_noted(
+    thing: Json, kind: Json, record: str | None, desk: Desk
+) -> None:
     forged = {
         **thing["metadata"],
         "annotations": {**thing["metadata"].get("annotations", {}), AUTHOR: "Job/bob"},
     }
     for each in (thing, {**thing, "metadata": forged}):
         answer = desk.ask("/use/mutate", each, kind=kind, userInfo=ALICE)
-        assert annotations(desk, answer).get(AUTHOR) == note
+        assert annotations(desk, answer).get(AUTHOR) == record
 
 
 DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}

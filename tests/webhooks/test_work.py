@@ -22,7 +22,7 @@ Json = dict[str, Any]
 QUEUE = "scheduling.volcano.sh/queue-name"
 SUBMITTER = "kube-muster.io/submitter"
 GATE = {"name": "kube-muster.io/admission"}
-MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
+MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 
 
 @pytest.fixture
@@ -114,16 +114,16 @@ def test_a_queue_that_is_being_deleted_takes_nothing(desk: Desk) -> None:
 
 
 def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:
-    def noted(reason: str, user: str) -> list[Json]:
+    def recorded(reason: str, user: str) -> list[Json]:
         group = pod_group("default")
         group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: reason} if reason else {})}
         answer = desk.ask("/podgroups/mutate", group, userInfo={"username": user})
         return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
 
     path = "/metadata/annotations/kube-muster.io~1submitter"
-    assert noted("", "bob") == noted("alice", "bob") == [{"op": "add", "path": path, "value": "bob"}]
-    assert noted("bob", "bob") == []
-    assert noted("", "system:serviceaccount:kube-muster:muster") == [], "of pods that others made"
+    assert recorded("", "bob") == recorded("alice", "bob") == [{"op": "add", "path": path, "value": "bob"}]
+    assert recorded("bob", "bob") == []
+    assert recorded("", "system:serviceaccount:kube-muster:muster") == [], "of pods that others made"
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_a_group_that_an_operator_makes_for_a_job_names_no_user(
     made = owned(pod_group("open"), "SparkApplication", "s")
     copied = {**made, "metadata": {**made["metadata"], "annotations": {SUBMITTER: "alice"}}}
     of_owner = user if is_noted else None
-    for each, noted in ((pod_group("open"), user), (made, of_owner), (copied, of_owner or "")):
+    for each, recorded in ((pod_group("open"), user), (made, of_owner), (copied, of_owner or "")):
         answer = desk.ask("/podgroups/mutate", each, userInfo={"username": user})
         values = [patch["value"] for patch in desk.decoded(answer)]
-        assert values in ([] if noted is None else [noted], [{SUBMITTER: noted}])
+        assert values in ([] if recorded is None else [recorded], [{SUBMITTER: recorded}])
 
 
 def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
@@ -164,11 +164,11 @@ def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
 def test_marks_leave_what_is_asked_for() -> None:
     desk = Desk(("default-scheduler",))
     assert desk.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
-    _, marked = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
-    assert marked == {
+    _, flagged = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
+    assert flagged == {
         "op": "add",
         "path": "/spec/containers/0/resources",
-        "value": {"requests": {"cpu": "1", **MARKS}, "limits": MARKS},
+        "value": {"requests": {"cpu": "1", **MARKERS}, "limits": MARKERS},
     }
     annotate(desk, "open")
     assert len(desk.patch("/pods/mutate", pod(scheduler="default-scheduler"))) == 2
@@ -693,8 +693,8 @@ def test_what_a_jobs_pods_do_not_have_from_it_warns(desk: Desk, group: str, key:
     """A job that Muster has let go names the group that Muster makes of it."""
     thing = job("open", group)
     thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
-    told = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
-    assert ["pods of PodGroup g do not have it" in each for each in told] == [True] * (group == "g")
+    reported = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
+    assert ["pods of PodGroup g do not have it" in each for each in reported] == [True] * (group == "g")
 
 
 @pytest.mark.parametrize(

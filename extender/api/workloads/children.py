@@ -64,9 +64,11 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
     annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
     inherited = (meta_of_obj.get("annotations") or {}) if offspring.inherits else {}
-    kept = {name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")}
+    retained = {
+        name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")
+    }
     made = deepcopy(given)
-    _put_on(made, labels, kept | annotations)
+    _put_on(made, labels, retained | annotations)
     if offspring.on_pods and isinstance(template := at(made, ("spec", "template")), dict):
         _put_on(template, labels, annotations)
     meta = made["metadata"]
@@ -140,11 +142,11 @@ def count_pods(obj: Json) -> int:
         return 0
     complete, counted = kind.complete(obj), 0
     for offspring in kind.offspring:
-        alike: dict[int, int] = {}  # how many pods one object has, by what it is made of
+        similar: dict[int, int] = {}  # how many pods one object has, by what it is made of
         for part, values in placed_parts(complete, offspring):
-            if id(part.body) not in alike:
-                alike[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
-            counted += int(values["count"]) * alike[id(part.body)]
+            if id(part.body) not in similar:
+                similar[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
+            counted += int(values["count"]) * similar[id(part.body)]
     return counted
 
 
@@ -161,7 +163,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
                 yield made_of(complete, offspring, part, first | numbers)
 
 
-def makers(obj: Json) -> Iterator[Json]:
+def controllers(obj: Json) -> Iterator[Json]:
     """Yield the children that make pods in their turn.
 
     Raises:
@@ -169,7 +171,7 @@ def makers(obj: Json) -> Iterator[Json]:
     """
     for child in children(obj, with_pods=False):
         yield child
-        yield from makers(child)
+        yield from controllers(child)
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:

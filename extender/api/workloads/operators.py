@@ -133,13 +133,13 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 def _waits(job: Json) -> bool:
     """Our note says when it was let go; an empty one, that it was taken back, whatever pods it still has."""
-    note, phase = at(job, ("metadata", "annotations", STARTED)), at(job, _PHASE)
-    if note is not None:
-        return not note and phase not in (*_SUCCEEDED, *_FAILED)
+    record, phase = at(job, ("metadata", "annotations", STARTED)), at(job, _PHASE)
+    if record is not None:
+        return not record and phase not in (*_SUCCEEDED, *_FAILED)
     return phase in (None, "", "Pending") and not any(at(job, ("status", name)) for name in _COUNTED)
 
 
-def _unit(job: Json) -> Json:
+def _podgroup(job: Json) -> Json:
     """Return the PodGroup spec as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
     needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
@@ -158,7 +158,7 @@ _TASK = {
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_COMMANDED = Commanded(
-    waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), unit=_unit
+    waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
 )
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],

@@ -68,8 +68,8 @@ def _template(pod: Json, role: str) -> Json:
         ValueError: The API server would refuse it, or its amounts cannot be read.
     """
     given = pod["metadata"]
-    kept = {field: given[field] for field in ("labels", "annotations") if given.get(field)}
-    template = {"metadata": kept, "spec": pod["spec"]}
+    retained = {field: given[field] for field in ("labels", "annotations") if given.get(field)}
+    template = {"metadata": retained, "spec": pod["spec"]}
     where = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         read = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
@@ -125,14 +125,14 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
 
 def as_asked(row: WorkloadRow, obj: Json) -> Json:
     """Return the object as its author wrote it, independent of its start."""
-    noted = partial_start(row, obj)
-    return obj if noted is None else _put(obj, row.parallelism, noted.asked)
+    recorded = partial_start(row, obj)
+    return obj if recorded is None else _put(obj, row.parallelism, recorded.asked)
 
 
 def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
     """Return whether its next start may change the number of its pods."""
-    marks = {*_MINIMUM_KEYS, keys.PARTIAL_START}
-    return bool(row.parallelism) and not marks.isdisjoint(_annotations(obj))
+    markers = {*_MINIMUM_KEYS, keys.PARTIAL_START}
+    return bool(row.parallelism) and not markers.isdisjoint(_annotations(obj))
 
 
 def _annotations(obj: Json) -> Json:

@@ -127,12 +127,12 @@ class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
 class Commanded(msgspec.Struct, frozen=True, kw_only=True):
     """Kind without a suspend field: its objects wait by Muster's annotation; Commands stop and resume them.
 
-    Its pods name the PodGroup `OWNER-UID`, of which `unit` is the spec; it raises MALFORMED.
+    Its pods name the PodGroup `OWNER-UID`, of which `podgroup` is the spec; it raises MALFORMED.
     """
 
     waits: Callable[[Json], bool]
     stopped: Callable[[Json], bool]  # it makes nothing until a Command resumes it
-    unit: Complete
+    podgroup: Complete
 
 
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):

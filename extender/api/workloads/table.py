@@ -31,8 +31,8 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
         return stateful_set
     names = [claim["metadata"]["name"] for claim in claims]
     given = template.get("spec") or {}
-    kept = [volume for volume in given.get("volumes") or [] if volume.get("name") not in names]
-    spec = {**given, "volumes": [*kept, *({"name": name, "emptyDir": {}} for name in names)]}
+    retained = [volume for volume in given.get("volumes") or [] if volume.get("name") not in names]
+    spec = {**given, "volumes": [*retained, *({"name": name, "emptyDir": {}} for name in names)]}
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 

@@ -73,8 +73,8 @@ def label_value(value: str) -> list[str]:
     return [*_too_long(value, _LONGEST_LABEL), *wrong]
 
 
-def _too_long(text: str, longest: int, unit: str = "bytes") -> list[str]:
-    return [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
+def _too_long(text: str, longest: int, scale: str = "bytes") -> list[str]:
+    return [f"must be no more than {longest} {scale}"] if len(text.encode()) > longest else []
 
 
 def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:

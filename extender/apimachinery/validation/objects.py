@@ -24,7 +24,7 @@ from extender.apimachinery.validation.metadata import labels_errors, metadata_er
 from extender.apimachinery.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
 from extender.apimachinery.validation.rules import rule_errors
 from extender.apimachinery.validation.schemas import queue_errors, schema_errors
-from extender.volcano.admission import judge_change, judge_new
+from extender.volcano.admission import review_change, review_new
 
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
 _FIXED = (
@@ -45,12 +45,12 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     for name in _FIXED:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
-    kept, wanted = old.get("template") or {}, new.get("template") or {}
+    retained, wanted = old.get("template") or {}, new.get("template") or {}
     status, reported = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
     at_rest = reported == "True" or "startTime" not in status  # its controller knows, or never started it
     if old.get("suspend") and at_rest and not status.get("active"):
-        kept, wanted = _without_free_parts(kept), _without_free_parts(wanted)
-    if kept != wanted:
+        retained, wanted = _without_free_parts(retained), _without_free_parts(wanted)
+    if retained != wanted:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
 
 
@@ -68,7 +68,7 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
     """Yield the faults that Muster's webhook finds, in its words. `before`: None for a new one."""
     try:
         now = typed(job, VolcanoJob)
-        found = judge_new(now) if before is None else judge_change(typed(before, VolcanoJob), now)
+        found = review_new(now) if before is None else review_change(typed(before, VolcanoJob), now)
     except UNREADABLE as fault:
         yield wrong_as_stated("spec", str(fault))
         return

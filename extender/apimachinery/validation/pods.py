@@ -120,8 +120,8 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
     if value < 0:
         yield errors.wrong(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
-        units = ((10**6, "m"), (10**3, "u"), (1, "n"))  # of billionths, as Kubernetes writes the amount
-        shown = next(f"{value // unit}{suffix}" for unit, suffix in units if value % unit == 0)
+        scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # of billionths, as Kubernetes writes the amount
+        shown = next(f"{value // scale}{suffix}" for scale, suffix in scales if value % scale == 0)
         yield errors.wrong(field, shown, "must be an integer")
 
 

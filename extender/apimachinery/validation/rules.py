@@ -94,7 +94,7 @@ def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str
     allowed = rule.get("enum") or schema.field(name).published.get("enum")
     if allowed and part not in allowed:
         yield errors.not_supported(at if schema.type_name in _OF_WHOLE else path, part, allowed)
-    yield from _judged(part, rule, path)
+    yield from _evaluated(part, rule, path)
 
 
 def _path_of(schema: FieldSchema, at: str, name: str) -> str:
@@ -106,7 +106,7 @@ def _list_at(at: str) -> str:
     return re.sub(r"\[[0-9]+\]$", "", at)
 
 
-def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
+def _evaluated(value: Any, rule: Json, path: str) -> FieldErrors:
     if "minimum" in rule and value < rule["minimum"]:
         yield errors.wrong(path, value, f"must be greater than or equal to {rule['minimum']}")
     if "between" in rule:
@@ -116,7 +116,7 @@ def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
     if "format" in rule:
         yield from _FORMATS[rule["format"]](path, value)
     for place, item in enumerate(value if "each" in rule else ()):
-        yield from _judged(item, rule["each"], f"{path}[{place}]")
+        yield from _evaluated(item, rule["each"], f"{path}[{place}]")
     if "unique" in rule:
         names = [item.get(rule["unique"]) for item in value]
         for place, name in enumerate(names):
@@ -174,7 +174,7 @@ def _named(rule: Callable[[str], list[str]]) -> _Format:
 def _fit(test: Callable[[Any], object], message: str) -> _Format:
     """`test` raises ValueError, or returns something false, for what does not fit."""
 
-    def judge(path: str, value: Any) -> FieldErrors:
+    def review(path: str, value: Any) -> FieldErrors:
         try:
             fits = test(value)
         except ValueError:
@@ -182,7 +182,7 @@ def _fit(test: Callable[[Any], object], message: str) -> _Format:
         if not fits:
             yield errors.wrong(path, value, message)
 
-    return judge
+    return review
 
 
 def _like(pattern: str, message: str) -> _Format:
@@ -196,8 +196,8 @@ _FIELDS = (
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)(\['[^']+'\])?|spec\.(nodeName"
     r"|serviceAccountName|hostname)|status\.(hostIPs?|podIPs?)"
 )
-_MOMENT = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
-_MOMENTS = rf"(\*|\?|{_MOMENT}(-{_MOMENT})?)(/\d+)?"
+_INSTANT = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
+_INSTANTS = rf"(\*|\?|{_INSTANT}(-{_INSTANT})?)(/\d+)?"
 _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # of the parts of a schedule
 
 
@@ -212,7 +212,7 @@ def _is_schedule(value: str) -> bool:
     parts = value.lower().split()
     numbers = [[int(number) for number in re.findall(r"(?<![/\d])\d+", part)] for part in parts]
     return len(parts) == len(_BOUNDS) and all(
-        re.fullmatch(rf"{_MOMENTS}(,{_MOMENTS})*", part) and all(least <= each <= most for each in given)
+        re.fullmatch(rf"{_INSTANTS}(,{_INSTANTS})*", part) and all(least <= each <= most for each in given)
         for part, given, (least, most) in zip(parts, numbers, _BOUNDS, strict=True)
     )
 

@@ -118,14 +118,14 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
         return [_known(item, schema.items, f"{at}[{place}]", unknown) for place, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    kept = {}
+    retained = {}
     for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
         if schema.knows(name):
-            kept[name] = _known(part, schema.field(name), inside, unknown)
+            retained[name] = _known(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)
-    return kept
+    return retained
 
 
 # ---- CRDs

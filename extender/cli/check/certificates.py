@@ -142,10 +142,10 @@ def mutual_tls(site: Installation) -> Iterator[Finding]:
         if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
             # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
             host = workload.setting("listen").rpartition(":")[0].strip("[]")
-            yield _judged(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+            yield _evaluated(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
 
 
-def _judged(site: Installation, name: str, host: str) -> Finding:
+def _evaluated(site: Installation, name: str, host: str) -> Finding:
     secret, shown = site.get(SECRETS, site.namespace, name), f"the Secret {site.namespace}/{name}"
     if secret is None:
         todo = (

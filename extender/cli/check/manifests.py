@@ -15,7 +15,7 @@ from extender.cli.output import Json
 from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
 from extender.kube.access import Right, right_to
-from extender.kube.calls import AUTHORS_POLICIES, MARKS_POLICY, USES_POLICY
+from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS, read
 
@@ -129,9 +129,9 @@ def policies(site: Installation) -> Iterator[Finding]:
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", message, APPLY)
     there = set(map(name_of, site.ours(kube.VALIDATING_POLICIES)))
-    if MARKS_POLICY not in there:
+    if MARKERS_POLICY not in there:
         message = (
-            f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
+            f"{MARKERS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
         yield wrong("policies", message, APPLY)
     if USES_POLICY not in there:

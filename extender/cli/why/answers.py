@@ -109,8 +109,8 @@ def _meant(evidence: Evidence, name: str) -> str:
     there = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
     there |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
     there |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
-    alike = near_misses(name, there.values())
-    return did_you_mean([next(full for full, bare in there.items() if bare == near) for near in alike])
+    similar = near_misses(name, there.values())
+    return did_you_mean([next(full for full, bare in there.items() if bare == near) for near in similar])
 
 
 # ---- workloads
@@ -147,8 +147,8 @@ def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explana
             answer = explain_pod(evidence, pod)
             same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
     for first, *rest in same.values():
-        note = Statement("MorePods", pods=many(len(rest), "more pod"))
-        yield replace(first, notes=[note, *first.notes]) if rest else first
+        record = Statement("MorePods", pods=many(len(rest), "more pod"))
+        yield replace(first, notes=[record, *first.notes]) if rest else first
 
 
 def _without_pods(
@@ -203,13 +203,13 @@ def _of_workload(
 
 def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     """Return the answer about a suspended job: by its PodGroup, or why Muster does not manage it."""
-    kind, meta, unit = job.row.kind, job.meta, job.unit
-    if job.state != SUSPENDED and unit:
-        answer = explain_group(evidence, unit)
-        pods = many(unit.spec.min_member, "pod")
+    kind, meta, podgroup = job.row.kind, job.meta, job.podgroup
+    if job.state != SUSPENDED and podgroup:
+        answer = explain_group(evidence, podgroup)
+        pods = many(podgroup.spec.min_member, "pod")
         waits = [Statement("JobWaits", pods=pods)] if answer.verdict == Verdict.WAITING else []
         named = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
-        return replace(named, group=unit.name, sentence=[*answer.sentence, *waits])
+        return replace(named, group=podgroup.name, sentence=[*answer.sentence, *waits])
     if job.state == SUSPENDED:
         stands, offers = (
             [Statement("JobStopped")],
@@ -219,7 +219,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
         why, offers = _why_left_alone(evidence, job)
         stands = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
     answer = _of_workload(evidence, kind, meta.name, job.row.api_version, stands, offers)
-    return replace(answer, group=unit.name if unit else "")
+    return replace(answer, group=podgroup.name if podgroup else "")
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:

@@ -126,18 +126,18 @@ def _submitted(case: Case) -> _Submitted | None:
     """Return the object to change; None if Muster made the group for an owner that is no job."""
     if (group := case.group) is None:
         return None
-    if (maker := group.maker) is None:
+    if (controller := group.controller) is None:
         right = case.to("patch", kube.POD_GROUPS)
         return _Submitted(f"podgroup.scheduling.volcano.sh {group.name}", "PodGroup", right)
-    if (row := job_row(maker.api_version, maker.kind)) is None or not _is_name(maker.name):
+    if (row := job_row(controller.api_version, controller.kind)) is None or not _is_name(controller.name):
         return None
-    right = right_to("patch", resource_of(row), case.namespace, maker.name)
-    return _Submitted(f"{row.plural}.{row.group} {maker.name}", maker.kind, right)
+    right = right_to("patch", resource_of(row), case.namespace, controller.name)
+    return _Submitted(f"{row.plural}.{row.group} {controller.name}", controller.kind, right)
 
 
 def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
     """Yield a patch of the group, unless Muster made it: its owner would have to change."""
-    if case.group and not case.group.maker and (submitted := _submitted(case)):
+    if case.group and not case.group.controller and (submitted := _submitted(case)):
         patch = json.dumps({"spec": spec})
         yield case.offer(code, submitted.right, what=submitted.name, patch=patch, **fields)
 
@@ -151,7 +151,7 @@ def _edited(case: Case) -> Iterator[Offer]:
         yield case.offer("Edit", submitted.right, what=submitted.name)
 
 
-def _noted_use(case: Case) -> Iterator[Offer]:
+def _recorded_use(case: Case) -> Iterator[Offer]:
     if submitted := _submitted(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
         yield case.offer("NoteUse", right, what=submitted.name, kind=submitted.kind)
@@ -167,7 +167,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         what, patch = f"podgroup.{other.resource.group} {other.record.name}", json.dumps({"spec": spec})
         yield case.offer("PatchNumber", case.to("patch", other.resource), what=what, patch=patch, pods=pods)
     if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
-        if group.maker and (job := _submitted(case)):
+        if group.controller and (job := _submitted(case)):
             yield case.offer("AnnotateNumber", job.right, what=job.name, there=case.there, pods=pods)
         yield from _changed_group(case, "PatchNumber", {"minMember": case.there}, pods=pods)
 
@@ -179,7 +179,7 @@ def _of_group(
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
-            job = job_of(case.group.maker)
+            job = job_of(case.group.controller)
             command, name = (of_job, job.spoken_name) if job else (of_group, case.group.name)
             yield case.offer(code, case.to(verb, resource), command=command, name=name)
 
@@ -263,7 +263,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.INVALID_SPEC: _edited,
     Reason.QUEUE_NOT_OPEN: _opened,
     Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
-    Reason.QUEUE_NOT_ALLOWED: _noted_use,
+    Reason.QUEUE_NOT_ALLOWED: _recorded_use,
     Reason.QUEUE_STOPPED: _queue_resumed,
     Reason.HELD: _resumed,
     Reason.START_TIMED_OUT: lambda case: chain(_described(case), _resumed(case)),

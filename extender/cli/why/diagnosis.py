@@ -44,15 +44,15 @@ from extender.cli.why.explanation import (
     numbers,
 )
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.ownership import auto_name, group_name, maker_of
+from extender.domain.model.ownership import auto_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import FOR_ROOM, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict
+from extender.domain.model.reasons import FOR_CAPACITY, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict
 from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import did_you_mean, many, near_miss, near_misses
 
 _BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # of which a reason may say what they lack
-_ALIKE = 0.8  # of two keys, by difflib
+_SIMILAR = 0.8  # of two keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
 _ENOUGH = 0.9995  # shares are written with three digits
@@ -83,7 +83,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     reason = group.reason if blocked else ""
     offers = [checking(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
     elsewhere = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
-    unheeded = evidence.unheeded_by(group.maker, asked) if blocked else []
+    unheeded = evidence.unheeded_by(group.controller, asked) if blocked else []
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -136,7 +136,7 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
         yield Statement(f"{'Partly' if is_held_up else 'Group'}{verdict}")
     if verdict is Verdict.WAITING or is_held_up:
         yield Statement("Reason", reason=group.reason)
-    starts_apart = group.maker is not None and group.spec.min_member <= 1
+    starts_apart = group.controller is not None and group.spec.min_member <= 1
     may_start_more = starts_apart and verdict in (Verdict.WAITING, Verdict.RUNNING)
     if may_start_more and members and members.placed < members.there > 1:
         yield Statement("SomeRun", placed=members.placed, there=members.there)
@@ -146,7 +146,7 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
 def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
     """Return why the controller of a group could not create all its pods, if an event says so."""
     lacks_pods = members is not None and members.there < members.needed
-    refusal = evidence.refusal(group.maker) if group.maker and lacks_pods else ""
+    refusal = evidence.refusal(group.controller) if group.controller and lacks_pods else ""
     if not refusal or members is None:
         return []
     return [Statement("PodsRefused", made=members.there, needed=members.needed, refusal=refusal)]
@@ -229,7 +229,7 @@ def _is_near_miss(place: str, key: str) -> bool:
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
         return (place, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
-    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _ALIKE
+    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _SIMILAR
 
 
 # ---- pods
@@ -347,39 +347,39 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     """Return the answer about a pod in a group on which Muster writes no more than an event."""
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
-    told = evidence.reason_in_events("PodGroup", record.name)
-    if not told[0]:
-        told = evidence.reason_in_events("Pod", meta.name)
+    reported = evidence.reason_in_events("PodGroup", record.name)
+    if not reported[0]:
+        reported = evidence.reason_in_events("Pod", meta.name)
     members = [each for each in evidence.pods or () if group_name(each) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
     stands = Statement("InOtherGroup", group=record.name, project=other.project)
-    return replace(_by_itself(pod, case, stands, told, "ReadItsEvents"), members=counts)
+    return replace(_by_itself(pod, case, stands, reported, "ReadItsEvents"), members=counts)
 
 
 def _alone(evidence: Evidence, pod: Pod) -> Explanation:
-    queue, name, maker = evidence.queue_of_pod(pod), group_name(pod), maker_of(pod)
+    queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
     stands = Statement("OwnGroup" if name else "Alone")
-    if maker:
-        stands = Statement("GroupOfOwner", owner=maker.spoken_name)
+    if controller:
+        stands = Statement("GroupOfOwner", owner=controller.spoken_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
-    told = evidence.reason_in_events("Pod", pod.metadata.name)
-    answer = _by_itself(pod, case, stands, told, "NameAGroup")
-    return replace(answer, notes=[*evidence.unheeded_by(maker, queue), *answer.notes])
+    reported = evidence.reason_in_events("Pod", pod.metadata.name)
+    answer = _by_itself(pod, case, stands, reported, "NameAGroup")
+    return replace(answer, notes=[*evidence.unheeded_by(controller, queue), *answer.notes])
 
 
 def _by_itself(
-    pod: Pod, case: Case, stands: Statement, told: tuple[str, Statement | None], advice: str
+    pod: Pod, case: Case, stands: Statement, reported: tuple[str, Statement | None], advice: str
 ) -> Explanation:
     """Return the answer about a pod without a PodGroup of Volcano's.
 
-    `told`: the reason and the numbers in events; `advice`: the remedy while there are none."""
+    `reported`: the reason and the numbers in events; `advice`: the remedy while there are none."""
     evidence = case.evidence
     found = reason_of(pod)
     if not found[0]:
         found = evidence.refusal_of(case.queue)
-    if not found[0] or (found[0] == told[0] and not found[1]):
-        found = told
+    if not found[0] or (found[0] == reported[0] and not found[1]):
+        found = reported
     reason, detail = found
     notes = [*misnamed(evidence, pod), *in_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
@@ -494,7 +494,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     """Return what a group waits for by its reason; nothing if only the group itself could change that."""
     own = evidence.queue_of(group)
-    if group.reason in FOR_ROOM:
+    if group.reason in FOR_CAPACITY:
         its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
         return [*_above_share(evidence, but=own), *_that_hold(evidence, group, its_queues_first)]
     match group.reason:
@@ -517,8 +517,8 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield when its queue reclaims what queues ahead of a group hold above their shares, or why it never
     does."""
-    if kept := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
-        yield _message(kept[0])
+    if retained := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
+        yield _message(retained[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
     above = [evidence.queue(each.who.name) for each in ahead if each.who.kind == "Queue"]

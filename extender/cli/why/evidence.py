@@ -107,19 +107,19 @@ class Evidence:
             return None
 
     def _listed(
-        self, resource: Resource, namespace: str, kind: type[T], note: str = "", fields: str = ""
+        self, resource: Resource, namespace: str, kind: type[T], record: str = "", fields: str = ""
     ) -> list[T] | None:
         """Return all objects of a kind; None, with a note, if they may not be read or do not exist."""
         try:
             return self._reader.list(resource, namespace, kind, fields)
         except (Forbidden, NotFound):
-            if note:
-                self.notes.append(Statement(note))
+            if record:
+                self.notes.append(Statement(record))
             return None
 
-    def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
+    def _everywhere(self, resource: Resource, kind: type[T], record: str = "") -> list[T]:
         """Return the objects of all namespaces where that is allowed, else those of this one."""
-        found = self._listed(resource, "", kind, note)
+        found = self._listed(resource, "", kind, record)
         if found is None and self.namespace:
             found = self._listed(resource, self.namespace, kind)
         return found or []
@@ -190,10 +190,10 @@ class Evidence:
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
-    def refusal(self, maker: OwnerReference) -> str:
+    def refusal(self, controller: OwnerReference) -> str:
         """Return why the newest pod of an owner, or of its parts, was not created; empty if no event says."""
         found = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
-        own = [each for each in found if each.about.uid == maker.uid or _is_part(each.about, maker)]
+        own = [each for each in found if each.about.uid == controller.uid or _is_part(each.about, controller)]
         newest = max(own, key=lambda event: event.at, default=None)
         return refusal_of_pods(newest.message) if newest else ""
 
@@ -255,8 +255,8 @@ class Evidence:
     def queue_of(self, group: ObservedGroup) -> str:
         """Return the queue that counts a group: from its start on the one in which it started, which is
         recorded on it."""
-        noted = ways.noted_queue(group.metadata) if group.is_holding else ""
-        return self._queues_by_uid.get(noted) or self.queue_asked_for(group)
+        recorded = ways.recorded_queue(group.metadata) if group.is_holding else ""
+        return self._queues_by_uid.get(recorded) or self.queue_asked_for(group)
 
     def queue_asked_for(self, group: ObservedGroup) -> str:
         """Return the queue that a group names, or its namespace."""
@@ -274,26 +274,26 @@ class Evidence:
         known = self._ways if label else QueueWays(self.queue_of_namespace, {})
         return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
 
-    def unheeded(self, maker: Meta, spoken_name: str, queue: str) -> Statement | None:
+    def unheeded(self, controller: Meta, spoken_name: str, queue: str) -> Statement | None:
         """Return that an owner names another queue than `queue`, where its pods are, if it does."""
-        named, label = queue_named_by(maker), ways.local_queue_label(maker)
-        if not named and self._local_queue(maker) is None:
+        named, label = queue_named_by(controller), ways.local_queue_label(controller)
+        if not named and self._local_queue(controller) is None:
             return None
-        if (own := self.queue_of_pods(maker.namespace, named, label)) == queue:
+        if (own := self.queue_of_pods(controller.namespace, named, label)) == queue:
             return None
         return Statement("QueueOfOwner", owner=spoken_name, own=own, queue=queue)
 
-    def unheeded_by(self, maker: OwnerReference | None, queue: str) -> list[Statement]:
+    def unheeded_by(self, controller: OwnerReference | None, queue: str) -> list[Statement]:
         """Return the same of an owner in this namespace, or of the highest one above it: a Deployment hands
         its annotations to its ReplicaSets."""
         found: Statement | None = None
         for _ in range(HIGHEST):
-            kind = kind_of_owner(maker) if maker else None
-            owner = self.find_owner(kind, maker.name, ListedObject) if kind and maker else None
-            if owner is None or maker is None:
+            kind = kind_of_owner(controller) if controller else None
+            owner = self.find_owner(kind, controller.name, ListedObject) if kind and controller else None
+            if owner is None or controller is None:
                 break
-            found = self.unheeded(owner.metadata, maker.spoken_name, queue) or found
-            maker = controller_of(owner.metadata.owner_references)
+            found = self.unheeded(owner.metadata, controller.spoken_name, queue) or found
+            controller = controller_of(owner.metadata.owner_references)
         return [found] if found else []
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
@@ -363,9 +363,9 @@ class Evidence:
         return {each.metadata.name: ways.namespace_queue(each) for each in found or ()}
 
 
-def _is_part(about: OwnerReference, maker: OwnerReference) -> bool:
+def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
     """Return whether a name says so, as that of the Job set-workers-0 of the JobSet set."""
-    return about.kind != maker.kind and about.name.startswith(f"{maker.name}-")
+    return about.kind != controller.kind and about.name.startswith(f"{controller.name}-")
 
 
 # ---- readings of pods
@@ -380,7 +380,7 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 def ours(pod: Pod) -> bool:
     if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _OURS.search(scheduled(pod).message):
         return True
-    return any(not keys.MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+    return any(not keys.MARKERS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
 
 
 def scheduler_of(pod: Pod) -> str:

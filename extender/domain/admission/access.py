@@ -73,7 +73,7 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {cannot}: {remedy}")
 
 
-def pods_not_judged(to: Destination, pods: int) -> Fault:
+def pods_not_reviewed(to: Destination, pods: int) -> Fault:
     """Return the fault of a group whose pods existed before it.
 
     It was not known then that they would use this queue. The pods are counted, not named: the caller may
@@ -83,7 +83,7 @@ def pods_not_judged(to: Destination, pods: int) -> Fault:
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
         f"({pods}), so their permission was not checked: delete them, create the group, then its pods"
     )
-    return Fault(Code.PODS_NOT_JUDGED, to.field, text)
+    return Fault(Code.PODS_NOT_REVIEWED, to.field, text)
 
 
 def not_known(to: Destination, why: str) -> Fault:

@@ -64,7 +64,7 @@ class Code(StrEnum):
     QUEUE_IS_ROOT = "QueueIsRoot"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     USE_NOT_GRANTED = "UseNotGranted"
-    PODS_NOT_JUDGED = "PodsNotJudged"
+    PODS_NOT_REVIEWED = "PodsNotJudged"
     GROUP_HAS_STARTED = "GroupHasStarted"
     RESIZE_ABOVE_CEILING = "ResizeAboveCeiling"
 

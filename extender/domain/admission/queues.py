@@ -25,7 +25,7 @@ def _parent_of(queue: Queue) -> str:
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
-def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
+def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
     """Yield a fault unless a new parent exists, holds no pods, forms no cycle and is not too deep."""
     name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
@@ -64,7 +64,7 @@ def _recorded(queue: QueueRecord) -> _Amounts:
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 
-def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
+def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
     """Yield the first amount that does not fit with the queues around it, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE:
         return
@@ -171,7 +171,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
                 break
 
 
-def judge_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
+def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
     """Yield the faults of a ResourceFlavor that its schema does not find."""
     for key in flavor.spec.node_labels or {}:
         if len(key.rpartition("/")[2]) > _LONGEST_NAME or _LABEL_KEY.fullmatch(key) is None:
@@ -183,7 +183,7 @@ def judge_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
         yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeTaints", text)
 
 
-def judge_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
+def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
     """Yield a fault if queues name the ResourceFlavor: without it no group would start on it."""
     users = [queue for queue, it in tree.queues.items() if any(name == each.shared for each in it.flavors)]
     if users:
@@ -203,12 +203,12 @@ _LONGEST_NAME = 63
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def judge_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
+def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
     """Faults of its own values hide those by other queues, and one of its parent those of its amounts."""
-    faults = [*_own_faults(queue, before), *_judge_hierarchy(queue, tree)]
-    faults = faults or list(_judge_root(queue, before))
-    faults = faults or list(judge_place(queue, before, tree, max_depth))
-    return faults or list(judge_resources(queue, before, tree))
+    faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
+    faults = faults or list(_review_root(queue, before))
+    faults = faults or list(review_place(queue, before, tree, max_depth))
+    return faults or list(review_resources(queue, before, tree))
 
 
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
@@ -219,17 +219,17 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
         yield Fault(Code.INVALID_STATE, "spec.state", f"got {spec.state!r}; allowed is Open or Closed")
     if spec.weight < 1:
         yield Fault(Code.WEIGHT_BELOW_MIN, "spec.weight", f"got {spec.weight}; allowed is 1 or more")
-    yield from _judge_amounts(queue)
+    yield from _review_amounts(queue)
 
 
-def _judge_amounts(queue: Queue) -> Iterator[Fault]:
+def _review_amounts(queue: Queue) -> Iterator[Fault]:
     lists, spec = _lists(queue), queue.spec
     limits = {
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
     }
     wrong = [fault for field, amounts in (lists | limits).items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or _judge_relations(lists, spec.lending_limit or {})
+    yield from wrong or _review_relations(lists, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
             fits = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
@@ -240,12 +240,12 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
         at = f"spec.flavors[{number}]"
-        yield from _judge_flavor(at, flavor.amounts())
+        yield from _review_flavor(at, flavor.amounts())
         if flavor.resource_flavor and flavor.node_labels is not None:
             yield Fault(Code.FLAVOR_NOT_VALID, at, "it has nodeLabels and a resourceFlavor; one is allowed")
 
 
-def _judge_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
+def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
     named = {f"{at}.{_WRITTEN.get(field, field)}": amounts for field, amounts in lists.items()}
     if wrong := [fault for field, amounts in named.items() for fault in _not_amounts(field, amounts)]:
         yield from wrong
@@ -280,15 +280,15 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_QUANTITY, at, f"got {fault}")
 
 
-def _judge_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
+def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
     capability, deserved, guarantee = lists.values()
-    for name, kept in guarantee.items():
+    for name, retained in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:
-            text = f"absent, but the guarantee is {kept}; set it to {kept} or more, or remove the guarantee"
+            text = f"absent, but the guarantee is {retained}; set it to {retained} or more, or remove that"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
-        elif _exact(deserved[name]) < _exact(kept):
-            text = f"got {deserved[name]}; allowed is the guarantee, {kept}, or more"
+        elif _exact(deserved[name]) < _exact(retained):
+            text = f"got {deserved[name]}; allowed is the guarantee, {retained}, or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
@@ -309,7 +309,7 @@ def _exact(quantity: Quantity) -> int:
     return at_most(quantity, 1000)
 
 
-def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
+def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
     """Yield the first fault in the annotations of hierarchical shares; each check relies on those before."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
@@ -337,7 +337,7 @@ def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
             return
 
 
-def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
     then = _lists(before)
@@ -348,7 +348,7 @@ def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
 
 
-def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
+def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
     """Why a queue may not be deleted: the first cause, since removing it may remove others."""
     view = tree.view(name)
     if name in PROTECTED:

@@ -27,7 +27,7 @@ from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import duration_of
-from extender.domain.queues.tree import Ceiling, QueueTree, QueueView
+from extender.domain.queues.tree import Ceiling, QueueInfo, QueueTree
 
 _MAKE_DAEMON_PODS = (
     "system:serviceaccount:kube-system:daemon-set-controller",
@@ -39,7 +39,7 @@ _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 class QueueLookup(Protocol):
     """The queues that these rules need: those of the ledger, or as the API server has them now."""
 
-    def view(self, name: str) -> QueueView | None:
+    def view(self, name: str) -> QueueInfo | None:
         """Return a queue with its usage; None if it does not exist."""
 
     def of_namespace(self, namespace: str) -> str:
@@ -130,7 +130,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
     return replace(to, named=to.named or bool(queue))
 
 
-def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
+def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     """Faults unless the queue takes new work of the namespace. A LocalQueue may be made later."""
     if to.leads_nowhere:
         return []
@@ -153,7 +153,7 @@ def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     return []
 
 
-def judge_move(to: Destination, started_in: str) -> list[Fault]:
+def review_move(to: Destination, started_in: str) -> list[Fault]:
     """Return faults if a group that starts or has started in one queue is sent to another.
 
     `started_in` is empty if the group has not started.
@@ -164,13 +164,13 @@ def judge_move(to: Destination, started_in: str) -> list[Fault]:
     return [Fault(Code.GROUP_HAS_STARTED, to.field, f"{text}wait until none of its pods is on a node")]
 
 
-def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
-    """Return the faults of a Job that enters a queue: those of `judge_entry`, and if the queue has children.
+def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
+    """Return the faults of a Job that enters a queue: those of `review_entry`, and if the queue has children.
 
     A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
     `default` is open.
     """
-    faults = judge_entry(to, queues) if to.named else []
+    faults = review_entry(to, queues) if to.named else []
     if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
@@ -185,7 +185,7 @@ def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Que
 _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
-def judge_budgets(pod: Pod) -> Iterator[Fault]:
+def review_budgets(pod: Pod) -> Iterator[Fault]:
     """Yield the faults in the disruption budget of a pod's Job."""
     annotations = pod.metadata.annotations or {}
     given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
@@ -198,13 +198,13 @@ def judge_budgets(pod: Pod) -> Iterator[Fault]:
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
 
-def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
-    yield from _judge_topology("spec.networkTopology", group.spec.network_topology)
+def review_topologies(group: NewPodGroup) -> Iterator[Fault]:
+    yield from _review_topology("spec.networkTopology", group.spec.network_topology)
     for number, policy in enumerate(group.spec.sub_group_policy or ()):
-        yield from _judge_topology(f"spec.subGroupPolicy[{number}].networkTopology", policy.network_topology)
+        yield from _review_topology(f"spec.subGroupPolicy[{number}].networkTopology", policy.network_topology)
 
 
-def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
+def _review_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
     if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
         text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
         text += f"{topology.highest_tier_name!r}; allowed is only one of the two"
@@ -248,7 +248,7 @@ def growth(before: Pod, now: Pod) -> Resources:
     return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
 
 
-def judge_growth(
+def review_growth(
     more: Resources, to: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
 ) -> list[Fault]:
     """Return faults unless `more` stays within the capability of the queue and below all `ceilings`.
@@ -283,7 +283,7 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
     the group itself says its user.
     """
     says = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
-    patch = noted(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
+    patch = recorded(group.metadata, {keys.SUBMITTER: user}) if user is not None and user != says else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 
@@ -306,7 +306,7 @@ def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLook
     return [added(("spec", "queue"), by_namespace)] if fills else []
 
 
-def noted(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
+def recorded(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
     """Add the annotations that an object does not have yet."""
     at, has = ("metadata", "annotations"), meta.annotations
     if has is None:
@@ -314,8 +314,8 @@ def noted(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
     return [added((*at, key), text) for key, text in notes.items() if has.get(key) != text]
 
 
-def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation]:
-    """Return the operations that put Muster's gate on a new pod, and the marker resources if `marked`.
+def pod_defaults(pod: dict[str, Any], flagged: bool, user: str) -> list[Operation]:
+    """Return the operations that put Muster's gate on a new pod, and the marker resources if `flagged`.
 
     Marker resources make the scheduler send the pod to Muster, as the admission policies set them. `pod`
     is the object as submitted. A pod with a node bypasses the scheduler, and pods that a DaemonSet's
@@ -331,9 +331,9 @@ def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation
         patch.append(added(("spec", "schedulingGates"), [gate]))
     elif gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
-    if marked and (containers := spec.get("containers")):  # on the first, beside its own requests
-        marks = dict.fromkeys(sorted(keys.MARKS), "1")
+    if flagged and (containers := spec.get("containers")):  # on the first, beside its own requests
+        markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
-        asked = {part: {**(resources.get(part) or {}), **marks} for part in ("requests", "limits")}
+        asked = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}
         patch.append(added(("spec", "containers", "0", "resources"), {**resources, **asked}))
     return patch

@@ -55,8 +55,8 @@ def window_grows(case: WaitingCase) -> StartChange | None:
 
 def time(case: WaitingCase) -> StartChange:
     """Return the end of a pause."""
-    moment = max(case.decision.retry_at, case.snapshot.now)
-    return case.start_change(f"about {case.snapshot.timestamp(moment)}", replace(case.snapshot, now=moment))
+    instant = max(case.decision.retry_at, case.snapshot.now)
+    return case.start_change(f"about {case.snapshot.timestamp(instant)}", replace(case.snapshot, now=instant))
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
@@ -154,8 +154,8 @@ def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
 
 def run_time(case: WaitingCase) -> StartChange | None:
     reservations = (decision.reservation for decision in case.decisions.groups.values())
-    moments = (reserved.passable_until for reserved in reservations if reserved)
-    left = [moment - case.snapshot.now for moment in moments if moment is not None]
+    instants = (reserved.passable_until for reserved in reservations if reserved)
+    left = [instant - case.snapshot.now for instant in instants if instant is not None]
     seconds = int(max(left, default=0.0))
     if seconds < 1:
         return None
@@ -246,10 +246,10 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
     """Return a larger capability of one flavor."""
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
-        record, told = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
+        record, reported = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
         for number, flavor in enumerate(record.flavors):
             before = flavor.amounts.get("capability", {})
-            held = told[flavor.name].allocated if flavor.name in told else {}
+            held = reported[flavor.name].allocated if flavor.name in reported else {}
             wanted = {each: held.get(each, 0) + asked[each] for each in before if each in asked}
             more = {each: n for each, n in wanted.items() if n > before[each]}
             raised = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
@@ -330,7 +330,7 @@ def use_allowed(case: WaitingCase) -> StartChange:
 # ---- others that would have to end, or no longer wait
 
 
-def ends_for_room(case: WaitingCase) -> StartChange | None:
+def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
     there = sorted(case.that_may_end(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
@@ -343,7 +343,7 @@ def ends_for_room(case: WaitingCase) -> StartChange | None:
             return pod is None or pod.node not in nodes
 
         there.sort(key=is_elsewhere)
-    return _end_of(case, there, "ends", "end", needs_room=True)
+    return _end_of(case, there, "ends", "end", needs_capacity=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
@@ -367,7 +367,7 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
-    claimants = case.those(lambda decision: decision.claims_room)
+    claimants = case.those(lambda decision: decision.claims_capacity)
     return _end_of(case, claimants, "no longer waits", "no longer wait")
 
 
@@ -384,14 +384,18 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
 
 
 def _end_of(
-    case: WaitingCase, candidates: Sequence[Holder], one_does: str, several_do: str, needs_room: bool = False
+    case: WaitingCase,
+    candidates: Sequence[Holder],
+    one_does: str,
+    several_do: str,
+    needs_capacity: bool = False,
 ) -> StartChange | None:
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
         return without(case.snapshot, groups, pods)
 
-    chosen = case.trial.fewest(candidates, ended, needs_room)
+    chosen = case.trial.fewest(candidates, ended, needs_capacity)
     if not chosen:
         return None
     text = f"once {_named(chosen)} {one_does if len(chosen) == 1 else several_do}"
@@ -415,11 +419,11 @@ def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
     return (holder.deleting < holder.pods, not holder.group, holder.pods, holder.name)
 
 
-_ROOM = (ends_for_room, nodes)
+_CAPACITY = (ends_for_capacity, nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
-    Reason.NO_ROOM: _ROOM,
-    Reason.FRAGMENTED: _ROOM,
-    Reason.REFUSED_BY_SCHEDULER: _ROOM,
+    Reason.NO_ROOM: _CAPACITY,
+    Reason.FRAGMENTED: _CAPACITY,
+    Reason.REFUSED_BY_SCHEDULER: _CAPACITY,
     Reason.QUEUE_CEILING: (limit, ends_in_queue, capability, flavor_capability),
     Reason.QUEUE_SHARE: (claims_end, nodes),
     Reason.BEHIND_OTHERS: (those_ahead,),

@@ -24,9 +24,9 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.memory import notes_of
+from extender.domain.scheduling.memory import carried_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
@@ -34,7 +34,7 @@ _INFINITE = {"inf": inf, "-inf": -inf}
 _WRITTEN = tuple[tuple[Resources, Constraints], ...]  # the shapes
 # Of which there may be a hundred thousand: each is text at once. Millions of parts in memory would take as
 # many bytes as the ledger, and a second in which all threads wait for the encoder or the garbage collector.
-_MANY = (GroupView, PodRecord)
+_MANY = (GroupInfo, PodRecord)
 _Act = Callable[[Any], Any]
 
 
@@ -296,14 +296,14 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
     It takes two seconds for 40,000 pods, and no lock: its input never changes. `versions`: of `muster`
     and `python`.
     """
-    if (notes := notes_of(decisions)) is None:
+    if (carried := carried_of(decisions)) is None:
         return None
-    forms, snapshot = Forms(), notes.snapshot
+    forms, snapshot = Forms(), carried.snapshot
     written = DumpFile(
         muster=versions["muster"],
         python=versions["python"],
         taken=timestamp_at(snapshot.epoch + snapshot.now),
-        slept=len(snapshot.groups) - len(notes.judged.round_.decided),
+        slept=len(snapshot.groups) - len(carried.evaluated.cycle.decided),
         configuration=configuration,
         decisions=forms.write(Decisions, _said(decisions)),
         snapshot=forms.write(Snapshot, snapshot),
@@ -376,7 +376,7 @@ def as_bytes(decisions: Decisions) -> bytes:
 
 def _said(decisions: Decisions) -> Decisions:
     """Without how it came about."""
-    return replace(decisions, serial=0, turned=(), renumbered=(), memory=None)
+    return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
 
 # ---- other names
@@ -402,8 +402,8 @@ class Pseudonyms:
 
     def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hashed = hashed
-        kept = _PARTS.finditer(" ".join([_WORDS, *resources]))
-        self._known: dict[str, str] = {found[0]: found[0] for found in kept}
+        reserved = _PARTS.finditer(" ".join([_WORDS, *resources]))
+        self._known: dict[str, str] = {found[0]: found[0] for found in reserved}
 
     def __call__(self, text: str) -> str:
         return _PARTS.sub(self._part, text)

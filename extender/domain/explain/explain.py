@@ -11,18 +11,18 @@ from extender.api.units import listed
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.model.evictions import EvictionCause, ReclaimVictim
-from extender.domain.model.reasons import LACKS_ROOM, NOT_TAKEN_BACK, Verdict
+from extender.domain.model.reasons import LACKS_CAPACITY, NOT_TAKEN_BACK, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.placement.units import Disruptions
-from extender.domain.scheduling.memory import notes_of
-from extender.domain.scheduling.round import Round
+from extender.domain.placement.eviction_units import Disruptions
+from extender.domain.scheduling.cycle import Cycle
+from extender.domain.scheduling.memory import carried_of
 from extender.domain.snapshot.decisions import Decisions, message_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
 
 _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
-_MOST_KEPT = 3  # names in one sentence
+_MOST_RESERVED = 3  # names in one sentence
 _WORK = 40_000  # one to two seconds on the largest clusters
 _LOOKS = 20  # at a node for a term of affinity take about as long as all that is done for one node
 
@@ -41,14 +41,16 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: tuple[GroupKey, ...] = ()  # the first of those in front of it
     holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
     more_holders: int = 0  # how many others do
-    kept: str = ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
+    reserved: str = (
+        ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
+    )
     change: StartChange | None = None  # the smallest change found that would start it; None: none is known
     estimate: Estimate | None = None  # when it is expected to start; None: nothing is worked out yet
 
     @property
     def outlook(self) -> str:
         """Return the expected change, for people."""
-        return "; ".join(filter(None, (self.kept, self.change.sentence if self.change else "")))
+        return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
 
 
 def work_of(decisions: Decisions) -> int:
@@ -56,9 +58,9 @@ def work_of(decisions: Decisions) -> int:
 
     It is the work of the last cycle with all groups.
     """
-    if (memory := notes_of(decisions)) is None:
+    if (memory := carried_of(decisions)) is None:
         return 0
-    snapshot, looks = memory.snapshot, memory.judged.round_.effort_spent
+    snapshot, looks = memory.snapshot, memory.evaluated.cycle.effort_spent
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS)
 
 
@@ -67,7 +69,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 
     `work`: what all cycles may go through, as `work_of` counts it.
     """
-    decision, memory = decisions.groups.get(key), notes_of(decisions)
+    decision, memory = decisions.groups.get(key), carried_of(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)
@@ -87,37 +89,37 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         return why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
-    change, kept = None, ""
+    change, reserved = None, ""
     with suppress(Exception):  # whatever a group says: it is only left without an explanation
-        kept = _kept_from(case, memory.judged.round_) if reason in LACKS_ROOM else ""
+        reserved = _reserved_from(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
         why,
         ahead=case.ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
-        kept=kept,
+        reserved=reserved,
         change=change,
     )
 
 
-def _kept_from(case: WaitingCase, round_: Round) -> str:
+def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
     """Return why a group without capacity gets nothing of what others hold above their shares.
 
     Its queue would be above its own, or disruption budgets protect the victims.
     """
-    snapshot, group, shares = case.snapshot, case.group, round_.budget.shares
+    snapshot, group, shares = case.snapshot, case.group, cycle.budget.shares
     above = queues_above(case.decisions, group.queue)
     queues = ((name, snapshot.queues.get(name)) for name, it in case.decisions.queues.items() if it.borrowed)
     lends = any(it is not None and it.record.reclaimable and name not in above for name, it in queues)
     if case.queue is None or not lends:
         return ""
-    over = [shares.beyond_share(group.queue, asked) for asked in round_.budget.flavors.asks(group)]
+    over = [shares.beyond_share(group.queue, asked) for asked in cycle.budget.flavors.asks(group)]
     is_beyond = bool(over) and all(over)
     if not (is_beyond or snapshot.disruption_budgets):
         return ""
     rules, since = case.queue.preemption, ready_since(group)
-    at = snapshot.moment(since) + max(rules.after, rules.at_most) if since else snapshot.now
+    at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
     then = replace(snapshot, now=max(at, snapshot.now))  # what its victims lose counts no more
     found = case.trial.decision(then)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
@@ -125,10 +127,10 @@ def _kept_from(case: WaitingCase, round_: Round) -> str:
     if is_beyond:
         return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_TAKEN_BACK}"
     found = case.trial.decision(replace(then, disruption_budgets={}))
-    return _kept_by_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
+    return _reserved_by_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
 
-def _kept_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
+def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return the budgets that protect the victims."""
     groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
     others = (snapshot.others.get(it.uid) for it in victims if not it.group)
@@ -147,4 +149,4 @@ def _kept_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> st
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(whose, _MOST_KEPT)}, {NOT_TAKEN_BACK}"
+    return f"{keeps} {listed(whose, _MOST_RESERVED)}, {NOT_TAKEN_BACK}"

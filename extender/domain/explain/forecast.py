@@ -30,13 +30,13 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
 from extender.domain.placement.departures import RunEnd, expected_end
-from extender.domain.scheduling.memory import Notes, notes_of
+from extender.domain.scheduling.memory import CarriedFacts, carried_of
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import GroupView, kind_of
+from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Signature, missing
 
-MOST_ROUNDS = 1500  # of one future
+MOST_CYCLES = 1500  # of one future
 # The first in line of each queue that are worked out, and what they ask for that differs, which costs most:
 # else one queue would hold up the estimates of all.
 _MOST_PLACES, _MOST_KINDS = 100, 32
@@ -72,12 +72,12 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
-def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None, None, ExpectedStarts]:
+def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
-    `rounds`: the most cycles of each future.
+    `cycles`: the most cycles of each future.
     """
-    memory = notes_of(decisions)
+    memory = carried_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
@@ -91,7 +91,7 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         yield
         future.step()  # decides for the first time
         yield
-        is_cut = yield from _played(future, set(waiting).difference(unknown), rounds)
+        is_cut = yield from _played(future, set(waiting).difference(unknown), cycles)
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
@@ -107,9 +107,9 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
         if key in unknown:
             found[key] = ExpectedStart(made_at, unknown=unknown[key])
             continue
-        moments = [each[key] for each in starts]
-        is_learnt = any(at >= learnt for at, learnt in zip(moments, laws.learnt_from, strict=True))
-        first, *_, last = ordered = sorted(moments)
+        instants = [each[key] for each in starts]
+        is_learnt = any(at >= learnt for at, learnt in zip(instants, laws.learnt_from, strict=True))
+        first, *_, last = ordered = sorted(instants)
         method = Method.LEARNT if is_learnt else Method.DECLARED
         if reclaiming[key] > FUTURES // 2:
             method = Method.RECLAIM
@@ -117,7 +117,7 @@ def forecasts(decisions: Decisions, rounds: int = MOST_ROUNDS) -> Generator[None
     return found
 
 
-def _beyond(memory: Notes) -> Iterator[GroupKey]:
+def _beyond(memory: CarriedFacts) -> Iterator[GroupKey]:
     """Yield the groups without holdings that are further back in line than the forecast."""
     for line in memory.lines.values():
         kinds = set[Signature]()
@@ -134,7 +134,7 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     are next in line all the time.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
-    left = defaultdict[str, list[GroupView]](list)
+    left = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
         if group.asks and group.waiting:
             left[group.queue].append(group)
@@ -147,9 +147,9 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     return replace(snapshot, groups=groups)
 
 
-def _played(future: Future, left: set[GroupKey], rounds: int) -> Generator[None, None, bool]:
+def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
     """Play until all of them have started; return whether the limit of cycles was reached."""
-    for _ in range(rounds):
+    for _ in range(cycles):
         if not left or not future.step():
             return False
         left -= future.starts.keys()
@@ -179,15 +179,15 @@ class _Causes:
             return f"nothing that is expected to happen starts it: {made.reason.meaning}"
         if self._is_cut:
             return _TOO_FAR
-        alike = (group.queue, made.reason, missing(group).signature)
-        if alike not in self._known:
+        similar = (group.queue, made.reason, missing(group).signature)
+        if similar not in self._known:
             if len(self._known) >= _MOST_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._known[alike] = self._looked_for(group, made.reason, depth)
-        return self._known[alike]
+            self._known[similar] = self._looked_for(group, made.reason, depth)
+        return self._known[similar]
 
-    def _looked_for(self, group: GroupView, reason: Reason, depth: int) -> str:
-        case = WaitingCase(self._snapshot, self._decisions, group, rounds=0)
+    def _looked_for(self, group: GroupInfo, reason: Reason, depth: int) -> str:
+        case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
         holders = case.holders(reason)
         named = [f"{it.called} of queue {it.queue}" for it in holders if it.group in self._endless]
         if named:
@@ -248,7 +248,7 @@ class RunLaws:
         self.learnt_from = [inf] * FUTURES
 
     def of_future(self, number: int) -> EndOf:
-        def end_of(group: GroupView, since: float, now: float) -> RunEnd:
+        def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
             law = self.of(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
@@ -259,13 +259,13 @@ class RunLaws:
 
         return end_of
 
-    def of(self, group: GroupView) -> RunLaw | None:
+    def of(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None: unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._law(group)
         return self._laws[group.key]
 
-    def _law(self, group: GroupView) -> RunLaw | None:
+    def _law(self, group: GroupInfo) -> RunLaw | None:
         declared, history = group.spec.run_time, self._history
         limit = inf if group.run_limit is None else max(group.run_limit, _SHORTEST)
         if declared is not None:
@@ -324,21 +324,21 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
     def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         if not forecast.is_known:
             return forecast
-        made, moments = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
+        made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
         factors = self._of(key, forecast.method)
-        p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(moments, factors, strict=True))
+        p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
-    def after(self, key: GroupKey, told: ExpectedStart, start: float) -> "Calibration":
+    def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":
         """Once a group has started of which that was told."""
-        if not told.is_known:
+        if not reported.is_known:
             return self
-        moved, moments = list[float](), (told.p10, told.p50, told.p90)
-        for n, at, share in zip(self._of(key, told.method), moments, _SHARES, strict=True):
-            step = share if start > max(at, told.made_at + SHORTEST) else share - 1.0
+        moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)
+        for n, at, share in zip(self._of(key, reported.method), instants, _SHARES, strict=True):
+            step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
             moved.append(min(max(n * exp(_STEP * step), 1.0 / _MOST), _MOST))
         p10, p50, p90 = moved
-        latest = told.method, _namespace(key)
+        latest = reported.method, _namespace(key)
         others = [each for each in self.factors.items() if each[0] != latest]
         return Calibration({**dict(others[1 - _MOST_KNOWN :]), latest: (p10, p50, p90)})
 
@@ -347,8 +347,8 @@ def _namespace(key: GroupKey) -> str:
     return key.partition("/")[0]
 
 
-def interval_of(told: ExpectedStart, start: float) -> str:
+def interval_of(reported: ExpectedStart, start: float) -> str:
     """Return whether a start came `before`, `inside` or `after` the estimated interval."""
-    if start > max(told.p90, told.made_at + SHORTEST):
+    if start > max(reported.p90, reported.made_at + SHORTEST):
         return "after"
-    return "before" if start < told.p10 else "inside"
+    return "before" if start < reported.p10 else "inside"

@@ -30,15 +30,15 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.departures import RunEnd
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.jobs import JobRecord
-from extender.domain.snapshot.snapshot import Limits, Snapshot, moment_of
+from extender.domain.snapshot.snapshot import Limits, Snapshot, clock_time_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 _LAST = 253_402_300_799.0  # the last second that a timestamp can say
 
-EndOf = Callable[[GroupView, float, float], RunEnd]  # of a group that has run since the first moment, now
+EndOf = Callable[[GroupInfo, float, float], RunEnd]  # of a group that has run since the first moment, now
 
 
 class Method(StrEnum):
@@ -112,7 +112,7 @@ class VirtualCluster:
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
         for pod in (*departing, *snapshot.others.leaving.values()):
-            gone_at = max(moment_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
+            gone_at = max(clock_time_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
     # ---- time
@@ -122,7 +122,7 @@ class VirtualCluster:
 
     def advance(self) -> bool:
         """Go to the next moment, and do what is due then. Return whether there is one."""
-        if (found := self._next(self.wake_at())) is None:
+        if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
         while self._due and self._due[0].at <= until:
@@ -130,17 +130,19 @@ class VirtualCluster:
             heapq.heappop(self._due).act()
         return True
 
-    def wake_at(self) -> float | None:
+    def requeue_at(self) -> float | None:
         """Return when time alone changes something; None: never."""
-        return self.ledger.decisions.wake_at
+        return self.ledger.decisions.requeue_at
 
-    def _next(self, woken: float | None) -> tuple[float, float] | None:
+    def _next(self, requeued: float | None) -> tuple[float, float] | None:
         """Return the next moment, and until when what is due later is due then."""
         first = self._due[0].at if self._due else inf
-        if woken is not None and woken <= self.last + (self._step.quiet if self._due else _QUIET):
-            woken = max(woken, self.now + max(self._step.look, (self.now - self.last) * self._step.looks))
-            if woken < first:
-                return woken, woken
+        if requeued is not None and requeued <= self.last + (self._step.quiet if self._due else _QUIET):
+            requeued = max(
+                requeued, self.now + max(self._step.look, (self.now - self.last) * self._step.looks)
+            )
+            if requeued < first:
+                return requeued, requeued
         if not self._due:
             return None
         until = max(first, self.begun + (first - self.begun) * self._step.together)
@@ -200,11 +202,11 @@ class VirtualCluster:
         Controllers make the expected pods when these start.
         """
         pod = claim.pod
-        if not pod.to_be or pod.keeps_room:
+        if not pod.to_be or pod.keeps_capacity:
             return None if pod.to_be else pod
-        if not pod.kept_for:
+        if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new(pod), to_be=False, kept_for=Uid(""), created=self.timestamp)
+        return replace(pod, uid=_new(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
@@ -249,10 +251,8 @@ class Future(VirtualCluster):
     """
 
     def __init__(self, snapshot: Snapshot, end_of: EndOf, pace: float = 1.005) -> None:
-        nobody = Ownership(frozenset())
-        super().__init__(
-            nobody, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace)
-        )
+        none = Ownership(frozenset())
+        super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
         self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
@@ -262,7 +262,7 @@ class Future(VirtualCluster):
         self.snapshot = snapshot
         for group in snapshot.groups.values():
             if group.is_on_nodes:
-                since = running_since(group, snapshot.moment)
+                since = running_since(group, snapshot.instant)
                 self._expect_end(group, self.begun if since is None else since)
 
     @property
@@ -310,7 +310,7 @@ class Future(VirtualCluster):
             if key not in self.ends:
                 self._expect_end(self.snapshot.groups[key], self.now)
 
-    def _expect_end(self, group: GroupView, since: float) -> None:
+    def _expect_end(self, group: GroupInfo, since: float) -> None:
         end = self.ends[group.key] = self._end_of(group, since, self.now)
         if end.at < inf:
             self.plan(end.at, partial(self._end, group.key, end))
@@ -327,7 +327,7 @@ class Future(VirtualCluster):
 
     def _decide(self) -> None:
         self.snapshot = self.decide()
-        for key in self.decisions.turned:
+        for key in self.decisions.changed:
             made = self.decisions.groups.get(key)
             if made is None or key in self.starts:
                 continue

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.units import MOMENTS, as_moment, timestamp_at
+from extender.api.units import INSTANTS, as_time, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
@@ -205,17 +205,17 @@ class Period(NamedTuple):
         """
         if by not in ("", *By):
             raise InvalidPeriod(f"by: got {by!r}; allowed is {', '.join(By)}")
-        moments = {"since": now - _USUAL, "until": now}
+        instants = {"since": now - _USUAL, "until": now}
         for name, text in (("since", since), ("until", until)):
             try:
-                moments[name] = as_moment(text, now) if text else moments[name]
+                instants[name] = as_time(text, now) if text else instants[name]
             except ValueError as fault:
-                raise InvalidPeriod(f"{name}: got {text!r}; allowed is {MOMENTS}") from fault
-        if moments["until"] > now:
+                raise InvalidPeriod(f"{name}: got {text!r}; allowed is {INSTANTS}") from fault
+        if instants["until"] > now:
             raise InvalidPeriod(f"until: got {until!r}; allowed is a moment that is over")
-        if moments["since"] >= moments["until"]:
+        if instants["since"] >= instants["until"]:
             raise InvalidPeriod(f"since: got {since!r}; allowed is a moment before {until or 'now'}")
-        return cls(By(by or By.QUEUE), **moments)
+        return cls(By(by or By.QUEUE), **instants)
 
 
 def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:

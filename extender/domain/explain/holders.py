@@ -13,9 +13,9 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, total
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask
-from extender.domain.snapshot.snapshot import Snapshot, moment_of
+from extender.domain.snapshot.snapshot import Snapshot, clock_time_of
 from extender.domain.snapshot.wholeness import missing
 
 
@@ -48,20 +48,20 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
-_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Picks = Callable[[GroupDecision], bool]
 
 
 class WaitingCase:
     """One group that waits: what surrounds it, and what is needed to try out what would start it."""
 
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, rounds: int) -> None:
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, cycles: int) -> None:
         self.snapshot = snapshot
         self.decisions = decisions
         self.group = group
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
-        self.trial = Trial(group.key, rounds)
+        self.trial = Trial(group.key, cycles)
         self._asked = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
@@ -71,7 +71,7 @@ class WaitingCase:
 
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders, by the group's reason."""
-        if reason in _FOR_ROOM:
+        if reason in _FOR_CAPACITY:
             return self.largest_first([*self.on_suitable_nodes(), *self.others()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.of_the_queue())
@@ -151,13 +151,13 @@ class WaitingCase:
 
         return sorted(holders, key=size)
 
-    def _holder(self, group: GroupView) -> Holder:
+    def _holder(self, group: GroupInfo) -> Holder:
         pods = [pod for pod, _ in on_nodes(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
         return self._holding(pods, group.key, group)
 
-    def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupView | None = None) -> Holder:
+    def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
         """Pods of a group, or without one a single pod of others."""
         ends = [pod.gone_by for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch
@@ -167,7 +167,7 @@ class WaitingCase:
             self._held(pods),
             uid=pods[0].uid if group is None else Uid(""),
             deleting=len(ends),
-            overdue=min((at for at in ends if moment_of(at, epoch) < now), default=""),
+            overdue=min((at for at in ends if clock_time_of(at, epoch) < now), default=""),
         )
         if group is None:
             return holder

@@ -14,10 +14,10 @@ from extender.domain.model.resources import Resources, add, tally, total
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueInfo
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def with_views(
-    snapshot: Snapshot, changed: Mapping[GroupKey, GroupView | None], gone: Set[Uid] = frozenset()
+    snapshot: Snapshot, changed: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
 ) -> Snapshot:
     """Return the snapshot with changed groups, None for removed ones, and without some other pods.
 
@@ -53,12 +53,12 @@ def with_views(
         groups=groups,
         others=snapshot.others.with_changes(dict.fromkeys(gone)) if gone else snapshot.others,
         queues=queues,
-        room=_room_with(snapshot, moved),
+        capacity=_capacity_with(snapshot, moved),
         occupancy=snapshot.occupancy.with_pods(moved),
     )
 
 
-def _counting(snapshot: Snapshot, queue: QueueView, group: GroupView, times: int) -> QueueView:
+def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return a queue with a group that it has not counted, or without (-1)."""
     asks = {} if queue.record.stop_policy else group.asks
     allocated, requested = dict(queue.allocated), dict(queue.requested)
@@ -78,7 +78,7 @@ def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapsho
 
 def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     """Return the snapshot without some pods; a group with others left continues."""
-    changed: dict[GroupKey, GroupView | None] = {}
+    changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = on_nodes(group)
         going = [each for each in pods if each[0].uid in gone]
@@ -88,8 +88,8 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
 
 
 def _without_members(
-    snapshot: Snapshot, group: GroupView, going: Collection[tuple[PodRecord, str]]
-) -> GroupView:
+    snapshot: Snapshot, group: GroupInfo, going: Collection[tuple[PodRecord, str]]
+) -> GroupInfo:
     gone = {pod.uid for pod, _ in going}
     return replace(
         group,
@@ -100,17 +100,17 @@ def _without_members(
     )
 
 
-def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
+def on_nodes(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
-    there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_room]
+    there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
     return [*there, *((pod, node) for pod, node in group.pinned)]
 
 
-def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
+def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
     return with_groups(snapshot, [group])
 
 
-def with_groups(snapshot: Snapshot, changed: Iterable[GroupView]) -> Snapshot:
+def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
     """Return the snapshot with changed groups, and the requests of their queues."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed:
@@ -132,7 +132,7 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
-def best_node(snapshot: Snapshot, group: GroupView) -> int | None:
+def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     """Return the row of the suitable node that holds most of its members when empty.
 
     Of these, the smallest.
@@ -166,7 +166,7 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     return replace(
         snapshot,
         nodes=nodes,
-        room=np.concatenate([snapshot.room, rows]),
+        capacity=np.concatenate([snapshot.capacity, rows]),
         allocatable=np.concatenate([snapshot.allocatable, rows]),
     )
 
@@ -187,23 +187,23 @@ def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) 
     return {pool: _less(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
-def _room_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
+def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
     """Return the capacity with pods on nodes, or without (-1)."""
-    room, column = snapshot.room.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
+    capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
         row = snapshot.nodes.row.get(node)
         for name, amount in pod.shape.requests.items() if row is not None else ():
             if name in column:
-                room[row, column[name]] -= amount * times
-    return room
+                capacity[row, column[name]] -= amount * times
+    return capacity
 
 
 class Trial:
-    """Trial of one group. `rounds`: how many cycles may be spent on it."""
+    """Trial of one group. `cycles`: how many cycles may be spent on it."""
 
-    def __init__(self, key: GroupKey, rounds: int) -> None:
+    def __init__(self, key: GroupKey, cycles: int) -> None:
         self._key = key
-        self._left = min(_MOST, rounds)
+        self._left = min(_MOST, cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
         """Return whether the group would start at once; False as well without a cycle left to find out."""
@@ -231,19 +231,19 @@ class Trial:
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
 
     def fewest(
-        self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_room: bool = False
+        self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
         """Return the first of `things` that suffices alone, or else an irreducible set.
 
         Empty if all do not.
 
-        `needs_room`: without capacity for its members, no cycle is spent.
+        `needs_capacity`: without capacity for its members, no cycle is spent.
         """
 
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)
             wanted = missing(snapshot.groups[self._key])
-            if needs_room and not Planner.of(snapshot).could_place(wanted.members, wanted.shapes):
+            if needs_capacity and not Planner.of(snapshot).could_place(wanted.members, wanted.shapes):
                 return False
             return self.starts(snapshot)
 

@@ -92,19 +92,19 @@ class ObservedGroup(PodGroup, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def maker(self) -> OwnerReference | None:
+    def controller(self) -> OwnerReference | None:
         """The owner that the group stands for, if Muster made it for pods that name no group."""
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
     def called(self) -> OwnerReference:
         """The kind and name by which people know the group: its own, or those of its owner."""
-        return self.maker or OwnerReference(kind="PodGroup", name=self.name)
+        return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
     def spoken_name(self) -> str:
         """`pytorchjob/train` for a group that Muster made."""
-        return self.maker.spoken_name if self.maker else self.name
+        return self.controller.spoken_name if self.controller else self.name
 
     @property
     def scheduled(self) -> Condition | None:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from extender.api.units import moment
+from extender.api.units import instant
 from extender.domain.explain.history import AnyRecord, Evicted, GroupRun, QueueHour, Wait
 from extender.domain.model.evictions import EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Outcome, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
 _FINEST = 60.0  # seconds: changes of what a group holds within this time are told as one run
@@ -36,14 +36,14 @@ class _Step(NamedTuple):
     since: float  # what changed did so after this; it is now, but for the first step after a restart
     is_first: bool  # whether nothing was seen before
 
-    def begun(self, view: GroupView, pod: PodRecord) -> float:
+    def begun(self, view: GroupInfo, pod: PodRecord) -> float:
         """Return when a member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + view.bound_since.get(pod.uid, self.snapshot.now)
-        return min(moment(pod.running_since) or seen, self.now)
+        return min(instant(pod.running_since) or seen, self.now)
 
-    def is_back(self, view: GroupView) -> bool:
+    def is_back(self, view: GroupInfo) -> bool:
         """Return whether all its members on nodes began to run before this process."""
-        since = (moment(pod.running_since) for pod in view.placed if pod.holds_room)
+        since = (instant(pod.running_since) for pod in view.placed if pod.holds_capacity)
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
 
@@ -51,11 +51,11 @@ class _Seen(NamedTuple):
     """A group that exists."""
 
     decision: GroupDecision
-    view: GroupView
+    view: GroupInfo
 
     @property
     def created(self) -> float:
-        return moment(self.view.created)
+        return instant(self.view.created)
 
     @property
     def whose(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Recorder:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._views: Mapping[GroupKey, GroupView] = {}  # of groups, as they were seen last
+        self._views: Mapping[GroupKey, GroupInfo] = {}  # of groups, as they were seen last
         for record in sorted(known, key=lambda it: it.start):
             match record:
                 case GroupRun():
@@ -117,7 +117,7 @@ class Recorder:
         step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
-        for key in dict.fromkeys((*decisions.turned_since(before), *map(GroupKey, known))):
+        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
             was = _seen(before, self._views, key)
             group = _seen(decisions, snapshot.groups, key)
             if group is not None and was is not None and was.is_like(group) and not self._is_first:
@@ -131,7 +131,7 @@ class Recorder:
     def _follow(
         self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, made: list[AnyRecord]
     ) -> None:
-        self._evictions.note(key, group)
+        self._evictions.record(key, group)
         made += self._runs.follow(key, group, step)
         made += self._waits.follow(key, group, step, was_there)
 
@@ -141,7 +141,7 @@ class Recorder:
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen(decisions: Decisions, views: Mapping[GroupKey, GroupView], key: GroupKey) -> _Seen | None:
+def _seen(decisions: Decisions, views: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
     decision, view = decisions.groups.get(key), views.get(key)
     return _Seen(decision, view) if decision is not None and view is not None else None
 
@@ -178,7 +178,7 @@ class _Runs:
             starts = [step.since]
         elif step.is_first:  # what its objects say
             for pod in (*group.view.placed, *group.view.departing):
-                if pod.holds_room:
+                if pod.holds_capacity:
                     starts.append(max(step.begun(group.view, pod), floor))
                     for name, amount in pod.shape.requests.items():
                         spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
@@ -235,7 +235,7 @@ class _Waits:
 
     @staticmethod
     def _begun(group: _Seen, step: _Step) -> float:
-        on_nodes = (pod for pod in group.view.placed if pod.holds_room)
+        on_nodes = (pod for pod in group.view.placed if pod.holds_capacity)
         return min((step.begun(group.view, pod) for pod in on_nodes), default=step.now)
 
 
@@ -249,7 +249,7 @@ class _Evictions:
         self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
         self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: told already
 
-    def note(self, key: GroupKey, group: _Seen | None) -> None:
+    def record(self, key: GroupKey, group: _Seen | None) -> None:
         self._reclaims.pop(key, None)
         self._undone.pop(key, None)
         if group is not None and group.decision.reclaim is not None:

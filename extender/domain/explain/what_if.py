@@ -19,7 +19,7 @@ from extender.domain.model.resources import offered
 from extender.domain.queues.records import QueueRecord
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
 _LARGEST = 2**31 - 1  # of an int32
@@ -201,7 +201,7 @@ def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     return without(snapshot, frozenset(ended), frozenset(gone))
 
 
-def _is_called(group: GroupView, kind: str, full: str) -> bool:
+def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
     """`full`: namespace and name, of its PodGroup or of what its pods are made by."""
     if kind == "podgroup":
         return group.key == full
@@ -218,7 +218,7 @@ def _full(term: Supposition, name: str, about: GroupKey | None) -> str:
     return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
 
 
-def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupView:
+def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
     key = GroupKey(_full(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
         near = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))

@@ -143,7 +143,7 @@ class Terms:
         self._selected = _Places()
         self._carried = _Places()
 
-    def has_room_for(self, pod: PodRecord) -> bool:
+    def has_capacity_for(self, pod: PodRecord) -> bool:
         """Return whether its terms can be followed, too.
 
         Those of one namespace make events expensive for all.
@@ -153,7 +153,7 @@ class Terms:
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a pod of ours, and no longer those it had before."""
-        for term in self._others.note_ours(pod):
+        for term in self._others.record_ours(pod):
             self._use(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
         if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
@@ -244,7 +244,7 @@ class _TermsOfOthers:
         self._ours: dict[Uid, PodRecord] = {}
         self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
 
-    def note_ours(self, pod: PodRecord) -> list[Term]:
+    def record_ours(self, pod: PodRecord) -> list[Term]:
         """Record a pod of Muster. Return the terms that are followed from now on."""
         known = self._ours.get(pod.uid)
         if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:

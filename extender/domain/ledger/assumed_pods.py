@@ -126,7 +126,7 @@ class AssumedPods:
             pod = self._pods.get(uid)
             claim = self._claims.get(uid)
             if pod is not None:
-                self._releases.note_call(pod)
+                self._releases.record_call(pod)
             if pod is None or claim is None:
                 return self._why_not(pod)
             if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
@@ -148,7 +148,7 @@ class AssumedPods:
             if list(nodes) != [pod.nominated]:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
-                    self._all_pods.note_refused(pod, text, self._clock())
+                    self._all_pods.record_refused(pod, text, self._clock())
                 self._registry.touch(pod.group)
                 self._changes.mark()
             return Reason.NO_ROOM
@@ -158,7 +158,7 @@ class AssumedPods:
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is not None:
-                self._releases.note_call(pod)
+                self._releases.record_call(pod)
             if pod is None or claim is None:
                 return self._why_not(pod)
             if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
@@ -217,18 +217,20 @@ class AssumedPods:
                 self._moves.end(pod, ClaimEvent.RELEASE)
             self._changes.mark()
 
-    def note_barred(self, uid: Uid, words: str) -> None:
+    def record_barred(self, uid: Uid, words: str) -> None:
         """Note that the API server refuses the binding of a pod for good, in these words."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
-                self._registry.group(pod.group).note_barred(uid, words)
+                self._registry.group(pod.group).record_barred(uid, words)
                 self._registry.touch(pod.group)
                 self._changes.mark()
 
-    def posted_before(self, moment: float) -> list[Claim]:
-        """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
+    def posted_before(self, instant: float) -> list[Claim]:
+        """Return claims with all bindings posted before `instant`, unconfirmed by a watch since."""
         with self._lock:
-            return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
+            return [
+                claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < instant
+            ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """Return by node the used part of its scarcest resource with the pod on it, 0 … 1."""
@@ -249,8 +251,8 @@ class AssumedPods:
         if claim is None or claim.node != node or not claim.stage.pinned:
             self._moves.put(pod, ClaimEvent.ANSWER, node)
             group = self._registry.group(pod.group)
-            group.note_withdrawn(pod.uid)
-            group.note_shown(pod.uid, node, self._clock())
+            group.record_withdrawn(pod.uid)
+            group.record_shown(pod.uid, node, self._clock())
             self._changes.mark_quietly()
         return [node]
 

@@ -49,7 +49,7 @@ class LaterPods:
         """Return how many pods its controller will make now, besides those that are `there`."""
         # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
         succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
-        active = sum(1 for pod in there if pod.waiting or (pod.holds_room and not pod.deleting))
+        active = sum(1 for pod in there if pod.waiting or (pod.holds_capacity and not pod.deleting))
         left = max((job.completions or 0) - succeeded, 0)
         missing = max(min(job.needed, left) - active, 0)
         if not missing or has_newcomers:
@@ -72,8 +72,8 @@ class LaterPods:
 
     def expiries(self) -> Iterable[float]:
         """Yield the times at which a reservation expires."""
-        moments = (since + self._patience for since in self._since.values())
-        return [moment for moment in moments if moment > _LATE]
+        instants = (since + self._patience for since in self._since.values())
+        return [instant for instant in instants if instant > _LATE]
 
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
@@ -109,7 +109,7 @@ class ExpectedMembers:
 
     def settle(self) -> None:
         """Bring the expected members of touched groups in line with their jobs and the pods there."""
-        for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
+        for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
             self._settle(self._registry.group(key), self._registry.jobs.get(key))
         # Those that were crowded out, in the order in which they came, as far as there is room again.
         for namespace, waiting in list(self._crowded_out.items()):
@@ -130,13 +130,13 @@ class ExpectedMembers:
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
-        group.note_coming(self._clock())
+        group.record_coming(self._clock())
         then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
         if then != now:
             for pod in _expected(group):
                 self._pass_on(group, pod, [])
         missing = self._missing(group)
-        self._note_crowded_out(group, sum(left for left, _ in missing.values()))
+        self._record_crowded_out(group, sum(left for left, _ in missing.values()))
         if group.crowded_out:
             missing = {}
         expected = _by_part(group)
@@ -148,7 +148,7 @@ class ExpectedMembers:
                 if self._claims.fits(pod, gone.node):
                     self._moves.put(pod, ClaimEvent.PLAN, gone.node)
         group.vacated.clear()
-        group.note_job(self._clock())
+        group.record_job(self._clock())
 
     def _missing(self, group: Group) -> Missing:
         job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
@@ -162,19 +162,19 @@ class ExpectedMembers:
             return {}
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
-        parts, alike = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
+        parts, similar = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
         for number, part in enumerate(job.pods):  # in their order
-            alike[part.pod.role, part.pod.shape].append(number)
+            similar[part.pod.role, part.pod.shape].append(number)
         for pod in there:
             # It is of a part with its role and shape, else, since webhooks may have changed it, of any.
-            index = _first_open(left, alike[pod.role, pod.shape], parts)
+            index = _first_open(left, similar[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
                 left[index] -= 1
                 if pod.waiting and self._claims.get(pod.uid) is None:
                     newcomers[index].append(pod)
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
-    def _note_crowded_out(self, group: Group, wanted: int) -> None:
+    def _record_crowded_out(self, group: Group, wanted: int) -> None:
         """Record that a namespace exceeds its expected members.
 
         A namespace waits for all pods of a job, or for none; for all of a job that Muster has
@@ -255,7 +255,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     if job.fault or job.outcome is not None or job.stopped:
         return False
     if job.suspended:
-        return not any(pod.waiting or pod.holds_room for pod in there)
+        return not any(pod.waiting or pod.holds_capacity for pod in there)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first of them run, and others follow
         return job.started and not group.got_going
     under_way = group.start.admitted or not group.waited
@@ -263,7 +263,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 
 def _expected(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.kept_for)
+    return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
@@ -306,7 +306,7 @@ class LostMembers:
         """Bring what is kept for touched groups in line with their pods. `evicted`: by Muster."""
         now = self._parts.clock()
         late = [key for key, until in self._until.items() if until <= now]
-        for key in dict.fromkeys((*self._parts.registry.touched, *late)):
+        for key in dict.fromkeys((*self._parts.registry.dirty, *late)):
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
             if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
@@ -322,14 +322,14 @@ class LostMembers:
             vacated, group.vacated = group.vacated, []
         candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
-        kept = set(self._needed(group, there, candidates))
+        reserved = set(self._needed(group, there, candidates))
         newcomers = [pod for pod in there if pod.waiting and self._parts.claims.get(pod.uid) is None]
-        for uid in [uid for uid in group.lost if uid not in kept]:
+        for uid in [uid for uid in group.lost if uid not in reserved]:
             self._dismiss(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
         for pod in vacated:
-            if pod.uid in kept:
+            if pod.uid in reserved:
                 self._expect(group, pod, until)
 
     def _needed(
@@ -367,7 +367,7 @@ class LostMembers:
             node="",
             phase="Pending",
             to_be=True,
-            kept_for=pod.uid,
+            reserved_for=pod.uid,
             deleting=False,
             gone_by="",
             started=False,

@@ -12,7 +12,7 @@ from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.snapshot.decisions import GroupDecision, start_after
-from extender.domain.snapshot.group_view import Attempt, GroupView, Start
+from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
 from extender.domain.snapshot.job_suspension import ComingPods
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
@@ -34,7 +34,7 @@ class Group(msgspec.Struct, eq=False):
     started: dict[Uid, str] = {}  # members that run or have run, with their roles
     bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
     attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
-    view: GroupView | None = None  # the view made last
+    view: GroupInfo | None = None  # the view made last
     job: JobRecord | None = None  # the job that is managed, and makes its pods
     job_let_go: float | None = None  # since when that is not suspended, as far as was seen
     job_finished_at: float | None = None  # when it had finished, as far as was seen
@@ -46,29 +46,29 @@ class Group(msgspec.Struct, eq=False):
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
     started_in: str = ""  # the queue in which it started, as long as members hold room; empty: none
-    stood_with: Needs | None = None  # what it needed when it last stood whole
+    ran_with: Needs | None = None  # what it needed when it last stood whole
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
     took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
     gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    is_kept_back: bool = False  # it, or its queue, is held, or members are: it wants no room
+    is_reserved_back: bool = False  # it, or its queue, is held, or members are: it wants no room
     ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
     def forget_history(self) -> None:
-        self.start, self.entitled_in, self.stood_with = Start(), "", None
+        self.start, self.entitled_in, self.ran_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
         self.gave_to = {}
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Reset the decisions on the group: it has another PodGroup.
 
         Members that were fully running by the needs of the former one still were, so the rest of them
         is not undone for lost ones.
         """
-        stood_with = self.stood_with if self.last_record is not None else None
+        ran_with = self.ran_with if self.last_record is not None else None
         self.forget_history()
-        self.stood_with = stood_with
+        self.ran_with = ran_with
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """Record the PodGroup that the API has from `version` on; None: it is gone."""
@@ -129,7 +129,9 @@ class Group(msgspec.Struct, eq=False):
         """Return how many of its pods start together, if no PodGroup of others says it."""
         if self.job is None:
             gang = self.owner.gang if self.owner else None
-            if gang is None and (is_single(self.key) or any(not pod.maker for pod in self.pods.values())):
+            if gang is None and (
+                is_single(self.key) or any(not pod.controller for pod in self.pods.values())
+            ):
                 gang = _ONE  # nothing makes its pod
             return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
@@ -151,14 +153,14 @@ class Group(msgspec.Struct, eq=False):
     @property
     def start_timeouts(self) -> int:
         """Return how often in a row its job missed the start timeout, or its start was undone."""
-        noted = self.record.start_timeouts if self.record else 0
+        recorded = self.record.start_timeouts if self.record else 0
         if self.job is not None:
-            return noted
-        return 0 if self.stood_whole else max(noted, self.start.undone)
+            return recorded
+        return 0 if self.stood_whole else max(recorded, self.start.undone)
 
     @property
     def stood_whole(self) -> bool:
-        return self.stood_with is not None
+        return self.ran_with is not None
 
     def is_quorate(self) -> bool:
         """Return whether the running members make the group whole, or it has fully run before."""
@@ -174,14 +176,14 @@ class Group(msgspec.Struct, eq=False):
     def attempt(self, uid: Uid) -> Attempt:
         return self.attempts.get(uid, _NO_ATTEMPT)
 
-    def note_planned(self, uid: Uid, node: str, is_new: bool) -> None:
+    def record_planned(self, uid: Uid, node: str, is_new: bool) -> None:
         """Record the node planned for a member; a new plan restarts the wait of others for places."""
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
         known = self.attempt(uid)
         self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals)
 
-    def note_shown(self, uid: Uid, node: str, now: float) -> None:
+    def record_shown(self, uid: Uid, node: str, now: float) -> None:
         """Record that the scheduler can use the planned node of a member.
 
         The clock of a start begins with the first.
@@ -192,7 +194,7 @@ class Group(msgspec.Struct, eq=False):
         if self.start.released_at is None:
             self.start = replace(self.start, released_at=now)
 
-    def note_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
+    def record_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
         """Record that the scheduler found no node. `refused_at`: None if it is asked once more."""
         known = self.attempt(uid)
         self.attempts[uid] = replace(
@@ -204,19 +206,19 @@ class Group(msgspec.Struct, eq=False):
             asked_twice=asked_twice,
         )
 
-    def note_withdrawn(self, uid: Uid) -> None:
+    def record_withdrawn(self, uid: Uid) -> None:
         """Record that the scheduler cannot use a planned node any more, or that its last answer is void."""
         if (known := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
-    def note_barred(self, uid: Uid, words: str) -> None:
+    def record_barred(self, uid: Uid, words: str) -> None:
         """Record that the API server refuses the binding of a member for good.
 
         An empty text ends that: the binding may be tried again.
         """
         self.attempts[uid] = replace(self.attempt(uid), barred=words)
 
-    def begin_attempts_anew(self) -> None:
+    def reset_attempts(self) -> None:
         """Reset the attempts after a start, except for the scheduler's refusals."""
         refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
@@ -229,21 +231,21 @@ class Group(msgspec.Struct, eq=False):
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
 
-    def note_started(self, pod: PodRecord) -> None:
+    def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run: a group may run fully for less than a cycle."""
         if not (pod.placed and pod.started):
             self.started.pop(pod.uid, None)
             return
         self.started[pod.uid] = pod.role
-        if self.stood_with is not None or self.record is None:
+        if self.ran_with is not None or self.record is None:
             return
         may_need_fewer = self.job is not None or self.reduced_to is not None
         if not may_need_fewer and len(self.started) < self.record.min_member:
             return
         if whole(*self.needs, Counter(self.started.values()), len(self.started)):
-            self.stood_with = self.needs
+            self.ran_with = self.needs
 
-    def note_coming(self, now: float) -> None:
+    def record_coming(self, now: float) -> None:
         """Note how many pods of its job are there. What was said of the others counts until one comes."""
         there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
         if self.job is None or self.job.suspended:
@@ -251,7 +253,7 @@ class Group(msgspec.Struct, eq=False):
         elif there != self.coming.there:
             self.coming = ComingPods(there, now)
 
-    def note_job(self, now: float) -> None:
+    def record_job(self, now: float) -> None:
         """Note since when its job is let go, and whether that has got going."""
         if self.job is None or self.job.outcome is None:
             self.job_finished_at = None
@@ -268,12 +270,12 @@ class Group(msgspec.Struct, eq=False):
         all_run = phases["Running"] + phases["Succeeded"] >= needed
         self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
 
-    def note_vacated(self, pod: PodRecord) -> None:
+    def record_vacated(self, pod: PodRecord) -> None:
         """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
-        if pod.holds_room and (self.job is not None or self.stood_whole):
+        if pod.holds_capacity and (self.job is not None or self.stood_whole):
             self.vacated.append(pod)
 
-    def note_bound(self, pod: PodRecord, now: float) -> None:
+    def record_bound(self, pod: PodRecord, now: float) -> None:
         """Note since when a member has been on its node, as far as the watch has shown."""
         if pod.placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
@@ -341,7 +343,7 @@ class Members:
                 self.waiting.append(pod)
                 if claim is not None:
                     self.planned[pod.uid] = claim.node
-            elif pod.holds_room:
+            elif pod.holds_capacity:
                 self.departing.append(pod)
 
     @property

@@ -35,7 +35,7 @@ from extender.domain.snapshot.jobs import (
     group_made_by,
     job_record,
     owner_of_pods,
-    unit_of,
+    podgroup_of,
 )
 from extender.domain.snapshot.nodes import NodeRecord
 
@@ -70,8 +70,8 @@ class Intake:
         with self._lock:
             before = self._claims.capacity.labels(record.name)
             if self._claims.capacity.set_node(record):
-                self._stuck.note_node(record)
-                self._changes.note_freed()
+                self._stuck.record_node(record)
+                self._changes.record_freed()
                 self._changes.mark()
             if before != record.labels:
                 self._touch_flavored(record.name)
@@ -79,7 +79,7 @@ class Intake:
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._claims.capacity.drop_node(name)
-            self._stuck.note_deleted(name)
+            self._stuck.record_deleted(name)
             self._touch_flavored(name)
             self._changes.mark()
 
@@ -109,7 +109,9 @@ class Intake:
         record = owner_record(workload)
         return self.put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
-    def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> Collection[GroupKey]:
+    def set_controller(
+        self, kind: JobKind, job: AnyJob, known: MadePods | None = None
+    ) -> Collection[GroupKey]:
         """Record a job as the owner of pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self.jobs.table, known)
         return self.put_owner(group_made_by(kind, job.metadata), record)
@@ -134,14 +136,14 @@ class Intake:
         """
         with self._lock:
             if groups := self._registry.authors.put(kind, meta):
-                self._note_turned(groups)
+                self._record_changed(groups)
             return groups
 
     def drop_author(self, namespace: str, uid: str) -> None:
         with self._lock:
             self._registry.authors.drop(namespace, uid)
 
-    def expect_makers(self, is_read: Callable[[str], bool]) -> None:
+    def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
         """Record the kinds of which all objects are known."""
         self._registry.owners.is_read = is_read
 
@@ -151,7 +153,7 @@ class Intake:
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
         """Record a job; return what it says of its pods, None where that is not read."""
-        ownership, key = self._pods.ownership, unit_of(kind, job.metadata)
+        ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             record = job_record(
@@ -163,21 +165,21 @@ class Intake:
     def put_job(self, record: JobRecord) -> None:
         with self._lock:
             if self._registry.jobs.put(record):
-                self._note_turned([record.group])
+                self._record_changed([record.group])
 
     def drop_job(self, key: GroupKey) -> None:
         """`key`: of the group as which it waits."""
         with self._lock:
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
-                self._note_turned([key])
+                self._record_changed([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
         """From now on others let jobs of these kinds go; all others wait for Muster, as far as rules say."""
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
-            self._note_turned(self._registry.jobs.of_kinds(changed))
+            self._record_changed(self._registry.jobs.of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record an object with the templates of jobs. Return the jobs that are to be read again."""
@@ -204,7 +206,7 @@ class Intake:
     def put_queue(self, record: QueueRecord) -> None:
         with self._lock:
             if self._registry.set_queue(record):
-                self._changes.note_freed()
+                self._changes.record_freed()
                 self._changes.mark()
 
     def drop_queue(self, name: str) -> None:
@@ -221,7 +223,7 @@ class Intake:
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> None:
         with self._lock:
             if self._registry.set_flavor(name, flavor):
-                self._changes.note_freed()
+                self._changes.record_freed()
                 self._changes.mark()
 
     def set_local_queue(self, local: LocalQueue) -> None:
@@ -232,9 +234,9 @@ class Intake:
             naming = self._registry.routes.local_queues.put(record)
             if naming is not None:
                 for key in naming:
-                    self._registry.note_arrival(self._registry.groups[key])
-                self._changes.note_freed()
-                self._note_turned([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
+                    self._registry.record_arrival(self._registry.groups[key])
+                self._changes.record_freed()
+                self._record_changed([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
         """`key`: namespace/name."""
@@ -242,15 +244,15 @@ class Intake:
         with self._lock:
             naming = self._registry.routes.local_queues.drop(key)
             if naming is not None:
-                self._note_turned([*naming, *self._registry.jobs.naming(namespace, name)])
+                self._record_changed([*naming, *self._registry.jobs.naming(namespace, name)])
 
-    def note_kueue(self, is_served: bool) -> None:
+    def record_kueue(self, is_served: bool) -> None:
         """Record whether the cluster has Kueue's own LocalQueues, for which its labels may be meant."""
         with self._lock:
             local_queues = self._registry.routes.local_queues
             if local_queues.kueue_is_served is not is_served:
                 local_queues.kueue_is_served = is_served
-                self._note_turned([*local_queues.naming, *self._registry.jobs.with_label])
+                self._record_changed([*local_queues.naming, *self._registry.jobs.with_label])
 
     def set_namespace(self, namespace: Namespace) -> None:
         name, labels = namespace.metadata.name, namespace.metadata.labels or {}
@@ -258,30 +260,30 @@ class Intake:
         queue, min_member = annotations.get(keys.QUEUE, ""), annotations.get(keys.MIN_MEMBER, "")
         with self._lock:
             if self._registry.routes.set_namespace(name, queue, labels, min_member):
-                self._note_turned(self._registry.groups_in(name))
+                self._record_changed(self._registry.groups_in(name))
 
     def drop_namespace(self, name: str) -> None:
         with self._lock:
             if self._registry.routes.drop_namespace(name):
-                self._note_turned(self._registry.groups_in(name))
+                self._record_changed(self._registry.groups_in(name))
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
         """Record the queue of each namespace's quota, which counts where its annotation names none."""
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
-                self._note_turned(key for name in changed for key in self._registry.groups_in(name))
+                self._record_changed(key for name in changed for key in self._registry.groups_in(name))
 
     # ---- what else decides for whom there is room
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
             if self._registry.priorities.put(priority):
-                self._note_turned(self._registry.groups)
+                self._record_changed(self._registry.groups)
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
             if self._registry.priorities.drop(name):
-                self._note_turned(self._registry.groups)
+                self._record_changed(self._registry.groups)
 
     def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
         self.put_disruption_budget(disruption_budget(budget))
@@ -313,37 +315,37 @@ class Intake:
             self._shown, self._stale = now, set()
         return self._shown
 
-    def trust_marks(self, kept: bool) -> None:
+    def trust_markers(self, is_trusted: bool) -> None:
         """Record whether annotations on PodGroups count.
 
         They count only if the API server lets only Muster write them.
         """
         with self._lock:
-            if self._registry.marks_count is not kept:
-                self._registry.marks_count = kept
-                self._note_turned(self._registry.groups)
+            if self._registry.markers_count is not is_trusted:
+                self._registry.markers_count = is_trusted
+                self._record_changed(self._registry.groups)
 
-    def trust_authors(self, kept: bool) -> None:
+    def trust_authors(self, is_trusted: bool) -> None:
         """Set whether notes of authors count: only if the API server refuses the names of others."""
         with self._lock:
-            if self._registry.authors_count is not kept:
-                self._registry.authors_count = kept
-                self._note_turned(self._registry.groups)
+            if self._registry.authors_count is not is_trusted:
+                self._registry.authors_count = is_trusted
+                self._record_changed(self._registry.groups)
 
-    def trust_uses(self, kept: bool) -> None:
+    def trust_uses(self, is_trusted: bool) -> None:
         """Record whether records of rights to use a queue count: only if the API server checks them."""
         with self._lock:
-            if self._registry.uses_count is not kept:
-                self._registry.uses_count = kept
-                self._note_turned(self._registry.groups)
+            if self._registry.uses_count is not is_trusted:
+                self._registry.uses_count = is_trusted
+                self._record_changed(self._registry.groups)
 
-    def judge_users(self) -> None:
+    def review_users(self) -> None:
         """From now on a restricted queue lets start only what is noted as put there by somebody who may."""
         with self._lock:
             self._registry.users_count = True
-            self._note_turned(self._registry.groups)
+            self._record_changed(self._registry.groups)
 
-    def _note_turned(self, groups: Iterable[GroupKey]) -> None:
+    def _record_changed(self, groups: Iterable[GroupKey]) -> None:
         """Something changed that the views of these groups depend on."""
         for key in groups:
             self._registry.touch(key)

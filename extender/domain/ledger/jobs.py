@@ -21,7 +21,7 @@ from extender.api.workloads.shape import (
     with_runtime,
 )
 from extender.domain.model.ownership import controller_of
-from extender.domain.model.queue_of_group import noted_author
+from extender.domain.model.queue_of_group import recorded_author
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
@@ -182,7 +182,7 @@ class Authors:
 
     def put(self, kind: str, meta: Meta) -> Collection[GroupKey]:
         """Note an owner. Return the groups whose author may be known now."""
-        key, author = group_of_owner(meta.namespace, meta.uid), noted_author(meta, kind)
+        key, author = group_of_owner(meta.namespace, meta.uid), recorded_author(meta, kind)
         controller, above = controller_of(meta.owner_references) if not author else None, None
         if controller is not None:
             of = f"{controller.api_version}/{controller.kind}"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers, LostMembers
-from extender.domain.ledger.group_views import GroupViews
+from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
 from extender.domain.ledger.min_resources import MinResources
@@ -25,10 +25,10 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimMoves, Instants, Parts, Refusals
 from extender.domain.model.evictions import FROM_OTHERS, Move, Reclaim
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.reasons import Outcome, Verdict, lacks_only_room
+from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
@@ -37,7 +37,7 @@ from extender.domain.queues.past_usage import PastUsage, UsageMeter
 from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView, Start, holding_of, kind_of
+from extender.domain.snapshot.group_info import GroupInfo, Start, holding_of, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.nodes import in_all
@@ -88,7 +88,7 @@ class Ledger:
         )
         jobs = jobs or JobRules()
         self._stuck = StuckPods(self.registry, clock, wall_clock)
-        self._views = GroupViews(self.registry, self.claims, wall_clock, self._stuck.uids)
+        self._views = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
         self.pods = Pods(parts, ownership, self._stuck)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
         self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
@@ -100,12 +100,14 @@ class Ledger:
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
         self._lost = LostMembers(parts)
         self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
-        self._moments = Moments(self.registry)
-        self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity, self.limits)
+        self._instants = Instants(self.registry)
+        self._reclaimed = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # until when
-        self._takings: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue, as decided last
+        self._reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue, as decided last
         self._history = RunHistory()
-        self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
+        self._instant: Callable[[str], float] = lambda _: (
+            clock()
+        )  # reads timestamps, as the last snapshot did
         # Touched since decisions were last published, with the version by which they were seen.
         self._unpublished: dict[GroupKey, int] = {}
 
@@ -115,8 +117,8 @@ class Ledger:
 
     # ---- whether decisions take effect
 
-    def note_asked(self) -> None:
-        if self._changes.note_asked():
+    def record_asked(self) -> None:
+        if self._changes.record_asked():
             with self._lock:
                 self._changes.mark()
 
@@ -135,13 +137,13 @@ class Ledger:
             self._lost.settle(self.decisions.evictions)
             self._min_resources.settle()
             self._expected.settle()
-            touched, groups, queues = self._views.refresh()
-            self._measure(touched, groups)
+            dirty, groups, queues = self._views.refresh()
+            self._measure(dirty, groups)
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
-            self._unpublished.update(dict.fromkeys(touched, self._changes.version))
+            self._unpublished.update(dict.fromkeys(dirty, self._changes.version))
             epoch = self._wall_clock() - self._clock()
-            self._moments.note(touched, epoch, self._clock())
+            self._instants.record(dirty, epoch, self._clock())
             capacity = self.claims.capacity
             snapshot = Snapshot(
                 version=self._changes.version,
@@ -150,7 +152,7 @@ class Ledger:
                 limits=self.limits,
                 dimensions=capacity.columns.names,
                 nodes=capacity.table(),
-                room=capacity.columns.room.copy(),
+                capacity=capacity.columns.capacity.copy(),
                 allocatable=capacity.columns.allocatable.copy(),
                 occupancy=capacity.occupancy(),
                 refused=refused,
@@ -159,9 +161,9 @@ class Ledger:
                 pools=self._views.pools,
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
-                touched=frozenset(self._unpublished),
+                dirty=frozenset(self._unpublished),
                 others=self.pods.others(),
-                reclaimed=self._takings,
+                reclaimed=self._reclaims,
                 moves=moves,
                 spared=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
@@ -170,12 +172,12 @@ class Ledger:
                 past=self._meter.past,
                 freed=self._changes.freed,
                 changed_at=self._changes.changed_at,
-                moments=self._moments.known,
+                instants=self._instants.known,
             )
-            self._moment = snapshot.moment
+            self._instant = snapshot.instant
             return snapshot
 
-    def _measure(self, touched: Collection[GroupKey], groups: Mapping[GroupKey, GroupView]) -> None:
+    def _measure(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
         """Note what groups hold from now on, and from time to time what queues have held lately."""
         if not self._meter.half_life:
             return
@@ -183,7 +185,7 @@ class Ledger:
         if self._meter.is_due(now):
             self._meter.take(now, self.offered())
             self._changes.mark()
-        self._meter.follow({key: holding_of(groups.get(key)) for key in touched}, now)
+        self._meter.follow({key: holding_of(groups.get(key)) for key in dirty}, now)
 
     def _end_answers(self) -> None:
         """End answers of filter without a bind call within the longest time that a start may take.
@@ -221,8 +223,8 @@ class Ledger:
         with self._lock:
             now = self._clock()
             self._changes.recall(snapshot)
-            self._moments.known = dict(snapshot.moments)
-            self._spared, self._takings = dict(snapshot.spared), snapshot.reclaimed
+            self._instants.known = dict(snapshot.instants)
+            self._spared, self._reclaims = dict(snapshot.spared), snapshot.reclaimed
             self._history, self._meter.past = snapshot.history, snapshot.past
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
@@ -232,7 +234,7 @@ class Ledger:
                 self._reclaimed.put(key, view.start.reclaim)
             self._reclaimed.recall(snapshot.moves)
 
-    def _recall_claims(self, group: Group, view: GroupView) -> None:
+    def _recall_claims(self, group: Group, view: GroupInfo) -> None:
         for uid, node in view.planned.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._moves.put(pod, ClaimEvent.PLAN, node)
@@ -249,16 +251,16 @@ class Ledger:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
             self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
-            self._note_lost_work(before, decisions)
-            self._note_takings(before, decisions)
-            for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
+            self._record_lost_work(before, decisions)
+            self._record_reclaims(before, decisions)
+            for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
                 was, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
                 if decision is None or group is None:
                     continue
                 if was is not decision:
-                    self._note_run(group, was, decision)
+                    self._record_run(group, was, decision)
                     self._apply(group, decision)
                 # Claims in line with either are in line with the other where neither lets any member start.
                 is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (was, decision))
@@ -266,12 +268,12 @@ class Ledger:
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
-    def _note_takings(self, before: Decisions, now: Decisions) -> None:
-        turned = {name: now.queues.get(name) for name in differing(now.queues, before.queues)}
-        takings = {name: it.reclaimed or None if it is not None else None for name, it in turned.items()}
-        self._takings = with_changes(self._takings, takings)
+    def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
+        changed = {name: now.queues.get(name) for name in differing(now.queues, before.queues)}
+        reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
+        self._reclaims = with_changes(self._reclaims, reclaims)
 
-    def _note_lost_work(self, before: Decisions, now: Decisions) -> None:
+    def _record_lost_work(self, before: Decisions, now: Decisions) -> None:
         """Record the lost work of groups whose pods were to be evicted, and are terminating by now."""
         for uid, eviction in before.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
@@ -281,11 +283,11 @@ class Ledger:
                 self.registry.touch(group.key)
                 self._changes.mark()
 
-    def _note_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
+    def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
         """Remember how long a group ran that has just completed."""
         if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
-        since = running_since(group.view, self._moment) if group.view is not None else None
+        since = running_since(group.view, self._instant) if group.view is not None else None
         if group.view is not None and since is not None:
             ran = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
@@ -300,54 +302,58 @@ class Ledger:
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """Apply a decision to the state of its group."""
-        now, turned = self._clock(), False
+        now, changed = self._clock(), False
         for uid, node in decision.moved.items():  # where the scheduler refuses a shape
             if (pod := group.pods.get(uid)) is not None:
                 expires = now + self.limits.refusal_memory
-                if lacks_only_room(group.attempt(uid).words, pod.shape.requests):  # it may know of it by then
+                if lacks_only_capacity(
+                    group.attempt(uid).words, pod.shape.requests
+                ):  # it may know of it by then
                     expires = min(expires, decision.retry_at)
                 self._refusals.learn(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # From whom a group took room: each gives back to the same group once.
             stayed = self._stayed(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
-            kept = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
+            reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
-            group.took_from = kept | {victim.group: now for victim in victims if victim.group}
+            group.took_from = reserved | {victim.group: now for victim in victims if victim.group}
             self.registry.touch(group.key)
-            self._note_given(group.key, decision.reclaim, stayed)
+            self._record_given(group.key, decision.reclaim, stayed)
         # With how many members a job starts counts until it waits again, or makes so many.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
-            group.reduced_to, turned = decision.reduced_to, True
+            group.reduced_to, changed = decision.reduced_to, True
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         group.started_in = group.started_in or (decision.queue if decision.plan else "")
         if decision.stood_whole and not group.stood_whole:
-            group.stood_with, turned = group.view.needs if group.view else group.needs, True
+            group.ran_with, changed = group.view.needs if group.view else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
-        if turned:
+        if changed:
             self.registry.touch(group.key)
             self._changes.mark()
 
-    def _note_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
+    def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
         """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
             if (group := self.registry.groups.get(key)) is not None:
-                kept = {it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now}
-                kept.pop(queue, None)
-                group.gave_to = kept | ({queue: now} if key in causes else {})
+                reserved = {
+                    it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now
+                }
+                reserved.pop(queue, None)
+                group.gave_to = reserved | ({queue: now} if key in causes else {})
                 self.registry.touch(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """On a group that runs, nothing depends on when its start was: that it is over is no news."""
         before, attempts, group.start = group.start, dict(group.attempts), start
         if before.admitted_at is not None and start.admitted_at is None:
-            group.begin_attempts_anew()
+            group.reset_attempts()
         elif start.failures > before.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.barred]:
-                group.note_barred(uid, "")
+                group.record_barred(uid, "")
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
             self.registry.touch_moved(group.key)
@@ -372,9 +378,9 @@ class Ledger:
             self._changes.mark()
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
-            group.note_planned(pod.uid, node, is_new=claim is None)
+            group.record_planned(pod.uid, node, is_new=claim is None)
             if self._releases.sees(pod):
-                group.note_shown(pod.uid, node, self._clock())
+                group.record_shown(pod.uid, node, self._clock())
             self._changes.mark()
 
     # ---- what came of decisions
@@ -385,7 +391,7 @@ class Ledger:
             self._spared[uid] = self._clock() + self.limits.spared
             self._changes.mark()
 
-    def note_refusal(self, key: GroupKey, message: str) -> None:
+    def record_refusal(self, key: GroupKey, message: str) -> None:
         """Record the API server's answer about missing pods of a job. `message`: empty if it says nothing."""
         with self._lock:
             group = self.registry.groups.get(key)
@@ -464,10 +470,10 @@ class Ledger:
                 group.coming,
                 claimed > 0 or (group.coming.there < members and not group.got_going),
                 group.got_going,
-                any(pod.holds_room for pod in group.pods.values()),
+                any(pod.holds_capacity for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
-                runs_since=min(let_go, self._moment(job.started_at)) if let_go is not None else None,
+                runs_since=min(let_go, self._instant(job.started_at)) if let_go is not None else None,
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
             )
@@ -510,7 +516,7 @@ class Ledger:
             ]
 
 
-class ReclaimedRoom:
+class ReclaimedCapacity:
     """Reclaimed capacity, and capacity for the replacements of moved pods.
 
     It is reserved: only pods that have it planned already may use it. Its members have no claims yet:
@@ -523,7 +529,9 @@ class ReclaimedRoom:
         self._memory = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
         self._moves: dict[GroupKey, Move] = {}  # the last one of each group, with all places
-        self._kept: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}  # True: for what has moved
+        self._reserved: dict[
+            tuple[GroupKey, bool], list[tuple[str, Resources]]
+        ] = {}  # True: for what has moved
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
         """Record the reclaim for a group; None: it has ended."""
@@ -537,9 +545,9 @@ class ReclaimedRoom:
         self._keep(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
         is_new = before is None or before.since != reclaim.since
         for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
-            self._note_move(moved, key, reclaim)
+            self._record_move(moved, key, reclaim)
 
-    def _note_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
+    def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
         if group is not None and group.view is not None:
             there, going = dict(_on_nodes(group.view)), reclaim.homes
@@ -549,7 +557,7 @@ class ReclaimedRoom:
             stayed = len(there) - len(homes)
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
 
-    def moves(self, groups: Mapping[GroupKey, GroupView], now: float) -> dict[GroupKey, Move]:
+    def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
         """Return by group the last move within the time in which it may not move again.
 
         Places that are still reserved come with it: for pods that will move, or have left, and are
@@ -570,7 +578,7 @@ class ReclaimedRoom:
         """Remember moves that another ledger knew."""
         self._moves = dict(moves)
 
-    def _left(self, move: Move, view: GroupView) -> Sequence[tuple[PodRecord, str]]:
+    def _left(self, move: Move, view: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
         reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(view))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
@@ -581,13 +589,13 @@ class ReclaimedRoom:
 
     def _keep(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
         parts = [(node, pod.shape.requests) for pod, node in places]
-        before = self._kept.pop((key, is_moved), [])
+        before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():
             self._capacity.keep(node, amounts, -1)
         for node, amounts in parts if parts != before else ():
             self._capacity.keep(node, amounts)
         if parts:
-            self._kept[key, is_moved] = parts
+            self._reserved[key, is_moved] = parts
 
     def expiries(self, now: float) -> Iterator[float]:
         """Yield the times at which places, or known moves, expire."""
@@ -595,8 +603,8 @@ class ReclaimedRoom:
             yield move.until if now < move.until else move.at + self._memory
 
 
-def _on_nodes(view: GroupView) -> Iterator[tuple[Uid, str]]:
+def _on_nodes(view: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Members on nodes that have not ended, or on the way to one, and where."""
-    yield from ((pod.uid, pod.node) for pod in view.placed if pod.holds_room)
+    yield from ((pod.uid, pod.node) for pod in view.placed if pod.holds_capacity)
     yield from ((pod.uid, node) for pod, node in view.pinned)
     yield from view.planned.items()

@@ -46,7 +46,7 @@ class MinResources:
         """Bring what is kept for touched groups in line with their PodGroups and pods."""
         now = self._parts.clock()
         self._again = {uid: at for uid, at in self._again.items() if at > now}
-        for key in list(self._parts.registry.touched):
+        for key in list(self._parts.registry.dirty):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
             asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
@@ -64,12 +64,12 @@ class MinResources:
         asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
         asked = {} if self._is_used(group.key, there, asked) else asked
         left = {name: n - used.get(name, 0) for name, n in asked.items()}
-        for pod in list(_kept(group)):
+        for pod in list(_reserved(group)):
             if any(n > 0 for n in left.values()):
                 left = {name: n - pod.shape.requests.get(name, 0) for name, n in left.items()}
             else:
                 self._dismiss(group, pod)
-        if not any(_kept(group)):
+        if not any(_reserved(group)):
             self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
             self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
@@ -113,42 +113,44 @@ class MinResources:
 
     def _hand_over(self, group: Group) -> None:
         """Let pods that have come take over claims of as much, each once in a while: decisions may differ."""
-        kept = [claim for each in _kept(group) if (claim := self._parts.claims.get(each.uid)) is not None]
+        reserved = [
+            claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
+        ]
         misfits = set[Shape]()
-        for pod in list(group.pods.values()) if kept else ():
+        for pod in list(group.pods.values()) if reserved else ():
             if not pod.waiting or pod.to_be or pod.foreign_gates or pod.shape in misfits:
                 continue
             if self._parts.claims.get(pod.uid) is not None or pod.uid in self._again:
                 continue
-            if (node := self._node_for(pod, kept)) is None:
+            if (node := self._node_for(pod, reserved)) is None:
                 misfits.add(pod.shape)
                 if len(misfits) == _MOST_MISFITS:
                     break
                 continue
             self._again[pod.uid] = self._parts.clock() + _PAUSE
-            kept = self._take_over(pod, node, kept)
+            reserved = self._take_over(pod, node, reserved)
 
-    def _node_for(self, pod: PodRecord, kept: Iterable[Claim]) -> str | None:
+    def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
         """Return a node with room enough for a pod once claims are gone on as much of what these are on."""
         capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
-        for claim in kept:
+        for claim in reserved:
             on_nodes[claim.node].update(claim.pod.shape.requests)
         together = sum(on_nodes.values(), Counter[str]())
         if any(n > together.get(name, n) for name, n in pod.shape.requests.items()):
             return None
-        for node, room in sorted(on_nodes.items(), key=itemgetter(0)):
-            room.update(capacity.idle(node))
-            if pod.shape.asks_at_most(room) and capacity.suits(pod, node):
+        for node, free in sorted(on_nodes.items(), key=itemgetter(0)):
+            free.update(capacity.idle(node))
+            if pod.shape.asks_at_most(free) and capacity.suits(pod, node):
                 return node
         return None
 
-    def _take_over(self, pod: PodRecord, node: str, kept: Sequence[Claim]) -> list[Claim]:
+    def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
         """Put a pod in the place of equal claims, those on its node first; return the others.
 
         Decisions check the ceilings of further requests.
         """
-        left, freed = deque(sorted(kept, key=lambda claim: claim.node != node)), Counter[str]()
-        names = {name for claim in kept for name in claim.pod.shape.requests}
+        left, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
+        names = {name for claim in reserved for name in claim.pod.shape.requests}
         asked = {name: n for name, n in pod.shape.requests.items() if name in names}
         while left and not (freed >= Counter(asked) and self._parts.claims.fits(pod, node)):
             freed.update(left[0].pod.shape.requests)
@@ -164,7 +166,7 @@ class MinResources:
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
         self._expected[group.namespace] += count
         self._keeping.add(group.key)
-        taken = {pod.uid for pod in _kept(group)}
+        taken = {pod.uid for pod in _reserved(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
             asks = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
@@ -177,7 +179,7 @@ class MinResources:
                 node="",
                 phase="Pending",
                 to_be=True,
-                kept_for=MIN_RESOURCES,
+                reserved_for=MIN_RESOURCES,
                 deleting=False,
                 started=False,
                 running_since="",
@@ -203,8 +205,8 @@ def _made_by_muster(record: GroupRecord) -> bool:
     return bool(record.stands_for) or is_named_by_uid(record.name)
 
 
-def _kept(group: Group) -> Iterator[PodRecord]:
-    return (pod for pod in group.pods.values() if pod.keeps_room)
+def _reserved(group: Group) -> Iterator[PodRecord]:
+    return (pod for pod in group.pods.values() if pod.keeps_capacity)
 
 
 def _uid(group: Group, number: int) -> Uid:

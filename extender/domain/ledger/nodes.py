@@ -18,22 +18,22 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """Sums of claims on one node, by resource and without zeros: `pinned`, `planned`, and `kept`.
+    """Sums of claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
 
-    `kept` is the capacity reserved for groups it is reclaimed for. Python's integers have no limit, so
+    `reserved` is the capacity reserved for groups it is reclaimed for. Python's integers have no limit, so
     removing a claim subtracts exactly what it added. The arrays that decide() works with are made from
     these sums, limited to 64 bits.
     """
 
-    __slots__ = ("kept", "pinned", "planned")
+    __slots__ = ("pinned", "planned", "reserved")
 
     def __init__(self) -> None:
         self.pinned: dict[str, int] = {}
         self.planned: dict[str, int] = {}
-        self.kept: dict[str, int] = {}
+        self.reserved: dict[str, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.pinned or self.planned or self.kept)
+        return bool(self.pinned or self.planned or self.reserved)
 
     def taken(self, name: str) -> int:
         return self.pinned.get(name, 0) + self.planned.get(name, 0)
@@ -58,14 +58,14 @@ class ResourceColumns:
     def __init__(self) -> None:
         self.names: tuple[str, ...] = _ALWAYS
         self.allocatable: AmountRows = np.zeros((0, len(_ALWAYS)), dtype=np.int64)
-        self.room: AmountRows = self.allocatable.copy()
+        self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
         self._column = {name: column for column, name in enumerate(self.names)}
         # How many nodes offer each resource, plus one for those that always have a column.
         self._offering: Counter[str] = Counter(_ALWAYS)
 
     def clear(self, row: int) -> None:
-        for matrix in (self.allocatable, self.room, self.free):
+        for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
     def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
@@ -79,9 +79,9 @@ class ResourceColumns:
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
             return False
         self._offering = +self._offering
-        kept = [name for name in self.names if name in self._offering]
+        reserved = [name for name in self.names if name in self._offering]
         new = [name for name in self._offering if name not in self._column]
-        self.rebuild(len(self.room), (*kept, *new))
+        self.rebuild(len(self.capacity), (*reserved, *new))
         return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
@@ -89,7 +89,7 @@ class ResourceColumns:
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
-            self.room[row, column] = max(offers - pinned, _LEAST)
+            self.capacity[row, column] = max(offers - pinned, _LEAST)
             self.free[row, column] = max(offers - pinned - planned, _LEAST)
 
     def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
@@ -104,7 +104,7 @@ class ResourceColumns:
 
     def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
         before = [self._column[name] for name in names if name in self._column]
-        for name in ("allocatable", "room", "free"):  # the kept columns first, and zeros where it grew
+        for name in ("allocatable", "capacity", "free"):  # the kept columns first, and zeros where it grew
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
             grown[: len(matrix), : len(before)] = matrix[:, before]
             setattr(self, name, grown)
@@ -218,7 +218,7 @@ class NodeCapacity:
 
     def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Keep room on a node that is being taken back; with `times` -1, no longer."""
-        self._tally(node, "kept", amounts, times)
+        self._tally(node, "reserved", amounts, times)
 
     def touch(self, node: str) -> None:
         """Pods that the scheduler refused on a node may fit there now."""
@@ -235,8 +235,10 @@ class NodeCapacity:
         if node not in self._row:
             return False
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
-        kept = {} if own_shape else self._sums.get(node, _NOTHING).kept  # what is planned there was so before
-        back = own_shape.requests if own_shape else {name: -n for name, n in kept.items()}
+        reserved = (
+            {} if own_shape else self._sums.get(node, _NOTHING).reserved
+        )  # what is planned there was so before
+        back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         own_ports = own_shape.constraints.ports if own_shape is not None else ()
@@ -294,9 +296,9 @@ class NodeCapacity:
         if pod.group:
             self.terms.watch(pod)
             return
-        if before is not None and (before.group or not pod.holds_room):
+        if before is not None and (before.group or not pod.holds_capacity):
             self.terms.unwatch(pod.uid)
-        if pod.holds_room:
+        if pod.holds_capacity:
             self.terms.watch_other(pod)
 
     # ---- inside
@@ -324,7 +326,7 @@ class NodeCapacity:
         sums = self._sums.get(node.name, _NOTHING)
         for name in self._columns.names:
             offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
-            planned = sums.planned.get(name, 0) + sums.kept.get(name, 0)
+            planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
             self._columns.write(row, name, offers, pinned, planned)
 
     def _changed(self, row: int, name: str) -> None:

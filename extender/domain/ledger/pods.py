@@ -64,7 +64,7 @@ class StuckPods:
 
     def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
         """Note a change of a pod of ours; `now`: None if it is gone."""
-        if now is not None and now.deleting and now.holds_room:
+        if now is not None and now.deleting and now.holds_capacity:
             before_that = self._leaving[now.node].get(now.uid)
             if before_that is None or before_that.pod.gone_by != now.gone_by:
                 self._leaving[now.node][now.uid] = _Leaving(now, self._over_at(now))
@@ -78,17 +78,17 @@ class StuckPods:
                 self._deleted.discard(before.node)
             self.uids.discard(before.uid)
 
-    def note_node(self, node: NodeRecord) -> None:
+    def record_node(self, node: NodeRecord) -> None:
         self._deleted.discard(node.name)
-        self._note(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
+        self._record(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
 
-    def note_deleted(self, node: str) -> None:
+    def record_deleted(self, node: str) -> None:
         """Nobody can reach what is left there, either."""
         if node in self._leaving:
             self._deleted.add(node)
-        self._note(node, is_away=node in self._leaving)
+        self._record(node, is_away=node in self._leaving)
 
-    def _note(self, node: str, is_away: bool) -> None:
+    def _record(self, node: str, is_away: bool) -> None:
         if is_away is (node in self._away):
             return
         (self._away.add if is_away else self._away.discard)(node)
@@ -202,7 +202,7 @@ class Pods:
         """
         with self._lock:
             before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.leaves(pod.spec.scheduler_name)
-            had = before if before is not None and before.group and before.holds_room else None
+            had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
                 record = self._records.of(pod, ours)
@@ -226,7 +226,7 @@ class Pods:
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
                 self._stuck.follow(record, None)
-                self._registry.group(record.group).note_vacated(record)
+                self._registry.group(record.group).record_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.mark()
@@ -255,7 +255,7 @@ class Pods:
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
         """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
         self._crowded.pop(pod.uid, None)
-        if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_room_for(pod):
+        if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_capacity_for(pod):
             return pod
         self._crowded[pod.uid] = pod
         return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
@@ -291,7 +291,7 @@ class Pods:
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
-        is_other = record.holds_room and not record.group
+        is_other = record.holds_capacity and not record.group
         if is_other or before is not None:
             self._count_among_others(record, is_other)
         self._claims.capacity.watch_terms(record, before)
@@ -301,19 +301,19 @@ class Pods:
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.asked_by_pods = record.min_member or group.asked_by_pods
-            if before is not None and not record.holds_room:
-                group.note_vacated(before)
-            group.note_started(record)
-            group.note_bound(record, self._clock())
-            self._note_refusal(group, record, before)
+            if before is not None and not record.holds_capacity:
+                group.record_vacated(before)
+            group.record_started(record)
+            group.record_bound(record, self._clock())
+            self._record_refusal(group, record, before)
             if record.node or not record.waiting:
                 group.attempts.pop(record.uid, None)
             elif self._releases.sees(record) and (claim := self._claims.get(record.uid)) is not None:
-                group.note_shown(record.uid, claim.node, self._clock())
+                group.record_shown(record.uid, claim.node, self._clock())
             self._moves.restand(group, record)
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
-            self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
+            self._releases.record_stranger(record.uid, is_left=self.leaves(record.scheduler))
         if record.group or _has_moved(record, before):  # of others, only room taken or freed matters
             self._changes.mark()
 
@@ -323,7 +323,7 @@ class Pods:
         elif pod.uid in self._other_changes or pod.uid in self._others:
             self._other_changes[pod.uid] = None
 
-    def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
+    def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Record a new refusal of a pod by the scheduler, and free the claim that filter had answered.
 
         A refusal that repeats Muster's own, or came while no node was planned for the pod, does not
@@ -332,17 +332,17 @@ class Pods:
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
-        if self._changes.note_asked():
+        if self._changes.record_asked():
             self._changes.mark()
         if self._claims.get(pod.uid) is not None:
             self._moves.refuse(pod)
-            self.note_refused(pod, text, self._clock())
+            self.record_refused(pod, text, self._clock())
 
-    def note_refused(
+    def record_refused(
         self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
         """Record that the scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
-        self._registry.group(pod.group).note_refused(pod.uid, words, refused_at, asked_twice)
+        self._registry.group(pod.group).record_refused(pod.uid, words, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 
@@ -358,5 +358,5 @@ class Pods:
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
     """Return whether it takes or frees capacity."""
-    was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
-    return was != (pod.node, pod.holds_room, pod.shape) and (pod.node != "" or was[1])
+    was = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    return was != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or was[1])

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from extender.api.objects.base import Meta
-from extender.domain.ledger.group_views import GroupViews
+from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
@@ -12,7 +12,7 @@ from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, grou
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity, LocalQueueRecord, activity_of
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueTree, QueueView
+from extender.domain.queues.tree import QueueInfo, QueueTree
 from extender.domain.snapshot.auto_podgroups import AutoGroup
 
 
@@ -63,7 +63,7 @@ class GroupQueries:
         with self._lock:
             members, record = self.members(key), self.record(key)
             pods, group = [pod for pod in members if pod.auto], self._registry.groups.get(key)
-            awaited = group is not None and self._registry.awaits_maker(group)
+            awaited = group is not None and self._registry.awaits_controller(group)
             if group is not None:
                 self._registry.settle_defaults(group)
             return AutoGroup(
@@ -71,7 +71,7 @@ class GroupQueries:
                 wanted=group.size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                lives=any(pod.waiting or pod.holds_room for pod in pods) and not awaited,
+                lives=any(pod.waiting or pod.holds_capacity for pod in pods) and not awaited,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_left(key),
@@ -131,17 +131,17 @@ class GroupQueries:
         """
         group = self._registry.groups.get(key)
         view = group.view if group else None
-        stood_with = group.stood_with.min_member if group and group.stood_with else None
+        ran_with = group.ran_with.min_member if group and group.ran_with else None
         admitted = group is not None and group.start.admitted
         undone = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return stood_with, view.history.accepted_by if view else "", admitted, undone, lost_work
+        return ran_with, view.history.accepted_by if view else "", admitted, undone, lost_work
 
 
 class QueueQueries:
     """Queues by name, LocalQueues by `namespace/name`; what QueueLookup has, too, is described there."""
 
-    def __init__(self, parts: Parts, views: GroupViews) -> None:
+    def __init__(self, parts: Parts, views: GroupInfos) -> None:
         self._registry, self._lock = parts.registry, parts.lock
         self._local_queues = parts.registry.routes.local_queues
         self._views = views
@@ -155,7 +155,7 @@ class QueueQueries:
         with self._lock:
             return self._registry.queues.get(name)
 
-    def view(self, name: str) -> QueueView | None:
+    def view(self, name: str) -> QueueInfo | None:
         """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
         with self._lock:
             view = self._views.queue_view(name)
@@ -215,10 +215,10 @@ class QueueQueries:
         with self._lock:
             return self._registry.routes.ways.local_queue(namespace, local_queue_label(meta))
 
-    def take_turned_local_queues(self) -> Collection[str]:
+    def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""
         with self._lock:
             usage, local_queues = self._views.usage, self._local_queues
-            turned, local_queues.turned = local_queues.turned | usage.turned, set()
-            usage.turned = set()
-            return turned
+            changed, local_queues.changed = local_queues.changed | usage.changed, set()
+            usage.changed = set()
+            return changed

@@ -129,7 +129,7 @@ class Registry:
         self.owners = Owners()
         self.authors = Authors()
         self.priorities = Priorities()
-        self.marks_count = False  # whether only Muster can have written the marks on PodGroups
+        self.markers_count = False  # whether only Muster can have written the marks on PodGroups
         self.authors_count = False  # whether nobody can have written the name of another user
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
@@ -181,11 +181,11 @@ class Registry:
         if now is None:
             group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
-            group.begin_anew()
-        self.taken_in.note(before, now)
+            group.restart()
+        self.taken_in.record(before, now)
         group.put_record(now, version)
         self.routes.follow(group)
-        self.note_arrival(group)
+        self.record_arrival(group)
         self.touch(group.key)
         return True
 
@@ -195,11 +195,11 @@ class Registry:
             self._settle_record(group, version)
 
     @property
-    def touched(self) -> Collection[GroupKey]:
+    def dirty(self) -> Collection[GroupKey]:
         """The groups that have changed since views were last made."""
         return self._dirty
 
-    def touched_jobs(self) -> Collection[GroupKey]:
+    def dirty_jobs(self) -> Collection[GroupKey]:
         """Return the changed groups that have, or had, a job."""
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
 
@@ -209,16 +209,16 @@ class Registry:
 
     def set_queue(self, record: QueueRecord) -> bool:
         """Record a queue; return whether anything that matters changed."""
-        return self._note_queues(self.queues.put(record))
+        return self._record_queues(self.queues.put(record))
 
     def set_flavor(self, name: str, flavor: SharedFlavor | None) -> bool:
         """Record a ResourceFlavor; None: it is gone."""
-        return self._note_queues(self.queues.put_flavor(name, flavor))
+        return self._record_queues(self.queues.put_flavor(name, flavor))
 
-    def _note_queues(self, affected: set[str]) -> bool:
-        self.routes.local_queues.note_queues(affected)
+    def _record_queues(self, affected: set[str]) -> bool:
+        self.routes.local_queues.record_queues(affected)
         for key in self._groups_of(affected):
-            self.note_arrival(self.groups[key])
+            self.record_arrival(self.groups[key])
             self._touch_in_place(key)
         return bool(affected)
 
@@ -226,17 +226,17 @@ class Registry:
         """Found without looking at all groups: thousands of queues are read, and their statuses written."""
         viewed = (key for queue in sorted(queues) for key in self._viewed_in.get(queue, ()))
         unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
-        turned = (group for key in unsure if (group := self.groups.get(key)) is not None)
-        now_there = (group.key for group in turned if self.routes.queue_of(group) in queues)
+        changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
+        now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
-    def note_arrival(self, group: Group) -> None:
+    def record_arrival(self, group: Group) -> None:
         """Record the arrival of a group: if its queue is open then, it stays entitled."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
 
-    def note_start(self, group: Group, is_under_way: bool) -> None:
+    def record_start(self, group: Group, is_under_way: bool) -> None:
         """Record in which queue a group is starting or has started, while that exists.
 
         The queue is that of the records on its pods' bindings or, where those do not count, the one
@@ -245,9 +245,9 @@ class Registry:
         if not is_under_way:
             group.started_in = ""
             return
-        pods = group.pods.values() if self.marks_count else ()
-        noted = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_room}
-        queues = {name for uid in noted if (name := self.queues.names.get(uid))}
+        pods = group.pods.values() if self.markers_count else ()
+        recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
+        queues = {name for uid in recorded if (name := self.queues.names.get(uid))}
         queue = group.started_in or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
@@ -255,7 +255,7 @@ class Registry:
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
-        self.routes.local_queues.note_queues(affected)
+        self.routes.local_queues.record_queues(affected)
         for key in self._groups_of(affected):
             self._touch_in_place(key)
 
@@ -265,13 +265,13 @@ class Registry:
         self.routes.forget(group)
         self.authors.forget(group.key)
 
-    def take_touched(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
+    def take_dirty(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
         """Return the groups that changed since the last call, in that order, and which of them only moved."""
-        touched, moved = self._dirty, self._moved
+        dirty, moved = self._dirty, self._moved
         self._dirty, self._moved = {}, set()
-        return touched, moved
+        return dirty, moved
 
-    def note_view(self, key: GroupKey, before: str, now: str) -> None:
+    def record_view(self, key: GroupKey, before: str, now: str) -> None:
         """Its last view is of the queue `now`, not of `before`; empty: there is none."""
         if before == now:
             return
@@ -304,12 +304,12 @@ class Registry:
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
             return True
-        noted = {
+        recorded = {
             each.may_use for each in (self.jobs.get(group.key), group.owner, group.record) if each is not None
         }
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.to_be else "" for pod in members}
-        return self.uses_count and (queue in noted or pods == {queue})
+        return self.uses_count and (queue in recorded or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group; empty if unknown, or if users could have written it.
@@ -331,7 +331,7 @@ class Registry:
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
         named = (job and job.uid, owner and owner.uid, record and record.owner)
         yield from (Owner(group_of_owner(group.namespace, uid)) for uid in named if uid)
-        kind = next((pod.maker for pod in group.pods.values() if pod.maker), "")
+        kind = next((pod.controller for pod in group.pods.values() if pod.controller), "")
         if kind and owner is None:
             yield Owner(group.key, kind)
 
@@ -353,15 +353,15 @@ class Registry:
                 self.touch(each)
         return (key, *shared)
 
-    def awaits_maker(self, group: Group) -> bool:
+    def awaits_controller(self, group: Group) -> bool:
         """Return whether the owner of its pods is unknown yet.
 
         With it, the gang size or a limited user is unknown.
         """
         if group.last_record is not None or group.job is not None:
             return False
-        makers = (pod.maker for pod in group.pods.values() if pod.maker)
-        if group.owner is None and any(self.owners.is_read(maker) for maker in makers):
+        controllers = (pod.controller for pod in group.pods.values() if pod.controller)
+        if group.owner is None and any(self.owners.is_read(controller) for controller in controllers):
             return True
         queue = self.queues.get(self.routes.queue_of(group))
         is_limited = self.authors_count and queue is not None and queue.limits.user != Limit()
@@ -389,10 +389,10 @@ class Registry:
         Phase and reason prove nothing.
         """
         queue, record = self.queues.get(name), group.record
-        if queue is None or record is None or not self.marks_count:
+        if queue is None or record is None or not self.markers_count:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
-        return queue_took_it or record.admitted or record.stood_with is not None
+        return queue_took_it or record.admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
         """Return whether its owner keeps its members from being made, other than by waiting in its queue."""
@@ -413,10 +413,10 @@ class Registry:
         `default` never is: it is created again. If users may have written the record, it counts only
         for a queue that this process has seen.
         """
-        noted = group.record.queue_uid if group.record else ""
-        if not noted or noted in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
+        recorded = group.record.queue_uid if group.record else ""
+        if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
-        return self.marks_count or noted in self.queues.gone
+        return self.markers_count or recorded in self.queues.gone
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""

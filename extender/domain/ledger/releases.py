@@ -69,7 +69,7 @@ class Releases:
     def bypasses(self) -> Bypasses:
         return Bypasses(self._bypasses, self._clock() - self._bypassed_at) if self._bypasses else Bypasses()
 
-    def note_call(self, pod: PodRecord) -> None:
+    def record_call(self, pod: PodRecord) -> None:
         """Record that a verb names a pod of Muster."""
         if self.is_on and pod.waiting and pod.uid not in self._met:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
@@ -120,7 +120,7 @@ class Releases:
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
-            self.note_planned(pod.group)
+            self.record_planned(pod.group)
         if claim is None or not claim.pinned:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
@@ -134,7 +134,7 @@ class Releases:
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
 
-    def note_stranger(self, uid: Uid, is_left: bool) -> None:
+    def record_stranger(self, uid: Uid, is_left: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
 
         It appears as it is, unless it is left to another scheduler.
@@ -143,11 +143,11 @@ class Releases:
             self._met.add(uid)
         self._change(uid, None if is_left else AS_IT_IS)
 
-    def note_ended(self, uid: Uid) -> None:
+    def record_ended(self, uid: Uid) -> None:
         """Record that the scheduler has reported the end of its attempt."""
         self._leaving.pop(uid, None)
 
-    def note_fresh_start(self) -> None:
+    def record_fresh_start(self) -> None:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
@@ -157,7 +157,7 @@ class Releases:
         """
         self._leaving[uid] = self._clock() + lags * _LAG
 
-    def note_planned(self, group: GroupKey) -> None:
+    def record_planned(self, group: GroupKey) -> None:
         if self.is_on:
             self._planned.add(group)
 

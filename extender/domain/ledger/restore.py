@@ -21,7 +21,7 @@ from extender.domain.model.ownership import OwnerRecord
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_owner
 from extender.domain.queues.flavors import SharedFlavor
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.job_suspension import ComingPods
 from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
@@ -34,10 +34,10 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     """Bring an empty ledger to the state of a snapshot. Its clocks have to show those of the snapshot."""
     intake = ledger.intake
     intake.leave_jobs(())
-    intake.trust_marks(True)
+    intake.trust_markers(True)
     intake.trust_authors(True)
     intake.trust_uses(True)
-    intake.judge_users()
+    intake.review_users()
     for node in filter(None, snapshot.nodes.nodes):
         intake.put_node(node)
     _restore_queues(ledger, snapshot)
@@ -75,7 +75,7 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
             intake.put_disruption_budget(budget)
 
 
-def _class_of(group: GroupView) -> PriorityClass:
+def _class_of(group: GroupInfo) -> PriorityClass:
     policy = "" if group.preempts else keys.NEVER
     meta = Meta(f"{group.priority}{policy}", annotations={keys.FOR_POD_GROUPS: "true"})
     return PriorityClass(meta, group.priority, preemption_policy=policy)
@@ -84,7 +84,7 @@ def _class_of(group: GroupView) -> PriorityClass:
 # ---- groups
 
 
-def _restore_group(ledger: Ledger, view: GroupView, snapshot: Snapshot) -> None:
+def _restore_group(ledger: Ledger, view: GroupInfo, snapshot: Snapshot) -> None:
     namespace, intake = view.key.partition("/")[0], ledger.intake
     owner = _owner_of(view)
     if view.spec.recorded:
@@ -95,7 +95,7 @@ def _restore_group(ledger: Ledger, view: GroupView, snapshot: Snapshot) -> None:
         intake.put_owner(view.key, owner)
         group.asked_by_pods = str(view.min_member)
     group.entitled_in = view.queue if history.entitled else ""
-    group.start, group.stood_with = view.start, history.stood_with
+    group.start, group.ran_with = view.start, history.ran_with
     group.took_from, group.gave_to = dict(history.took_from), dict(history.gave_to)
     group.lost_work, group.ready_at = history.lost_work, history.ready_at
     group.waited = not (history.resumes or view.job.let_go)
@@ -104,7 +104,7 @@ def _restore_group(ledger: Ledger, view: GroupView, snapshot: Snapshot) -> None:
     if view.job.managed or view.job.outcome is not None:
         intake.put_job(_job_of(view, snapshot))
     for pod in (*view.waiting, *(pod for pod, _ in view.pinned)):
-        if pod.kept_for and not pod.keeps_room:  # of a member that was lost
+        if pod.reserved_for and not pod.keeps_capacity:  # of a member that was lost
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if view.job.made is not None:
@@ -113,11 +113,11 @@ def _restore_group(ledger: Ledger, view: GroupView, snapshot: Snapshot) -> None:
     ledger.registry.touch(view.key)
 
 
-def _pods_of(ledger: Ledger, view: GroupView) -> Iterator[PodRecord]:
+def _pods_of(ledger: Ledger, view: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
     there = [*view.placed, *view.departing, *(pod for pod, _ in view.pinned), *view.waiting]
     like = there[0] if there else _any_pod(ledger, view)
-    number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "kept_for": Uid("")}
+    number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
     for n in range(view.held_back):
         yield replace(like, uid=Uid(f"{view.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
     for n in range(view.failed - sum(pod.phase == "Failed" for pod in there)):
@@ -127,7 +127,7 @@ def _pods_of(ledger: Ledger, view: GroupView) -> Iterator[PodRecord]:
             yield pod if view.spec.recorded else replace(pod, **_ways_of(view))
 
 
-def _any_pod(ledger: Ledger, view: GroupView) -> PodRecord:
+def _any_pod(ledger: Ledger, view: GroupInfo) -> PodRecord:
     namespace = view.key.partition("/")[0]
     shape = ledger.pods.shapes.of(PodSpec(), namespace)
     return PodRecord(
@@ -135,14 +135,14 @@ def _any_pod(ledger: Ledger, view: GroupView) -> PodRecord:
     )
 
 
-def _ways_of(view: GroupView) -> dict[str, Any]:
+def _ways_of(view: GroupInfo) -> dict[str, Any]:
     """Return the fields by which records of pods, PodGroups and jobs lead into a queue."""
     if view.local_queue is None:
         return {"queue": view.queue, "local_queue": None}
     return {"queue": "", "local_queue": LocalQueueLabel(view.local_queue.name, keys.LOCAL_QUEUE)}
 
 
-def _record_of(view: GroupView, owner: str) -> GroupRecord:
+def _record_of(view: GroupInfo, owner: str) -> GroupRecord:
     spec, history = view.spec, view.history
     namespace, _, name = view.key.partition("/")
     return GroupRecord(
@@ -174,7 +174,7 @@ def _record_of(view: GroupView, owner: str) -> GroupRecord:
     )
 
 
-def _owner_of(view: GroupView) -> OwnerRecord:
+def _owner_of(view: GroupInfo) -> OwnerRecord:
     """Return the owner of the pods of a group."""
     limit = None if view.run_limit is None else int(view.run_limit)
     uid, needed = f"owner {view.key}", view.min_member
@@ -191,7 +191,7 @@ def _owner_of(view: GroupView) -> OwnerRecord:
     )
 
 
-def _job_of(view: GroupView, snapshot: Snapshot) -> JobRecord:
+def _job_of(view: GroupInfo, snapshot: Snapshot) -> JobRecord:
     namespace, _, name = view.key.partition("/")
     uid, parts = _parts_of(view)
     since = view.running_since or snapshot.timestamp(snapshot.now)
@@ -220,10 +220,10 @@ def _job_of(view: GroupView, snapshot: Snapshot) -> JobRecord:
     )
 
 
-def _parts_of(view: GroupView) -> tuple[str, tuple[ExpectedPods, ...]]:
+def _parts_of(view: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of its job, and the parts of that: expected pods by their UIDs, then real ones alike."""
     members = [*view.placed, *view.waiting, *(pod for pod, _ in view.pinned)]
-    expected = [pod for pod in members if pod.to_be and not pod.kept_for]
+    expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)
     like = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
     counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)

@@ -21,7 +21,7 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.turned: set[str] = set()  # those of which anything but numbers may have changed
+        self.changed: set[str] = set()  # those of which anything but numbers may have changed
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
@@ -38,7 +38,7 @@ class LocalQueues:
         self.records[record.key] = record
         self._to_queue[record.queue].add(record.key)
         self._in_namespace[record.namespace].add(record.key)
-        self.turned.add(record.key)
+        self.changed.add(record.key)
         return self._groups_of(record.key)
 
     def drop(self, key: str) -> Collection[GroupKey] | None:
@@ -54,13 +54,13 @@ class LocalQueues:
             self._label_of[group] = now
             self._named_by[now].add(group)
 
-    def note_queues(self, queues: Iterable[str]) -> None:
+    def record_queues(self, queues: Iterable[str]) -> None:
         """Something about these queues changed."""
-        self.turned.update(*(self._to_queue.get(queue, ()) for queue in queues))
+        self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
-    def note_namespace(self, namespace: str) -> None:
+    def record_namespace(self, namespace: str) -> None:
         """Something about a namespace changed."""
-        self.turned.update(self._in_namespace.get(namespace, ()))
+        self.changed.update(self._in_namespace.get(namespace, ()))
 
     # ---- reading
 
@@ -77,7 +77,7 @@ class LocalQueues:
         if record is not None:
             take_out(self._to_queue, record.queue, key)
             take_out(self._in_namespace, record.namespace, key)
-            self.turned.add(key)
+            self.changed.add(key)
         return record is not None
 
 
@@ -100,7 +100,7 @@ class Routes:
         self._named_queues[namespace] = queue
         self._min_members[namespace] = min_member
         self._namespace_labels[namespace] = labels
-        self.local_queues.note_namespace(namespace)
+        self.local_queues.record_namespace(namespace)
         return True
 
     def drop_namespace(self, namespace: str) -> bool:

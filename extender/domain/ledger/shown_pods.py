@@ -8,7 +8,7 @@ from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
 from extender.domain.ledger.state import Parts
 from extender.domain.model.pod_stream import AS_IT_IS, Appearance, Appearances, Change
-from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_room
+from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 _ERRORS = "attempts to bind the pod failed"
@@ -57,7 +57,7 @@ class ShownPods(Appearances):
         with self._lock:
             return self._releases.take_changes()
 
-    def note_left(self, node: str) -> None:
+    def record_left(self, node: str) -> None:
         """Record that earlier refusals on this node may be due to a pod that has left.
 
         The scheduler still saw the pod there.
@@ -69,26 +69,26 @@ class ShownPods(Appearances):
                     continue
                 group = self._registry.group(claim.pod.group)
                 if group.attempt(claim.pod.uid).refused_at is not None:  # it is shown again
-                    group.note_withdrawn(claim.pod.uid)
-                    self._releases.note_planned(group.key)
+                    group.record_withdrawn(claim.pod.uid)
+                    self._releases.record_planned(group.key)
                     self._registry.touch(group.key)
                     is_forgotten = True
             if is_forgotten:
                 self._changes.mark()
 
-    def note_fresh_start(self) -> None:
+    def record_fresh_start(self) -> None:
         with self._lock:
-            self._releases.note_fresh_start()
+            self._releases.record_fresh_start()
 
-    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+    def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         with self._lock:
             uid = self._releases.named(f"{namespace}/{name}")
             pod = self._pods.get(uid) if uid else None
             if pod is None or not pod.group:
                 return None
-            self._changes.note_asked()
-            self._releases.note_ended(pod.uid)
-            self._note_refusal(pod, unschedulable)
+            self._changes.record_asked()
+            self._releases.record_ended(pod.uid)
+            self._record_refusal(pod, unschedulable)
             self._changes.mark()
             return pod.uid
 
@@ -99,7 +99,7 @@ class ShownPods(Appearances):
         with self._lock:
             due = self._releases.take_planned()
             self._minds_gangs = bool(due) and any(
-                claim.pod.keeps_room or not self._registry.group(claim.pod.group).needs_no_barrier
+                claim.pod.keeps_capacity or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
                 for claim in self._claims.at(stage)
             )
@@ -108,13 +108,13 @@ class ShownPods(Appearances):
     def postpone(self, key: GroupKey) -> None:
         """Make the group due again: it could not be released."""
         with self._lock:
-            self._releases.note_planned(key)
+            self._releases.record_planned(key)
 
     def release(self, key: GroupKey) -> None:
         """Show planned pods of a group, as many per node as the scheduler handles well; others stay due."""
         with self._lock:
             if (group := self._registry.groups.get(key)) and not self._release_group(group):
-                self._releases.note_planned(key)
+                self._releases.record_planned(key)
 
     def take_all_back(self) -> None:
         """Another replica leads: its scheduler starts what this one's has not tried to bind yet."""
@@ -139,7 +139,7 @@ class ShownPods(Appearances):
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
                 appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
-                group.note_shown(claim.pod.uid, claim.node, self._clock())
+                group.record_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.mark_quietly()
@@ -153,7 +153,7 @@ class ShownPods(Appearances):
         """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
         is_free = group.needs_no_barrier and not (queue and queue.placement)
-        return is_free and not any(pod.keeps_room for pod in group.pods.values())
+        return is_free and not any(pod.keeps_capacity for pod in group.pods.values())
 
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
         """Return how a planned member looks to the scheduler.
@@ -166,7 +166,7 @@ class ShownPods(Appearances):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)
 
-    def _note_refusal(self, pod: PodRecord, text: str) -> None:
+    def _record_refusal(self, pod: PodRecord, text: str) -> None:
         """Take back a pod whose attempt ended without a bind call that holds the claim.
 
         The first time it is shown again soon, and the scheduler asks filter: a call may have met a
@@ -181,12 +181,12 @@ class ShownPods(Appearances):
         group = self._registry.group(pod.group)
         refusals = group.attempt(pod.uid).refusals
         is_raced = not text and group.needs_no_barrier
-        lacks_room = is_raced or lacks_only_room(text, pod.shape.requests)
-        is_there = lacks_room and self._claims.fits(pod, claim.node)
+        lacks_capacity = is_raced or lacks_only_capacity(text, pod.shape.requests)
+        is_there = lacks_capacity and self._claims.fits(pod, claim.node)
         is_asked_again = refusals < (_MOST_ASKED if is_there else 1)
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
         self._moves.refuse(pod)
-        self._pods.note_refused(pod, words, refused_at, asked_twice=not is_asked_again)
+        self._pods.record_refused(pod, words, refused_at, asked_twice=not is_asked_again)
         is_ours = not text or REFUSAL_PREFIX in text
         lags = min(refusals, _MOST_LAGS) if is_there else 0
         self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))

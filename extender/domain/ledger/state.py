@@ -11,7 +11,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snapshot, moment_of
+from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snapshot, clock_time_of
 
 
 class Changes:
@@ -45,16 +45,16 @@ class Changes:
         self.version += 1
         self.changed_at = self._clock()
 
-    def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
+    def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
         """Something that belonged to a group, or to others, is free now."""
-        self.freed = self.freed.noted(self._clock(), by)
+        self.freed = self.freed.recorded(self._clock(), by)
 
     def recall(self, snapshot: Snapshot) -> None:
         """Go on from what a snapshot of another ledger says."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
-    def note_asked(self) -> bool:
+    def record_asked(self) -> bool:
         """Record a call or report of the scheduler about a pod. Return whether it had paused before."""
         before = self.attention
         self.attention = before.asked(self._clock(), self._pause)
@@ -106,10 +106,10 @@ class Refusals:
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
 
-_FEW_MOMENTS = 10_000
+_FEW_INSTANTS = 10_000
 
 
-class Moments:
+class Instants:
     """Times of groups and their members on the ledger's clock.
 
     Each timestamp is read once, when it is first seen, so that a step of the wall clock shifts nothing
@@ -120,22 +120,30 @@ class Moments:
     def __init__(self, registry: Registry) -> None:
         self.known: dict[str, float] = {}  # by timestamp; nothing in it changes: to forget, it is replaced
         self._registry = registry
-        self._most = _FEW_MOMENTS
+        self._most = _FEW_INSTANTS
 
-    def note(self, touched: Iterable[GroupKey], epoch: float, now: float) -> None:
+    def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
-        groups = [group for key in touched if (group := self._registry.groups.get(key)) is not None]
+        groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
         for timestamp in self._timestamps(groups):
-            if timestamp and timestamp not in self.known and (moment := moment_of(timestamp, epoch)) < inf:
-                self.known[timestamp] = min(moment, now)
+            if (
+                timestamp
+                and timestamp not in self.known
+                and (instant := clock_time_of(timestamp, epoch)) < inf
+            ):
+                self.known[timestamp] = min(instant, now)
         for timestamp in self._checkpoints(groups):
-            if timestamp and timestamp not in self.known and (moment := moment_of(timestamp, epoch)) <= now:
-                self.known[timestamp] = moment
+            if (
+                timestamp
+                and timestamp not in self.known
+                and (instant := clock_time_of(timestamp, epoch)) <= now
+            ):
+                self.known[timestamp] = instant
         if len(self.known) > self._most:
             groups = list(self._registry.groups.values())
             used = {*self._timestamps(groups), *self._checkpoints(groups)}
             self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
-            self._most = 2 * len(self.known) + _FEW_MOMENTS
+            self._most = 2 * len(self.known) + _FEW_INSTANTS
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
@@ -185,16 +193,16 @@ class ClaimMoves:
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
-        self._note(pod, before)
+        self._record(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
         """End a claim of ours without a binding. Raises KeyError as `put` does."""
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
-        self._changes.note_freed(pod.group)
-        self._registry.group(pod.group).note_withdrawn(pod.uid)
-        self._note(pod, before)
+        self._changes.record_freed(pod.group)
+        self._registry.group(pod.group).record_withdrawn(pod.uid)
+        self._record(pod, before)
 
     def refuse(self, pod: PodRecord) -> None:
         """Record that the scheduler found no node for a pod, and free a claim that filter had answered."""
@@ -209,7 +217,7 @@ class ClaimMoves:
         On a node it holds capacity, ended it holds none, waiting it keeps its claim.
         """
         before = now = self._claims.get(pod.uid)
-        if pod.holds_room:
+        if pod.holds_capacity:
             now = self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
             now = None
@@ -219,13 +227,13 @@ class ClaimMoves:
                 pod, before.node, before.stage, before.since, before.version, before.token, before.posting
             )
         if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
-            self._changes.note_freed(pod.group)
+            self._changes.record_freed(pod.group)
         if pod.group:
             self._releases.follow(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
         if self._claims.drop(pod.uid) is not None:
-            self._changes.note_freed(pod.group)
+            self._changes.record_freed(pod.group)
         self._releases.forget(pod)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
@@ -244,7 +252,7 @@ class ClaimMoves:
         claim = self._claims.get(uid)
         return claim.stage if claim else None
 
-    def _note(self, pod: PodRecord, before: Claim | None) -> None:
+    def _record(self, pod: PodRecord, before: Claim | None) -> None:
         now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
         self.restand(self._registry.group(pod.group), pod)

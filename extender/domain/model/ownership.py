@@ -62,11 +62,11 @@ _JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _MPI_JOB, _LEADER_WORKER_SET = ("kubeflow.org/v2beta1", "MPIJob"), LEADER_WORKER_SET.key
-MAKER_LABELS = (*_JOB_SET, _MPI[0], _MPI_NAME, _LWS, _LWS_GROUP)
-NAMED_MAKERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the name only
+CONTROLLER_LABELS = (*_JOB_SET, _MPI[0], _MPI_NAME, _LWS, _LWS_GROUP)
+NAMED_CONTROLLERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the name only
 
 
-def maker_of(pod: Pod) -> OwnerReference | None:
+def group_owner_of(pod: Pod) -> OwnerReference | None:
     """Return the owner of a pod's group: its controller, or the job above, perhaps without UID."""
     controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
     kind = (controller.api_version, controller.kind) if controller else None
@@ -81,11 +81,11 @@ def maker_of(pod: Pod) -> OwnerReference | None:
 
 
 def auto_name(pod: Pod) -> str:
-    maker = maker_of(pod)
-    if maker is None or maker.uid:
-        return group_name_of(maker.uid if maker else pod.metadata.uid)
+    controller = group_owner_of(pod)
+    if controller is None or controller.uid:
+        return group_name_of(controller.uid if controller else pod.metadata.uid)
     index = (pod.metadata.labels or {}).get(_LWS_GROUP)
-    return named_group(maker) + (f".{index}" if index else "")
+    return named_group(controller) + (f".{index}" if index else "")
 
 
 def group_name_of(uid: str) -> str:
@@ -103,7 +103,7 @@ def is_named_by_uid(name: str) -> bool:
     return _MADE.fullmatch(name) is not None
 
 
-def unit_name(job: OwnerReference) -> str:
+def podgroup_name(job: OwnerReference) -> str:
     """Return the group as which a job waits.
 
     It is the group of the job's pods, which name another one only where Volcano named it.
@@ -112,9 +112,9 @@ def unit_name(job: OwnerReference) -> str:
     return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
 
 
-def named_group(maker: OwnerReference) -> str:
+def named_group(controller: OwnerReference) -> str:
     """Return the group of pods whose owner is known by name only; a LeaderWorkerSet has one per index."""
-    return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
+    return f"{_PREFIX}{controller.kind.lower()}-{controller.name}"
 
 
 def is_shared(key: str) -> bool:
@@ -125,7 +125,7 @@ def is_shared(key: str) -> bool:
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """Return the owner for whose pods Muster made the group of this name; None if others made it."""
     names = (group, group.partition(".")[0])
-    made = (own for own in owners or () if unit_name(own) in names or named_group(own) in names)
+    made = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
     return next(made, None)
 
 
@@ -148,8 +148,8 @@ class Ownership(msgspec.Struct, frozen=True):
             return True
         # The admission policy has put our gate or marks on the pod: nothing else would open its gate.
         first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
-        is_marked = first is not None and not keys.MARKS.isdisjoint(first)
-        if is_marked or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
+        is_flagged = first is not None and not keys.MARKERS.isdisjoint(first)
+        if is_flagged or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
             return True
         names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
@@ -172,7 +172,7 @@ def group_name(pod: Pod) -> str:
 def spoken_group_name(pod: Pod) -> str:
     """Return the group as people name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
-    if named and named not in (auto_name(pod), unit_name(owner) if owner else ""):
+    if named and named not in (auto_name(pod), podgroup_name(owner) if owner else ""):
         return named
     return owner.spoken_name if owner else f"pod/{pod.metadata.name}"
 

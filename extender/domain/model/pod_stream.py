@@ -63,16 +63,16 @@ class Appearances(Protocol):
         the watch shows them.
         """
 
-    def note_left(self, node: str) -> None:
+    def record_left(self, node: str) -> None:
         """Record that a scheduler learns now that a bound pod left this node.
 
         The scheduler may have refused other pods because of it.
         """
 
-    def note_fresh_start(self) -> None:
+    def record_fresh_start(self) -> None:
         """Record that a scheduler has listed all pods again: none of its earlier attempts goes on."""
 
-    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+    def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         """Record that the scheduler patches a pod's status: it has given up an attempt.
 
         Args:
@@ -274,11 +274,11 @@ class WaitingPods:
             return
         self.version = event.version
         if event.facts is not None:
-            self.note(event, event.facts, self.pods)
+            self.record(event, event.facts, self.pods)
             if event.facts.uid not in self.pods:
                 self.traces.pop(event.facts.uid, None)
 
-    def note(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
+    def record(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
         """Apply an event of a pod to a set of waiting ones."""
         if event.type != "DELETED" and self.are_those(facts):
             pods[facts.uid] = WaitingPod(facts, event.pod)
@@ -340,7 +340,7 @@ class Listing:
     def observe(self, event: PodEvent) -> None:
         """Events can be real ones here, too, until the last initial one has come."""
         if event.facts is not None:
-            self._waiting.note(event, event.facts, self.pods)
+            self._waiting.record(event, event.facts, self.pods)
 
     def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
         if appearance is None:
@@ -413,7 +413,7 @@ class PodStream:
         if event.type == "DELETED" or not self._waiting.are_those(facts):
             self._shown.pop(facts.uid, None)
             if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
-                self._appearances.note_left(facts.node)
+                self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
         held = self._holds(facts.uid)
         appearance = (self._listing.appearance if self._listing else self._appearances.of)(facts.uid)

@@ -35,11 +35,11 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
 # the UID of the group, so that it does not count for a copy from a file or a backup.
 
 
-def note(queue_uid: str, group_uid: str) -> dict[str, str]:
+def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 
 
-def noted_queue(group: Meta) -> str:
+def recorded_queue(group: Meta) -> str:
     """Return the UID of the queue that took the group in; empty if none, or if another object was meant."""
     written = (group.annotations or {}).get(QUEUE_UID)
     if not written:
@@ -53,20 +53,20 @@ def noted_queue(group: Meta) -> str:
 # object: where a controller copies it to what it makes, it neither counts nor is it refused.
 
 
-def use_note(queue: str, kind: str) -> dict[str, str]:
+def use_record(queue: str, kind: str) -> dict[str, str]:
     return {MAY_USE: f"{queue}/{kind}"}
 
 
-def noted_use(meta: Meta, kind: str) -> str:
+def recorded_use(meta: Meta, kind: str) -> str:
     """Return the queue that the author of an object of this kind may use; empty if none is recorded."""
-    queue, _, noted = (meta.annotations or {}).get(MAY_USE, "").partition("/")
-    return queue if noted == kind else ""
+    queue, _, recorded = (meta.annotations or {}).get(MAY_USE, "").partition("/")
+    return queue if recorded == kind else ""
 
 
 LONGEST_USER = 1024  # characters of a user name; each pod in memory has its author
 
 
-def author_note(kind: str, user: str) -> dict[str, str]:
+def author_record(kind: str, user: str) -> dict[str, str]:
     """Return the annotation for the author of a job or pod, which admission writes.
 
     No annotation is returned where the name of the user is empty or too long. The annotation names the
@@ -75,10 +75,10 @@ def author_note(kind: str, user: str) -> dict[str, str]:
     return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
 
 
-def noted_author(meta: Meta, kind: str) -> str:
+def recorded_author(meta: Meta, kind: str) -> str:
     """Return the user who made an object of this kind; empty if that is not recorded, or too long."""
-    noted, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
-    return user if noted == kind and len(user) <= LONGEST_USER else ""
+    recorded, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
+    return user if recorded == kind and len(user) <= LONGEST_USER else ""
 
 
 def explicit_queue(named: str) -> str:

@@ -95,12 +95,12 @@ class EventReason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
 
 
-LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED)
 # What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
 # alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
-NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
+NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
 FOR_OTHERS = (
-    *LACKS_ROOM,
+    *LACKS_CAPACITY,
     Reason.QUEUE_CEILING,
     Reason.QUEUE_SHARE,
     Reason.BEHIND_OTHERS,
@@ -130,7 +130,7 @@ _PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `F
 _SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
 
 
-def lacks_only_room(words: str, counted: Collection[str]) -> bool:
+def lacks_only_capacity(words: str, counted: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
     These are amounts of `counted` resources, taints and labels. Where Muster knows of a node for the pod,
@@ -205,7 +205,7 @@ TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/mi
 NOT_TAKEN_BACK = "so nothing is taken back for it"
 
 # Which others stand in the way of a group: all that hold room, or those of its own queue.
-FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
+FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 
 

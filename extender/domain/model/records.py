@@ -62,7 +62,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey = GroupKey("")  # empty: the pod is not ours
     own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
     auto: bool = False  # the pod names no group: its group follows from its controller
-    maker: str = ""  # the kind of what makes such a pod; empty: nothing is known to
+    controller: str = ""  # the kind of what makes such a pod; empty: nothing is known to
     min_member: str = ""  # how many of its group start together, by its annotation
     queue: str = ""  # the queue that its own annotation or label names
     queue_uid: str = ""  # of the queue in which it was put on its node, by its note
@@ -89,7 +89,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its note
     author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
-    kept_for: Uid = Uid("")  # it only keeps room, and is no member: for one that was lost, or minResources
+    reserved_for: Uid = Uid(
+        ""
+    )  # it only keeps room, and is no member: for one that was lost, or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
 
@@ -98,14 +100,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def keeps_room(self) -> bool:
+    def keeps_capacity(self) -> bool:
         """Return whether the record stands for capacity that minResources asks for, and not for a member."""
-        return self.kept_for == MIN_RESOURCES
+        return self.reserved_for == MIN_RESOURCES
 
     @property
     def is_plain(self) -> bool:
         """Return whether the pod names no group and has no owner, so that it is alone in its group."""
-        return self.auto and not self.maker
+        return self.auto and not self.controller
 
     @property
     def unschedulable(self) -> str:
@@ -116,7 +118,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return condition.message
 
     @property
-    def holds_room(self) -> bool:
+    def holds_capacity(self) -> bool:
         return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
@@ -166,7 +168,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""  # the name of its PriorityClass
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    stood_with: int | None = None  # how many members it needed when it stood whole, by its mark
+    ran_with: int | None = None  # how many members it needed when it stood whole, by its mark
     admitted: bool = False  # its mark says that Muster admitted its start
     last_reason: str = ""  # the reason that its status gives
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is

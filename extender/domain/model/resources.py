@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.keys import MARKS
+from extender.api.keys import MARKERS
 from extender.api.objects.base import condition
 from extender.api.objects.pods import (
     Container,
@@ -66,7 +66,7 @@ def counts(name: str) -> bool:
     """Return whether the scheduler counts a resource of this name; marker resources do not count."""
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
-    return "/" in name and not name.startswith("count/") and name not in MARKS
+    return "/" in name and not name.startswith("count/") and name not in MARKERS
 
 
 def in_flavor(name: str, flavor: str) -> str:
@@ -155,8 +155,8 @@ def three_digits(name: str, amount: int) -> int:
     if _is_bytes(name):
         spare = max(amount.bit_length() - 10, 0)
         return amount >> spare << spare
-    unit = 10 ** max(len(str(amount)) - 3, 0)
-    return int(amount // unit * unit)
+    suffix = 10 ** max(len(str(amount)) - 3, 0)
+    return int(amount // suffix * suffix)
 
 
 def _is_bytes(name: str) -> bool:

@@ -16,7 +16,12 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.units import BadQuantity, is_count
 from extender.domain.model import ownership
-from extender.domain.model.queue_of_group import local_queue_label, noted_author, noted_queue, noted_use
+from extender.domain.model.queue_of_group import (
+    local_queue_label,
+    recorded_author,
+    recorded_queue,
+    recorded_use,
+)
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import (
     GroupKey,
@@ -78,10 +83,10 @@ _ANNOTATIONS = frozenset(
 _LABELS = frozenset(
     {
         *(keys.GROUP_LABEL, keys.QUEUE, keys.LOCAL_QUEUE, keys.KUEUE_QUEUE, keys.ROLE, keys.PREEMPTABLE),
-        *ownership.MAKER_LABELS,
+        *ownership.CONTROLLER_LABELS,
     }
 )
-_MOST_KEPT, _LONGEST = 64, 4096  # templates, and bytes of one
+_MOST_RESERVED, _LONGEST = 64, 4096  # templates, and bytes of one
 _encode = msgspec.json.Encoder().encode
 
 
@@ -155,7 +160,7 @@ class PodRecords:
     def _keep(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
             return
-        while len(self._templates) >= _MOST_KEPT:
+        while len(self._templates) >= _MOST_RESERVED:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 
@@ -163,7 +168,7 @@ class PodRecords:
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
         group, auto = ownership.group_of(pod, self._auto_groups)
         key = GroupKey(f"{meta.namespace}/{group}")
-        maker = ownership.maker_of(pod) if auto else None
+        controller = ownership.group_owner_of(pod) if auto else None
         gates = {gate.name for gate in spec.scheduling_gates or ()}
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
@@ -179,7 +184,9 @@ class PodRecords:
             group=key if ours else GroupKey(""),
             own_group=key,
             auto=auto,
-            maker=intern(f"{maker.api_version}/{maker.kind}") if maker is not None else "",
+            controller=intern(f"{controller.api_version}/{controller.kind}")
+            if controller is not None
+            else "",
             min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
             queue=ownership.queue_named_by(meta),
             local_queue=local_queue_label(meta),
@@ -192,19 +199,19 @@ class PodRecords:
             preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
-            may_use=noted_use(meta, "Pod"),
-            author=noted_author(meta, "Pod"),
+            may_use=recorded_use(meta, "Pod"),
+            author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
             is_replaced=ownership.controller_of(meta.owner_references) is not None,
         )
-        is_alone = not ownership.group_name(pod) and (not self._auto_groups or maker is None)
+        is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
         return _Template(record, ref(shape), is_alone), shape
 
     def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
-        if not node and leaves_no_room(meta.annotations or {}):
-            shape = self._shapes.beyond(shape, f"annotations of {TOO_MANY_NOTES}")
+        if not node and leaves_no_capacity(meta.annotations or {}):
+            shape = self._shapes.beyond(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
             uid=meta.uid,
@@ -212,7 +219,7 @@ class PodRecords:
             shape=shape,
             labels=self._shapes.labels.of(meta.labels),
             node=intern(node),
-            queue_uid=intern(noted_queue(meta)),
+            queue_uid=intern(recorded_queue(meta)),
             created=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
@@ -264,15 +271,15 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
 # may write into its status too: marks count only where the API server lets only Muster write them
 # (manifests/marks.yaml).
 
-_MOST_NOTES = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
-TOO_MANY_NOTES = f"more than {_MOST_NOTES} bytes, to which Muster can add none"
+_MOST_RECORDS = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
+TOO_MANY_RECORDS = f"more than {_MOST_RECORDS} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
 
 
 def whole_condition(group_uid: str, members: int) -> Condition:
     """For the status of Volcano's PodGroups. `members`: how many it needed."""
-    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _note(group_uid, members))
+    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _record(group_uid, members))
 
 
 def whole_members(condition: Condition, group_uid: str) -> int | None:
@@ -285,17 +292,17 @@ def whole_members(condition: Condition, group_uid: str) -> int | None:
     return _number(condition.message.removeprefix(_MESSAGE), group_uid)
 
 
-def whole_note(group_uid: str, members: int) -> dict[str, str]:
+def whole_record(group_uid: str, members: int) -> dict[str, str]:
     """Return the annotation for PodGroups whose status another controller writes."""
-    return {STOOD_WHOLE_NOTE: _note(group_uid, members)}
+    return {STOOD_WHOLE_NOTE: _record(group_uid, members)}
 
 
-def noted_members(group: Meta) -> int | None:
-    """Return the number in the annotation of `whole_note`, as `whole_members` does of the condition."""
+def recorded_members(group: Meta) -> int | None:
+    """Return the number in the annotation of `whole_record`, as `whole_members` does of the condition."""
     return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
-def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
+def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
     """Return the record of a start that was admitted and is not whole yet.
 
     Its removal if not `is_admitted`.
@@ -303,27 +310,27 @@ def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
     return {ADMITTED: group_uid if is_admitted else None}
 
 
-def notes_admitted(group: Meta) -> bool:
-    noted = (group.annotations or {}).get(ADMITTED, "")
-    return bool(noted) and noted == group.uid
+def records_admitted(group: Meta) -> bool:
+    recorded = (group.annotations or {}).get(ADMITTED, "")
+    return bool(recorded) and recorded == group.uid
 
 
-def lost_note(group_uid: str, seconds: int) -> dict[str, str]:
+def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
     """Return the annotation for the work that evictions have cost a group."""
-    return {keys.LOST_WORK: _note(group_uid, seconds)}
+    return {keys.LOST_WORK: _record(group_uid, seconds)}
 
 
-def noted_lost(group: Meta) -> int:
+def recorded_lost(group: Meta) -> int:
     """Return the seconds of work that evictions have cost a group, from its annotation."""
     return _number((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
 
 
-def _note(group_uid: str, number: int) -> str:
+def _record(group_uid: str, number: int) -> str:
     return f"{number}/{group_uid}"
 
 
-def _number(noted: str, group_uid: str) -> int | None:
-    number, _, uid = noted.partition("/")
+def _number(recorded: str, group_uid: str) -> int | None:
+    number, _, uid = recorded.partition("/")
     is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
     return int(number) if is_number and uid and uid == group_uid else None
 
@@ -333,7 +340,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
         case PluginsPodGroup(metadata=meta, spec=spec):
             # The same fields as Volcano's, except the queue, which an annotation or a label names.
             record = group_record(PodGroup(meta, replace(spec, queue=ownership.queue_named_by(meta))))
-            return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(meta), queue_uid="")
+            return replace(record, origin=Origin.PLUGINS, ran_with=recorded_members(meta), queue_uid="")
         case NativePodGroup():
             return _native_record(group)
     return group_record(group)
@@ -354,7 +361,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     return replace(
         group_record(PodGroup(group.metadata, spec)),
         origin=Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE,
-        stood_with=noted_members(group.metadata),
+        ran_with=recorded_members(group.metadata),
         queue_uid="",
         goes_whole=mode == "PodGroup" or "all" in (mode or ()),
         last_reason=reason,
@@ -372,7 +379,7 @@ def native_condition(reason: str) -> dict[str, str]:
     }
 
 
-def noted_timeouts(meta: Meta) -> int:
+def recorded_timeouts(meta: Meta) -> int:
     """Return how often in a row the job missed its start timeout, or its start was undone."""
     written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
     return int(written) if is_count(written) else 0
@@ -387,8 +394,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
-    if leaves_no_room(annotations):
-        fault = f"metadata.annotations: {TOO_MANY_NOTES}"
+    if leaves_no_capacity(annotations):
+        fault = f"metadata.annotations: {TOO_MANY_RECORDS}"
     counts = {"minMember": spec.min_member} | {
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
@@ -409,21 +416,21 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
-        admitted=notes_admitted(meta),
+        ran_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        admitted=records_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=next(negative, fault),
         min_resources=min_resources,
         owner=owner.uid if owner is not None else "",
         held=annotations.get(keys.HOLD) == "true",
         run_time=run_time_of(meta),
-        start_timeouts=noted_timeouts(meta),
+        start_timeouts=recorded_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
-        lost_work=noted_lost(meta),
-        queue_uid=noted_queue(meta),
-        may_use=noted_use(meta, "PodGroup"),
+        lost_work=recorded_lost(meta),
+        queue_uid=recorded_queue(meta),
+        may_use=recorded_use(meta, "PodGroup"),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
     )
@@ -433,13 +440,13 @@ def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
-def leaves_no_room(annotations: Mapping[str, str]) -> bool:
+def leaves_no_capacity(annotations: Mapping[str, str]) -> bool:
     """Return whether annotations leave no space for marker annotations and those of a Binding.
 
     The API server does not measure those when they are added, but refuses any later change of such a pod,
     its eviction, too.
     """
-    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_NOTES
+    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_RECORDS
 
 
 def allows_preemption(meta: Meta) -> bool:

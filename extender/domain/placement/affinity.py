@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import KEPT_AS_READ, Labelled, Shape, Term, TermIndex, clashing
+from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, clashing
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
@@ -72,23 +72,23 @@ class TermSets:
         self._spend = spend
         self._index = index
         self._had, self._selecting = _Sort(), _Sort()
-        self._kept_away: dict[Shape, TermSet] = {}
+        self._reserved_away: dict[Shape, TermSet] = {}
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
-        self._alike: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
+        self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
     def of(self, terms: tuple[Term, ...]) -> TermSet:
         """Terms that pods have. Raises TooDear."""
         return self._known(self._had, self._selecting, terms)
 
-    def kept_away(self, shape: Shape) -> TermSet:
+    def reserved_away(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
 
         Raises:
             TooDear: The evaluation is over budget.
         """
-        if shape not in self._kept_away:
-            self._kept_away[shape] = self.of(shape.constraints.anti_affinity)
-        return self._kept_away[shape]
+        if shape not in self._reserved_away:
+            self._reserved_away[shape] = self.of(shape.constraints.anti_affinity)
+        return self._reserved_away[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
         """Return the terms in use that select a pod.
@@ -98,14 +98,14 @@ class TermSets:
         """
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
-            alike = pod.namespace, self._index.mentioned(pod.labels)
-            if alike not in self._alike:
+            similar = pod.namespace, self._index.mentioned(pod.labels)
+            if similar not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCHING if len(self._index) <= KEPT_AS_READ else _READING
+                looks = _MATCHING if len(self._index) <= RESERVED_AS_READ else _READING
                 beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.selecting(pod.namespace, pod.labels))
-                self._alike[alike] = self._known(self._selecting, self._had, terms)
-            self._on[key] = pod.labels, self._alike[alike]
+                self._similar[similar] = self._known(self._selecting, self._had, terms)
+            self._on[key] = pod.labels, self._similar[similar]
         return self._on[key][1]
 
     def _known(self, sort: _Sort, others: _Sort, terms: tuple[Term, ...]) -> TermSet:
@@ -113,10 +113,10 @@ class TermSets:
             return NO_TERMS
         if terms not in sort.sets:
             new = TermSet(terms)
-            alike = [(term, having) for term in new.terms if (having := others.having.get(term))]
-            pairs = sum(len(having) for _, having in alike)
+            similar = [(term, having) for term in new.terms if (having := others.having.get(term))]
+            pairs = sum(len(having) for _, having in similar)
             beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
-            for term, having in alike:
+            for term, having in similar:
                 for other in having:
                     new.common.setdefault(other, set()).add(term.topology_key)
                     other.common.setdefault(new, set()).add(term.topology_key)
@@ -225,10 +225,10 @@ class PodsByTerms:
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
             beyond_few(self._spend, len(terms.common))
-            is_kept = seen.mask is not None and all(
+            is_reserved = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
-            seen.mask = self._more(terms, seen) if is_kept else self._anew(terms)
+            seen.mask = self._more(terms, seen) if is_reserved else self._recomputed(terms)
             seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask
@@ -249,7 +249,7 @@ class PodsByTerms:
         assert seen.mask is not None
         return self._around(more, seen.mask) if more else seen.mask
 
-    def _anew(self, terms: TermSet) -> Mask:
+    def _recomputed(self, terms: TermSet) -> Mask:
         if self._is_any_gone(terms):
             left: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
@@ -303,7 +303,7 @@ _PLACING, _NEAR = 500, 80
 T = TypeVar("T")
 
 
-class TooDear(Exception):
+class OverBudget(Exception):
     """Error: the evaluation takes more work than the group may cause."""
 
 
@@ -329,7 +329,7 @@ class Effort:
         self.allow(allowed)
         try:
             return work()
-        except TooDear:
+        except OverBudget:
             return None
         finally:
             self.allow(before - (allowed - self._left))
@@ -343,7 +343,7 @@ class Effort:
         """
         if looks > self._left:
             self._left = 0.0
-            raise TooDear
+            raise OverBudget
         self._left -= looks
 
 
@@ -360,7 +360,7 @@ class AffinityCounts:
         """`like`: a working copy with the same terms, to save work, and whose effort is shared."""
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
-        self._room_for = counts
+        self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
         self._together: dict[Term, dict[Shape, list[PodRecord]]] = {}
@@ -412,7 +412,7 @@ class AffinityCounts:
             TooDear: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
-        own = {self.sets.kept_away(shape) for shape in shapes if shape.constraints.anti_affinity}
+        own = {self.sets.reserved_away(shape) for shape in shapes if shape.constraints.anti_affinity}
         if not (own or self.any_particular(pods, shapes)):
             return found
         for pod in pods:
@@ -426,8 +426,8 @@ class AffinityCounts:
             return True
         if not self._has_terms:
             return False
-        alike = {(pod.namespace, id(pod.labels)): pod for pod in pods}
-        return any(map(self.is_particular, alike.values()))
+        similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
+        return any(map(self.is_particular, similar.values()))
 
     def minds(self, pod: PodRecord) -> bool:
         """Return whether the pod's node has to be counted: its constraints concern others, or theirs it."""
@@ -453,7 +453,7 @@ class AffinityCounts:
             TooDear: The evaluation is over budget.
         """
         is_alone = bool(pod.shape.constraints.ports)
-        keys = self.sets.selecting(pod).common.get(self.sets.kept_away(pod.shape), set())
+        keys = self.sets.selecting(pod).common.get(self.sets.reserved_away(pod.shape), set())
         if not keys and not is_alone:
             return np.repeat(np.arange(len(rows)), counts)
         self.effort.spend(len(rows) * len(keys))
@@ -472,9 +472,9 @@ class AffinityCounts:
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Raises TooDear, but not to undo what was done."""
         if self._has_terms:
-            selecting, kept_away = self.sets.selecting(pod), self.sets.kept_away(pod.shape)
+            selecting, reserved_away = self.sets.selecting(pod), self.sets.reserved_away(pod.shape)
             self._selected.count(selecting, node, times)
-            self._carried.count(kept_away, node, times)
+            self._carried.count(reserved_away, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
 
@@ -490,7 +490,7 @@ class AffinityCounts:
             if row is not None and clashing(ports, +taken):
                 free[row] = False
         for pods, terms in (
-            (self._selected, self.sets.kept_away(pod.shape)),
+            (self._selected, self.sets.reserved_away(pod.shape)),
             (self._carried, self.sets.selecting(pod)),
         ):
             if pods.any(terms):
@@ -510,7 +510,7 @@ class AffinityCounts:
             labelled = codes >= 0
             roomy = labelled.copy()
             for shape, pods in self._together.get(term, {}).items():
-                counts = np.minimum(self._room_for(shape), len(pods))
+                counts = np.minimum(self._capacity_for(shape), len(pods))
                 rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
                 places = self.apart(pods[0], rows, counts[rows])
                 sums = np.bincount(codes[rows[places]], minlength=len(codes))

@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import FEW, PLACES, Left, Totals, alike
+from extender.domain.placement.totals import FEW, PLACES, Left, Totals, similar
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -49,9 +49,9 @@ class Capacity:
         left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: MutableMapping[Shape, int] | None = None,
-        note: Callable[[Hashable], None] = lambda _: None,
+        record: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
-        self._note = note
+        self._record = record
         self.base: Totals | None = None  # of all nodes together, once all that is on its way is counted
         self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
         self.nodes = nodes
@@ -70,7 +70,7 @@ class Capacity:
 
     def clone(self) -> "Capacity":
         totals = dict(self._totals)
-        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self._note)
+        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self._record)
         later.base, later._taken = self.base, set(self._taken)
         return later
 
@@ -94,7 +94,7 @@ class Capacity:
                 return later
         known = Totals(self.left.copy(), self.dimensions, self.nodes)
         known.pods.update(self._totals)
-        known.left.update((alike(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        known.left.update((similar(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
         return known
 
     @property
@@ -114,7 +114,7 @@ class Capacity:
 
     def counts(self, shape: Shape) -> Rows:
         """Return how many pods of `shape` each row has capacity for: amounts, labels, taints and refusals."""
-        self._note(PLACES)
+        self._record(PLACES)
         if shape not in self._counts and not self._is_corrected(shape):
             rows, fits = self._fits(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.left), dtype=np.int64)
@@ -140,15 +140,15 @@ class Capacity:
         rows = np.flatnonzero(counts + others)
         fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
         for n in range(pods + 1):
-            room = self.left[rows]
-            room[:, self._request(shape)[0]] -= n * self._request(shape)[1]
-            there = np.maximum(np.min(room[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
+            capacity = self.left[rows]
+            capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
+            there = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
             fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, there, 0), -1)
         return rows, fits
 
     def total(self, shape: Shape) -> int:
         """Return how many pods of `shape` all rows have capacity for."""
-        self._note(shape)
+        self._record(shape)
         if shape not in self._totals:
             base, few = self.base, min(FEW, len(self.left) // _DEARER)
             known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
@@ -156,7 +156,7 @@ class Capacity:
                 known = None
             elif known is not None and base is not None and self._taken:  # corrected by what was taken since
                 rows = np.fromiter(self._taken, dtype=np.int64)
-                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.left, base.room))
+                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.left, base.capacity))
                 known += int(now.sum() - then.sum())
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
@@ -188,12 +188,12 @@ class Capacity:
         On many thousands of nodes each event changes the other digits.
         """
         shapes = tuple(shapes)
-        self._note(Left(alike(shapes), resource))
+        self._record(Left(similar(shapes), resource))
         return three_digits(resource, self._sum_for(shapes).get(resource, 0))
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
         """Return the free amounts on all nodes that suit any of `shapes`."""
-        self._note(PLACES)
+        self._record(PLACES)
         return self._sum_for(tuple(shapes))
 
     def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
@@ -201,13 +201,13 @@ class Capacity:
         if key in self._sums:
             return self._sums[key][1]
         base = self.base if not self._taken else None
-        known = base.left.get(alike(shapes)) if base is not None else None
+        known = base.left.get(similar(shapes)) if base is not None else None
         if known is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
             rows = np.maximum(self.left[suitable], 0).sum(axis=0)
             known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
-                base.left[alike(shapes)] = known
+                base.left[similar(shapes)] = known
         self._sums[key] = shapes, known[1]
         return known[1]
 
@@ -221,13 +221,13 @@ class Capacity:
         return any(self._refused.values())
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
-        self._note(PLACES)
+        self._record(PLACES)
         _, fits = self._fits(shape, self.nodes.suitable(shape))
         return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
         """Return whether one more pod of `shape` fits on a row; cheap, since no other rows are counted."""
-        self._note(PLACES)
+        self._record(PLACES)
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
@@ -264,16 +264,16 @@ class Capacity:
         left = zip(
             (self.left[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
         )
-        heap = [(-room, row, room, count) for room, row, count in left]
+        heap = [(-capacity, row, capacity, count) for capacity, row, count in left]
         heapify(heap)
         found: list[int] = []
         while heap and len(found) < pods:
-            _, row, room, count = heap[0]
+            _, row, capacity, count = heap[0]
             found.append(row)
             if count == 1:
                 heappop(heap)
             else:
-                heapreplace(heap, (part - room, row, room - part, count - 1))
+                heapreplace(heap, (part - capacity, row, capacity - part, count - 1))
         return np.array(found, dtype=np.int64)
 
     # ---- taking

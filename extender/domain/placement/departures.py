@@ -19,7 +19,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Holding, Planner
-from extender.domain.snapshot.group_view import GroupView, kind_of, once
+from extender.domain.snapshot.group_info import GroupInfo, kind_of, once
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
@@ -39,7 +39,7 @@ class RunTimes:
         self._known: dict[GroupKey, float | None] = {}
         self._ends: dict[GroupKey, RunEnd] = {}
 
-    def of(self, group: GroupView) -> float | None:
+    def of(self, group: GroupInfo) -> float | None:
         """Return how many seconds a group will run from its start; None if unknown."""
         if group.key not in self._known:
             is_declared = group.spec.run_time is not None
@@ -47,7 +47,7 @@ class RunTimes:
             self._known[group.key] = self._of(group, stretch)
         return self._known[group.key]
 
-    def _of(self, group: GroupView, stretch: float = 1.0) -> float | None:
+    def _of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
         """`stretch`: how many times as long as declared groups of its series run that have not ended."""
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
@@ -55,18 +55,18 @@ class RunTimes:
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def in_time(self, group: GroupView, at: float) -> float:
+    def in_time(self, group: GroupInfo, at: float) -> float:
         """Return when a group that ran before `at` will have ended, by its own time and ended groups.
 
         The result does not move as time passes. It is inf if unknown, or if the group has outrun its
         time by then.
         """
-        since, seconds = running_since(group, self._snapshot.moment), self._of(group)
+        since, seconds = running_since(group, self._snapshot.instant), self._of(group)
         if since is None or seconds is None or not since < at < since + seconds:
             return inf
         return since + seconds
 
-    def end_of(self, group: GroupView) -> RunEnd:
+    def end_of(self, group: GroupInfo) -> RunEnd:
         """Return when a group that runs, or starts, is expected to end.
 
         Of groups without any known run time, those that have run for the longest time are expected to
@@ -78,12 +78,12 @@ class RunTimes:
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
-    def after(self, group: GroupView, since: float, now: float) -> RunEnd:
+    def after(self, group: GroupInfo, since: float, now: float) -> RunEnd:
         """Return when a group that has run `since` then is expected to end, as of `now`."""
         return expected_end(self.of(group), since, now)
 
-    def _since(self, group: GroupView) -> float:
-        since = running_since(group, self._snapshot.moment)
+    def _since(self, group: GroupInfo) -> float:
+        since = running_since(group, self._snapshot.instant)
         return self._snapshot.now if since is None else min(since, self._snapshot.now)
 
     @cached_property
@@ -120,20 +120,20 @@ class _Leaving(NamedTuple):
     ends: npt.NDArray[np.float64]
     rows: Rows
 
-    def until(self, moment: float) -> Rows:
-        return self.rows[: int(np.searchsorted(self.ends, moment, side="right"))]
+    def until(self, instant: float) -> Rows:
+        return self.rows[: int(np.searchsorted(self.ends, instant, side="right"))]
 
 
 @once
-def held_by(group: GroupView) -> Holding:
+def held_by(group: GroupInfo) -> Holding:
     """Return the members that are on nodes, or on their way there."""
-    placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
+    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
     return Holding((*placed, *group.pinned, *planned), ())
 
 
 @once
-def nodes_of(group: GroupView) -> frozenset[str]:
+def nodes_of(group: GroupInfo) -> frozenset[str]:
     """Return the nodes of these members."""
     return frozenset(node for _, node in held_by(group).pods)
 
@@ -141,10 +141,10 @@ def nodes_of(group: GroupView) -> frozenset[str]:
 class Departures:
     """The room that falls free as `groups` end, in that order. Pods of others count as never leaving."""
 
-    def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
+    def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
         self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
-        self.moments = sorted({end.at for _, end in holders})  # when any of them ends
+        self.instants = sorted({end.at for _, end in holders})  # when any of them ends
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in holders:
             for shape, rows in held_by(group).rows(nodes).items():
@@ -152,8 +152,8 @@ class Departures:
         self._leaving: dict[Shape, _Leaving] = {}
         for shape, of_shape in ends.items():
             of_shape.sort(key=itemgetter(0))
-            moments, parts = zip(*of_shape, strict=True)
-            times_of_pods = np.repeat(np.array(moments), [len(part) for part in parts])
+            instants, parts = zip(*of_shape, strict=True)
+            times_of_pods = np.repeat(np.array(instants), [len(part) for part in parts])
             self._leaving[shape] = _Leaving(times_of_pods, np.concatenate(parts))
 
     def give_back(self, capacity: Capacity, until: float) -> None:
@@ -189,17 +189,17 @@ def earliest(
         even once all running groups have ended.
     """
 
-    def places_at(moment: float) -> dict[Uid, str] | None:
-        if not is_allowed(moment):
+    def places_at(instant: float) -> dict[Uid, str] | None:
+        if not is_allowed(instant):
             return None
         future = planner.clone()
-        departures.give_back(future.capacity, moment)
+        departures.give_back(future.capacity, instant)
         return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
 
-    moments = [now, *(moment for moment in departures.moments if moment > now)]
-    if places_at(moments[-1]) is None:
+    instants = [now, *(instant for instant in departures.instants if instant > now)]
+    if places_at(instants[-1]) is None:
         return None
-    first = moments[bisect_left(moments, True, key=lambda moment: places_at(moment) is not None)]
+    first = instants[bisect_left(instants, True, key=lambda instant: places_at(instant) is not None)]
     if (nodes := places_at(first)) is None:
         return None
     is_guess = departures.is_guess(frozenset(nodes.values()), first)

@@ -44,7 +44,7 @@ class Question(NamedTuple):
     about: tuple[Any, ...]
     answer: object
 
-    def is_answered_alike(self, part: object) -> bool:
+    def is_answered_similar(self, part: object) -> bool:
         return self.ask(part, *self.about) == self.answer
 
 
@@ -61,7 +61,7 @@ class Reads:
         """From now on, reading is for this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
-    def alike(self, group: GroupKey, kind: Kind) -> None:
+    def similar(self, group: GroupKey, kind: Kind) -> None:
         """Record that the group under evaluation turns out to be of a kind."""
         own, self.kind_of[group] = self.now or {}, kind
         self.now = self.by_kind.setdefault(kind, {})
@@ -69,7 +69,7 @@ class Reads:
             for topic, questions in own.items():
                 self.now.setdefault(topic, []).extend(questions)
 
-    def note(self, topic: Topic, question: Question | None = None) -> None:
+    def record(self, topic: Topic, question: Question | None = None) -> None:
         if self.now is not None:
             questions = self.now.setdefault(topic, [])
             if question is not None:
@@ -79,7 +79,7 @@ class Reads:
         """Record that knowledge from another group rests on the capacity that was read for that group."""
         for topic, questions in read.items():
             if not questions:
-                self.note(topic)
+                self.record(topic)
 
 
 class Journal:
@@ -89,14 +89,14 @@ class Journal:
         self._undo: list[Callable[[], None]] = []
         self.reads = Reads()
 
-    def take(self, taking: Callable[[int], None], times: int = 1) -> None:
+    def take(self, allocation: Callable[[int], None], times: int = 1) -> None:
         """Take something so many times; to undo it is to take it as many times less."""
-        taking(times)
-        self.note(taking, times)
+        allocation(times)
+        self.record(allocation, times)
 
-    def note(self, taking: Callable[[int], None], times: int = 1) -> None:
+    def record(self, allocation: Callable[[int], None], times: int = 1) -> None:
         """Record an allocation."""
-        self._undo.append(partial(taking, -times))
+        self._undo.append(partial(allocation, -times))
 
     def mark(self) -> int:
         """Return a checkpoint to roll back to."""
@@ -120,7 +120,7 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
         answer, part, about = method(*args, **kwargs), cast(Any, args[0]), (*args[1:], *kwargs.values())
         if part.reads.now is not None:
             queue = about[0] if isinstance(about[0], str) else cast(Any, about[0]).queue
-            part.reads.note((type(part), queue), Question(type(part), method, about, answer))
+            part.reads.record((type(part), queue), Question(type(part), method, about, answer))
         return answer
 
     return ask
@@ -156,9 +156,9 @@ class Holding:
 
     def without(self, moved: Container[Uid]) -> "Holding":
         """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
-        kept = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
+        reserved = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
-        return Holding(kept, [*lost, *self.unplanned])
+        return Holding(reserved, [*lost, *self.unplanned])
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -187,8 +187,8 @@ class Planner:
     def of(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
         """Return the planner of the capacity net of all pinned claims."""
         journal = Journal() if journal is None else journal
-        refused, room = by_domain(snapshot.refused, snapshot.nodes), snapshot.room.copy()
-        capacity = Capacity(snapshot.dimensions, snapshot.nodes, room, refused, note=journal.reads.note)
+        refused, free = by_domain(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
+        capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)
         return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod
@@ -492,7 +492,7 @@ class Planner:
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         taken = self.capacity.take_at_once(rows)
         if taken:
-            self._journal.note(partial(self.capacity.take_rows, rows))
+            self._journal.record(partial(self.capacity.take_rows, rows))
         return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
@@ -506,7 +506,7 @@ class Planner:
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)
-            self._journal.note(partial(self.capacity.take_rows, by_shape), times)
+            self._journal.record(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._journal.take(partial(self.capacity.take, pod.shape, row), times)

@@ -16,27 +16,27 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
 _UNBOUNDED = np.iinfo(np.int64).max
 PLACES = "places"  # the topic of what is read of single nodes
-Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
+Similar = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
 class Left(NamedTuple):
     """Free amount of a resource, to three digits, on all nodes that suit any of some shapes."""
 
-    alike: Alike
+    similar: Similar
     resource: str
 
 
-def alike(shapes: Iterable[Shape]) -> Alike:
+def similar(shapes: Iterable[Shape]) -> Similar:
     return frozenset(shape.suits.key for shape in shapes)
 
 
 class Totals:
-    """`room` is never changed; a round adds what it counts by that room to `pods` and `left`."""
+    """`capacity` is never changed; a round adds what it counts by that room to `pods` and `left`."""
 
-    def __init__(self, room: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
-        self.room = room
+    def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
+        self.capacity = capacity
         self.pods: dict[Shape, int] = {}  # how many pods of a shape there is room for
-        self.left: dict[Alike, tuple[Sequence[Shape], Mapping[str, int]]] = {}
+        self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """What is read otherwise than by the totals of which these are the next ones; None where they were
@@ -47,18 +47,18 @@ class Totals:
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
         return self._table.nodes is nodes and self._table.dimensions == tuple(dimensions)
 
-    def after(self, room: AmountRows) -> "Totals | None":
+    def after(self, capacity: AmountRows) -> "Totals | None":
         """Return the totals of another capacity, in the same dimensions of the same nodes.
 
         The result is None where they have to be counted again.
         """
         # Looking for the few cells that differ is several times as fast as asking each row.
-        rows = np.unique(np.flatnonzero(self.room != room) // max(room.shape[1], 1))
-        if len(rows) > min(FEW, len(room)):
+        rows = np.unique(np.flatnonzero(self.capacity != capacity) // max(capacity.shape[1], 1))
+        if len(rows) > min(FEW, len(capacity)):
             return None
-        later, table = Totals(room, (), self._table.nodes), self._table.with_all(self.pods)
+        later, table = Totals(capacity, (), self._table.nodes), self._table.with_all(self.pods)
         later._table, later.is_fresh = table, False
-        then, now = self.room[rows], room[rows]
+        then, now = self.capacity[rows], capacity[rows]
         later.pods = dict(self.pods)
         more = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
         recounted = [shape for n in np.flatnonzero(more).tolist() if (shape := table.shapes[n]) in self.pods]
@@ -79,7 +79,7 @@ class Totals:
 
     def only(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals without other topics."""
-        later, suited = Totals(self.room, self._table.dimensions, self._table.nodes), _suited_by(topics)
+        later, suited = Totals(self.capacity, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
         later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
@@ -94,8 +94,8 @@ class Totals:
         return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)
 
 
-def _suited_by(topics: Iterable[Hashable]) -> Set[Alike]:
-    return {topic.alike for topic in topics if isinstance(topic, Left)}
+def _suited_by(topics: Iterable[Hashable]) -> Set[Similar]:
+    return {topic.similar for topic in topics if isinstance(topic, Left)}
 
 
 class _ShapeTable:

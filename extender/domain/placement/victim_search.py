@@ -17,17 +17,17 @@ import numpy as np
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.planner import Planner
-from extender.domain.placement.units import (
+from extender.domain.placement.eviction_units import (
     Disruptions,
+    EvictionUnit,
+    EvictionUnitsOfRow,
     Loss,
-    RowOfUnits,
+    Pick,
+    Picks,
     Shares,
-    Taking,
-    Takings,
-    Unit,
     requests_together,
 )
+from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
 class Found(msgspec.Struct, frozen=True):
     """A way to make a gang fit."""
 
-    takings: tuple[Taking, ...]
+    picks: tuple[Pick, ...]
     plan: Mapping[Uid, str]  # a node for each member
     homes: Mapping[Uid, str] = {}  # of those evicted that only move: a node for what replaces each
 
@@ -61,22 +61,34 @@ class Search:
     """`planner`: the room without what is leaving anyway. It and `disruptions` are used up."""
 
     def __init__(
-        self, planner: Planner, shares: Shares, units: Iterable[Unit], disruptions: Disruptions
+        self,
+        planner: Planner,
+        shares: Shares,
+        eviction_units: Iterable[EvictionUnit],
+        disruptions: Disruptions,
     ) -> None:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        losses = {unit: shares.price([Taking(unit, unit.pods)]) for unit in units}
-        self._units = sorted(losses, key=lambda unit: (unit.tier, losses[unit].work, *unit.order))
+        losses = {
+            eviction_unit: shares.price([Pick(eviction_unit, eviction_unit.pods)])
+            for eviction_unit in eviction_units
+        }
+        self._eviction_units = sorted(
+            losses,
+            key=lambda eviction_unit: (eviction_unit.tier, losses[eviction_unit].work, *eviction_unit.order),
+        )
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
-        self._on_row: dict[int, RowOfUnits] = {}
-        self._takings = Takings(planner, shares, disruptions)
+        self._on_row: dict[int, EvictionUnitsOfRow] = {}
+        self._picks = Picks(planner, shares, disruptions)
         self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
-        for unit in self._units:
-            for node in unit.by_node:
+        for eviction_unit in self._eviction_units:
+            for node in eviction_unit.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit, losses[unit])
+                    self._on_row.setdefault(row[node], EvictionUnitsOfRow()).add(
+                        eviction_unit, losses[eviction_unit]
+                    )
 
     def find(self, wanted: Missing) -> Found | None:
         """Return the victims and nodes; None where no set of units suffices."""
@@ -87,16 +99,16 @@ class Search:
         batches = self._planner.batches(wanted.members)
         if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
             self._fill_back(wanted)
-            fewest = _spare(self._planner, self._shares, self._takings, wanted, plan)
+            fewest = _spare(self._planner, self._shares, self._picks, wanted, plan)
             cheapest = self._exchange(fewest, wanted)
-            return Found(tuple(self._takings.all), cheapest)
+            return Found(tuple(self._picks.all), cheapest)
         if other is None:
             return None
-        for taking in self._takings.all:
-            self._takings.count(taking, -1)
-        takings = Takings(other, self._shares, self._disruptions)
-        trial = _by_trial(other, self._shares, self._units, takings, wanted)
-        return None if trial is None else Found(tuple(takings.all), trial)
+        for pick in self._picks.all:
+            self._picks.count(pick, -1)
+        picks = Picks(other, self._shares, self._disruptions)
+        trial = _by_trial(other, self._shares, self._eviction_units, picks, wanted)
+        return None if trial is None else Found(tuple(picks.all), trial)
 
     # ---- node by node
 
@@ -115,11 +127,11 @@ class Search:
             found = self._cost(shape, known.row)
             if found is None:
                 continue
-            cost, takings = found
+            cost, picks = found
             if cost != known:
                 rows.push(cost)
                 continue
-            changed = self._takings.take(takings) | {known.row}
+            changed = self._picks.take(picks) | {known.row}
             node = self._planner.name_of(known.row)
             while left and self._planner.take_node(left[-1], node):  # as many as it has room for by now
                 plan[left.pop().uid] = node
@@ -130,16 +142,20 @@ class Search:
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
         """Yield lower bounds of the costs of rows: nothing, or the first unit as if it were the smallest."""
-        have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
+        have_capacity = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
-            if have_room[row]:
+            if have_capacity[row]:
                 yield free(row)
             elif there is not None:
-                unit, least = there.first(), there.least_left if self._takings.all else there.least
-                yield Cost(unit.tier, least, unit.queue, unit.last_first, row) if unit else free(row)
+                eviction_unit, least = there.first(), there.least_left if self._picks.all else there.least
+                yield (
+                    Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
+                    if eviction_unit
+                    else free(row)
+                )
 
-    def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
+    def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row; None if the row cannot hold it."""
         left = self._planner.capacity.left[row]
         more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
@@ -150,58 +166,58 @@ class Search:
         found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
         if there is None or found is None:
             return None
-        for unit in there.below(found[0].loss):  # one alone may do with which less is lost
-            freed = unit.freed_on(node, unit.pods)
+        for eviction_unit in there.below(found[0].loss):  # one alone may do with which less is lost
+            freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
-                alone = self._enough([unit], lacking, row)
+                alone = self._enough([eviction_unit], lacking, row)
                 if alone is not None and alone[0][:2] < found[0][:2]:
                     return alone
         return found
 
     def _enough(
-        self, units: Iterable[Unit], lacking: Mapping[str, int], row: int
-    ) -> tuple[Cost, list[Taking]] | None:
-        """Return the first of `units` that free what is lacking on a row, and their cost."""
-        takings: list[Taking] = []
-        counted: list[Taking] = []
+        self, eviction_units: Iterable[EvictionUnit], lacking: Mapping[str, int], row: int
+    ) -> tuple[Cost, list[Pick]] | None:
+        """Return the first of `eviction_units` that free what is lacking on a row, and their cost."""
+        picks: list[Pick] = []
+        counted: list[Pick] = []
         node = self._planner.name_of(row)
-        for unit in units:
-            pods = self._takings.left_of(unit, takings)
-            freed = unit.freed_on(node, pods)
+        for eviction_unit in eviction_units:
+            pods = self._picks.left_of(eviction_unit, picks)
+            freed = eviction_unit.freed_on(node, pods)
             if not any(name in freed for name in lacking):
                 continue
-            taking = Taking(unit, pods)
-            if not self._takings.may_take(taking):
+            pick = Pick(eviction_unit, pods)
+            if not self._picks.may_take(pick):
                 continue
-            takings.append(taking)
+            picks.append(pick)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if lacking or self._is_over:  # then more is asked, on top of it
-                self._takings.count(taking)
-                counted.append(taking)
+                self._picks.count(pick)
+                counted.append(pick)
             if not lacking:
                 break
         others = int(self._is_over and not self._shares.suffices())  # have to go at least, wherever they are
-        for taking in counted:
-            self._takings.count(taking, -1)
+        for pick in counted:
+            self._picks.count(pick, -1)
         if lacking:
             return None
-        loss = self._shares.price(takings)
+        loss = self._shares.price(picks)
         cost = Cost(
-            max(taking.unit.tier for taking in takings),
+            max(pick.eviction_unit.tier for pick in picks),
             loss._replace(pods=loss.pods + others),
-            min((taking.unit.queue for taking in takings), key=self._shares.share),
-            max(taking.unit.last_first for taking in takings),
+            min((pick.eviction_unit.queue for pick in picks), key=self._shares.share),
+            max(pick.eviction_unit.last_first for pick in picks),
             row,
         )
-        return cost, takings
+        return cost, picks
 
     def _settle_queue(self) -> bool:
         """Take more units until the group's own queue may hold the group."""
-        for unit in self._units:
+        for eviction_unit in self._eviction_units:
             if self._shares.suffices():
                 return True
-            if unit.queue:
-                self._takings.take_rest(unit)
+            if eviction_unit.queue:
+                self._picks.take_rest(eviction_unit)
         return self._shares.suffices()
 
     def _exchange(self, plan: Mapping[Uid, str], wanted: Missing) -> Mapping[Uid, str]:
@@ -209,36 +225,36 @@ class Search:
 
         The most expensive unit comes first.
         """
-        trials, planner, takings = _EXCHANGES, self._planner, self._takings
-        for taking in sorted(takings.all, key=lambda each: self._shares.price([each]), reverse=True)[:trials]:
-            for other in self._instead_of(taking, wanted):
+        trials, planner, picks = _EXCHANGES, self._planner, self._picks
+        for pick in sorted(picks.all, key=lambda each: self._shares.price([each]), reverse=True)[:trials]:
+            for other in self._instead_of(pick, wanted):
                 if not trials:
                     return plan
                 trials -= 1
                 planner.give_back(wanted.members, plan)
-                takings.put_back(taking)
-                if takings.may_take(other):
-                    takings.take([other])
+                picks.put_back(pick)
+                if picks.may_take(other):
+                    picks.take([other])
                     if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
                         plan = found
                         break
-                    takings.put_back(other)
-                takings.take([taking])
+                    picks.put_back(other)
+                picks.take([pick])
                 planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
         return plan
 
-    def _instead_of(self, taking: Taking, wanted: Missing) -> Iterator[Taking]:
+    def _instead_of(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
         """Yield units that free as much as is needed of a unit, with a smaller loss."""
-        group, takings, loss = taking.unit.group, self._takings, self._shares.price([taking])
-        if group and sum(each.unit.group == group for each in takings.all) > 1:
+        group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.price([pick])
+        if group and sum(each.eviction_unit.group == group for each in picks.all) > 1:
             return
         spare = self._planner.capacity.sum_for(wanted.shapes)
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-        freed = _freed_for(self._planner, taking, wanted)
+        freed = _freed_for(self._planner, pick, wanted)
         lacks = {name: n - spare.get(name, 0) for name, n in freed.items() if name in names}
-        for unit in self._units[:_LOOKS]:
-            other = Taking(unit, takings.left_of(unit))
-            may_be_asked = other.pods and unit.tier <= taking.unit.tier
+        for eviction_unit in self._eviction_units[:_LOOKS]:
+            other = Pick(eviction_unit, picks.left_of(eviction_unit))
+            may_be_asked = other.pods and eviction_unit.tier <= pick.eviction_unit.tier
             does = may_be_asked and all(other.requests.get(name, 0) >= n for name, n in lacks.items())
             if does and self._shares.price([other]) < loss:
                 yield other
@@ -246,41 +262,41 @@ class Search:
     def _fill_back(self, wanted: Missing) -> None:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
-        for taking in reversed(tuple(self._takings.all)):
-            if self._takings.is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
+        for pick in reversed(tuple(self._picks.all)):
+            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.minds, pick.pods)):
                 continue
-            self._takings.put_back(taking)
-            rows = [row for pod in taking.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
+            self._picks.put_back(pick)
+            rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
             fits = (self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all()
             if not (fits and self._shares.suffices()):
-                self._takings.take([taking])
+                self._picks.take([pick])
 
 
 def _by_trial(
-    planner: Planner, shares: Shares, units: Iterable[Unit], takings: Takings, wanted: Missing
+    planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, wanted: Missing
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member where constraints concern other pods.
 
     Each time twice as many units are taken, until the planner finds a place for all: some may be in the
-    way by what they are, such as by a port. `planner` and `takings` are used up.
+    way by what they are, such as by a port. `planner` and `picks` are used up.
 
     Args:
         units: In the order in which they are taken.
     """
-    plan, step, left = None, 1, iter(units)
+    plan, step, left = None, 1, iter(eviction_units)
     while plan is None:
         taken = 0
-        while taken < step and (unit := next(left, None)) is not None:
-            taken += takings.take_rest(unit)
+        while taken < step and (eviction_unit := next(left, None)) is not None:
+            taken += picks.take_rest(eviction_unit)
         if not taken:
             return None
         step *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None
-    return _spare(planner, shares, takings, wanted, plan)
+    return _spare(planner, shares, picks, wanted, plan)
 
 
 def _spare(
-    planner: Planner, shares: Shares, takings: Takings, wanted: Missing, plan: Mapping[Uid, str]
+    planner: Planner, shares: Shares, picks: Picks, wanted: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.
 
@@ -288,28 +304,28 @@ def _spare(
     largest loss first.
     """
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-    for taking in sorted(takings.all, key=lambda taking: shares.price([taking]), reverse=True):
+    for pick in sorted(picks.all, key=lambda pick: shares.price([pick]), reverse=True):
         spare = planner.capacity.sum_for(wanted.shapes)
-        freed = _freed_for(planner, taking, wanted).items()
+        freed = _freed_for(planner, pick, wanted).items()
         is_spare = all(n <= spare.get(name, 0) for name, n in freed if name in names)
-        if not (is_spare and trials) or takings.is_needed_whole(taking):
+        if not (is_spare and trials) or picks.is_needed_whole(pick):
             continue
         trials -= 1
         planner.give_back(wanted.members, plan)
-        takings.put_back(taking)
+        picks.put_back(pick)
         other = planner.place(wanted.members) if shares.suffices() else None
         if other is None:
-            takings.take([taking])
+            picks.take([pick])
             planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
         else:
             plan = other
     return plan
 
 
-def _freed_for(planner: Planner, taking: Taking, wanted: Missing) -> Resources:
+def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
     """Return the amounts that a taking frees on nodes that suit any of the members."""
     suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
-    rows = ((pod, planner.nodes.row.get(pod.node)) for pod in taking.pods)
+    rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable[row])
 
 
@@ -346,13 +362,13 @@ class CheapestFirst:
         self._turns: list[_Turn] = []
         for queue, line in self._lines.items():
             heapify(line)
-            self._note(queue)
+            self._record(queue)
 
     def push(self, cost: Cost) -> None:
         line = self._lines.setdefault(cost.queue, [])
         heappush(line, cost)
         if line[0] is cost:
-            self._note(cost.queue)
+            self._record(cost.queue)
 
     def pop(self) -> Cost | None:
         """Return the cheapest row as far as is known; None if none is left."""
@@ -360,13 +376,13 @@ class CheapestFirst:
             turn = heappop(self._turns)
             if turn == self._turn(turn.queue):
                 cost = heappop(self._lines[turn.queue])
-                self._note(turn.queue)
+                self._record(turn.queue)
                 return cost
             if not self._turns or self._turns[0].queue != turn.queue:
-                self._note(turn.queue)
+                self._record(turn.queue)
         return None
 
-    def _note(self, queue: str) -> None:
+    def _record(self, queue: str) -> None:
         if (turn := self._turn(queue)) is not None:
             heappush(self._turns, turn)
 

@@ -35,7 +35,7 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_ROUNDS = 200  # each settles at least one queue; of thousands with any requests, a few settle all
+_CYCLES = 200  # each settles at least one queue; of thousands with any requests, a few settle all
 
 Demands = Mapping[str, QueueDemand]
 
@@ -58,7 +58,7 @@ class Division:
         self.specified = Specified.empty(len(tree), len(names))
         self.takes_part: Mask = np.zeros(len(tree), dtype=np.bool_)
         self.asked: PortionRows = np.zeros((len(tree), len(names)))
-        self.kept: PortionRows = np.zeros_like(self.asked)
+        self.reserved: PortionRows = np.zeros_like(self.asked)
         self.deserved: PortionRows = np.zeros_like(self.asked)
         self.ceilings: PortionRows = np.zeros_like(self.asked)
         self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings, were borrowing not limited
@@ -77,14 +77,14 @@ class Division:
             return before
         later = cls(before.tree, before.names, total, demands)
         later.specified = before.specified.copy()
-        for name in ("takes_part", "asked", "kept", "deserved", "ceilings", "potential"):
+        for name in ("takes_part", "asked", "reserved", "deserved", "ceilings", "potential"):
             setattr(later, name, getattr(before, name).copy())
         later._work_out(changed)
         same = later.takes_part == before.takes_part
         same &= np.all(later.deserved == before.deserved, axis=1)
         same &= np.all(later.ceilings == before.ceilings, axis=1)
-        kept = zip(before._built, same.tolist(), strict=True)
-        later._built = [share if is_same else None for share, is_same in kept]
+        reserved = zip(before._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in reserved]
         return later
 
     def share(self, node: int) -> Share | None:
@@ -140,21 +140,21 @@ class Division:
 
         Each queue gets the same part of each resource, at every level of the tree.
         """
-        met: PortionRows = self.kept.copy()
-        met[TOP] = np.minimum(self.kept[TOP], self.ceilings[TOP])
-        if np.array_equal(met, self.kept):
+        met: PortionRows = self.reserved.copy()
+        met[TOP] = np.minimum(self.reserved[TOP], self.ceilings[TOP])
+        if np.array_equal(met, self.reserved):
             return {}
         for level in self.tree.levels:
             parents = np.array([n for n in level.tolist() if self.tree.has_children(n)], dtype=np.intp)
             if not len(parents):
                 continue
             rows, of = self.tree.children(parents)
-            sums = sums_by_parent(self.kept[rows], of, len(parents))
+            sums = sums_by_parent(self.reserved[rows], of, len(parents))
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
             met[rows] *= parts[of]
         unmet: dict[str, Resources] = {}
-        for node in np.flatnonzero(np.any(self.specified.kept > met + EPSILON, axis=1)).tolist():
-            amounts = zip(self.names, self.specified.kept[node].tolist(), met[node].tolist(), strict=True)
+        for node in np.flatnonzero(np.any(self.specified.reserved > met + EPSILON, axis=1)).tolist():
+            amounts = zip(self.names, self.specified.reserved[node].tolist(), met[node].tolist(), strict=True)
             unmet[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
         return unmet
 
@@ -167,7 +167,7 @@ class Division:
         if self is other:
             return set()
         unlike = self.takes_part != other.takes_part
-        for name in ("kept", "deserved", "ceilings", "potential"):
+        for name in ("reserved", "deserved", "ceilings", "potential"):
             unlike |= (getattr(self, name) != getattr(other, name)).any(axis=1)
         unlike |= (self.specified.most(slice(None)) != other.specified.most(slice(None))).any(axis=1)
         return set(np.flatnonzero(unlike).tolist())
@@ -190,16 +190,16 @@ class Division:
             leaves, parents = nodes[~inner], nodes[inner]
             self.asked[leaves] = said.requests[leaves]
             self.takes_part[leaves] = said.groups[leaves]
-            self.kept[leaves] = said.kept[leaves]
+            self.reserved[leaves] = said.reserved[leaves]
             if len(parents):
                 rows, of = self.tree.children(parents)
-                kept = self.kept[rows]
-                asked = np.maximum(np.minimum(self.asked[rows], said.limits[rows]), kept)
-                asked = np.where(self.takes_part[rows][:, None], asked, kept)
+                reserved = self.reserved[rows]
+                asked = np.maximum(np.minimum(self.asked[rows], said.limits[rows]), reserved)
+                asked = np.where(self.takes_part[rows][:, None], asked, reserved)
                 self.asked[parents] = sums_by_parent(asked, of, len(parents))
                 self.takes_part[parents] = np.bincount(of, self.takes_part[rows], len(parents)) > 0
-                sums = sums_by_parent(kept, of, len(parents))
-                self.kept[parents] = np.maximum(said.kept[parents], sums)
+                sums = sums_by_parent(reserved, of, len(parents))
+                self.reserved[parents] = np.maximum(said.reserved[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
         self._divide(dirty)
@@ -210,23 +210,23 @@ class Division:
         self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         own = np.minimum(self.asked[TOP], self.ceilings[TOP])
-        self.deserved[TOP] = np.maximum(own, self.kept[TOP])
+        self.deserved[TOP] = np.maximum(own, self.reserved[TOP])
         for level in self.tree.levels:
             inner = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
             if not inner:
                 continue
             parents = np.array(inner, dtype=np.intp)
             rows, of = self.tree.children(parents)
-            said, kept, taking = self.specified, self.kept[rows], self.takes_part[rows]
+            said, reserved, allocation = self.specified, self.reserved[rows], self.takes_part[rows]
             may_hold = self._below(self.ceilings[parents], rows, of)
             most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
-            siblings = Siblings(of, said.weights[rows], self.asked[rows], most, kept, said.given[rows])
+            siblings = Siblings(of, said.weights[rows], self.asked[rows], most, reserved, said.given[rows])
             # At the top there is all to divide that root may hold, else what the parents deserve. What is
             # kept for those that take no part stays out of it.
-            room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-            idle = sums_by_parent(np.where(taking[:, None], 0.0, kept), of, len(parents))
+            capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
+            idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
-            shares[taking] = pour(np.maximum(room - idle, 0.0), siblings.only(taking))
+            shares[allocation] = pour(np.maximum(capacity - idle, 0.0), siblings.only(allocation))
             ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
             potential = self._below(self.potential[parents], rows, of)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
@@ -239,9 +239,9 @@ class Division:
 
         It is the part that is not reserved for siblings, within their own limits.
         """
-        kept = self.kept[rows]
-        unclaimed = np.maximum(most - sums_by_parent(kept, of, len(most)), 0.0)
-        below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
+        reserved = self.reserved[rows]
+        unclaimed = np.maximum(most - sums_by_parent(reserved, of, len(most)), 0.0)
+        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.most(rows))
         return below
 
 
@@ -272,18 +272,18 @@ class Siblings(msgspec.Struct, eq=False):
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
-def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
-    """Return the share of each sibling in its parent's amounts: `room`, a row for each parent."""
+def pour(capacity: PortionRows, siblings: Siblings) -> PortionRows:
+    """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
     # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
     # than there is, each has the same part.
     of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
     named = np.minimum(wanted, siblings.most)
-    first = _level(room, of, np.zeros_like(named), wanted, siblings.guarantees, named)
-    return _level(room, of, np.minimum(first, named), siblings.weights[:, None], first, siblings.most)
+    first = _level(capacity, of, np.zeros_like(named), wanted, siblings.guarantees, named)
+    return _level(capacity, of, np.minimum(first, named), siblings.weights[:, None], first, siblings.most)
 
 
 def _level(
-    room: PortionRows,
+    capacity: PortionRows,
     of: Nodes,
     start: PortionRows,
     speed: PortionRows,
@@ -297,18 +297,18 @@ def _level(
     """
     most = np.maximum(most, least)
     shares, free = least.copy(), most > least
-    for _ in range(_ROUNDS):
+    for _ in range(_CYCLES):
         if not free.any():
             break
-        heaviness = sums_by_parent(np.where(free, speed, 0.0), of, len(room))
-        left = room - sums_by_parent(np.where(free, start, shares), of, len(room))
+        heaviness = sums_by_parent(np.where(free, speed, 0.0), of, len(capacity))
+        left = capacity - sums_by_parent(np.where(free, start, shares), of, len(capacity))
         level = np.divide(left, heaviness, out=np.zeros_like(left), where=heaviness > 0)
         risen = start + level[of] * speed
         shares = np.where(free, np.clip(risen, least, most), shares)
         # Where the bounds add more than they take away, the level can only fall: who is at its lower bound
         # stays there. Else it can only rise.
         added = np.where(free, shares - risen, 0.0)
-        balance = sums_by_parent(added, of, len(room))[of]
+        balance = sums_by_parent(added, of, len(capacity))[of]
         free &= (balance != 0) & (np.sign(added) != np.sign(balance))
     return shares
 
@@ -325,16 +325,18 @@ class Holdings:
         """`own`: what the groups of each queue itself hold."""
         self._division = division
         self.own = own
-        self._kept: dict[int, Resources] = {}
+        self._reserved: dict[int, Resources] = {}
         self._held = summed_up(division.tree, own)
         self._filled = self._held
-        if division.kept.any():
-            self._filled = summed_up(division.tree, own, self.kept)
+        if division.reserved.any():
+            self._filled = summed_up(division.tree, own, self.reserved)
 
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """Return the holdings, equal to new ones; only differences are counted again."""
-        alike = division.tree is self._division.tree and bool((division.kept == self._division.kept).all())
-        if not alike or not have_same_keys(own, self.own):
+        similar = division.tree is self._division.tree and bool(
+            (division.reserved == self._division.reserved).all()
+        )
+        if not similar or not have_same_keys(own, self.own):
             return Holdings(division, own)
         later = self.copy()
         later._division, later.own = division, own
@@ -375,25 +377,25 @@ class Holdings:
 
     def taken_above(self, node: int, more: Resources) -> Resources:
         """Return the part of `more` at a node that its parent has to give, beyond the node's reservation."""
-        kept, filled = self.kept(node), self._filled[node]
-        if not kept:
+        reserved, filled = self.reserved(node), self._filled[node]
+        if not reserved:
             return more
         return {
-            name: max(filled.get(name, 0) + amount, kept.get(name, 0))
-            - max(filled.get(name, 0), kept.get(name, 0))
+            name: max(filled.get(name, 0) + amount, reserved.get(name, 0))
+            - max(filled.get(name, 0), reserved.get(name, 0))
             for name, amount in more.items()
         }
 
-    def kept(self, node: int) -> Resources:
+    def reserved(self, node: int) -> Resources:
         """Return the part of this that the queues not below the node may never have."""
-        if node not in self._kept:
-            amounts = zip(self._division.names, self._division.kept[node].tolist(), strict=True)
-            self._kept[node] = {name: int(amount) for name, amount in amounts if amount}
-        return self._kept[node]
+        if node not in self._reserved:
+            amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
+            self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}
+        return self._reserved[node]
 
     def unused(self, node: int, name: str) -> int:
         """Return how much of a resource is reserved for a node and not held."""
-        return max(self.kept(node).get(name, 0) - self._filled[node].get(name, 0), 0)
+        return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """Add to what the groups of a queue hold, so many times; negative: subtract."""
@@ -410,15 +412,15 @@ class Holdings:
 
 
 def summed_up(
-    tree: ShareTree, own: Mapping[str, Resources], kept_at: Callable[[int], Resources] = lambda _: {}
+    tree: ShareTree, own: Mapping[str, Resources], reserved_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
-    """Return by node the sum over a queue and those below it; `kept_at` is the least that counts of each."""
+    """Return by node the sum over a queue and those below; `reserved_at` is the least of each."""
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in own.items():
         sums[tree.seat[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
-        kept = kept_at(node)
-        add(sums[tree.parents[node]], largest(sums[node], kept) if kept else sums[node])
+        reserved = reserved_at(node)
+        add(sums[tree.parents[node]], largest(sums[node], reserved) if reserved else sums[node])
     return list(sums)
 
 

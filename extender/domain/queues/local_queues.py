@@ -10,7 +10,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.queues.records import not_selected, stop_policy_fault
 from extender.domain.queues.states import QueueState
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueInfo
 
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +103,7 @@ class Activity(NamedTuple):
         return self.reason == READY
 
 
-def activity_of(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Activity:
+def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
     """Return the first obstacle to the start of its groups. `queue`: its target, if that exists."""
     name = local.queue
     if local.fault:

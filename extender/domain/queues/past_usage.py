@@ -18,7 +18,7 @@ from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_MOMENTS = 60  # in a half-life
+_INSTANTS = 60  # in a half-life
 _SHOWN = 4  # times in a half-life that statuses change
 _NOTHING = 1e-6  # of the cluster: less is forgotten, unless it is held now
 _ROUNDED_OFF = 1e-9  # of the cluster: what is left of sums that are zero
@@ -52,7 +52,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     def due_at(self, half_life: float) -> float:
         """Return the next time at which it is to be taken."""
-        return self.at + half_life / _MOMENTS
+        return self.at + half_life / _INSTANTS
 
     def is_due(self, now: float, half_life: float) -> bool:
         """Return whether that time has come, or the clock was set back."""
@@ -60,9 +60,9 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
         """Return the usage including what was `held` on average since it was last taken."""
-        kept = 0.5 ** (max(now - self.at, 0.0) / half_life)
-        both = {holder: self.parts.get(holder, 0.0) * kept for holder in {**self.parts, **held}}
-        parts = {holder: part + held.get(holder, 0.0) * (1.0 - kept) for holder, part in both.items()}
+        reserved = 0.5 ** (max(now - self.at, 0.0) / half_life)
+        both = {holder: self.parts.get(holder, 0.0) * reserved for holder in {**self.parts, **held}}
+        parts = {holder: part + held.get(holder, 0.0) * (1.0 - reserved) for holder, part in both.items()}
         parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
@@ -75,10 +75,12 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
             since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
-        kept = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
-        parts = {UsedBy(queue): written.share * kept}
-        parts |= {UsedBy(queue, user=each.name): each.share * kept for each in written.users or ()}
-        parts |= {UsedBy(queue, namespace=each.name): each.share * kept for each in written.namespaces or ()}
+        reserved = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
+        parts = {UsedBy(queue): written.share * reserved}
+        parts |= {UsedBy(queue, user=each.name): each.share * reserved for each in written.users or ()}
+        parts |= {
+            UsedBy(queue, namespace=each.name): each.share * reserved for each in written.namespaces or ()
+        }
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
@@ -201,7 +203,7 @@ class UsageMeter:
             since = max(seconds_of(holding.since), seconds_of(written))
         except (ValueError, OverflowError):
             return
-        if now - since > self.half_life / _MOMENTS:
+        if now - since > self.half_life / _INSTANTS:
             used = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
             for holder, part in parts_of(holding, self._total or {}).items():
                 self._late[holder] -= part * used

@@ -59,7 +59,7 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # whose pods and groups enter it, sorted
-    kept: bool = False  # its quota cannot be read: it stays as it is, and is not made
+    reserved: bool = False  # its quota cannot be read: it stays as it is, and is not made
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
@@ -150,9 +150,9 @@ def queue_name(name: str) -> str:
         return name + _SUFFIX
     if len(name) <= _LONGEST and _VALID.fullmatch(name):
         return name
-    kept = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
+    reserved = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{kept[:40].rstrip('-') or 'queue'}-{digest}"
+    return f"{reserved[:40].rstrip('-') or 'queue'}-{digest}"
 
 
 # ---- what is to be done about one queue
@@ -175,7 +175,7 @@ def quota_source(queue: Queue) -> str:
 def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> QuotaStep:
     """`wanted`: None if no quota asks for it. `empty`: no group and no other queue is in the queue."""
     if queue is None:
-        return QuotaStep.NOTHING if wanted is None or wanted.kept else QuotaStep.CREATE
+        return QuotaStep.NOTHING if wanted is None or wanted.reserved else QuotaStep.CREATE
     if not quota_source(queue):
         return QuotaStep.NOTHING if wanted is None else QuotaStep.LEAVE
     if queue.metadata.deletion_timestamp:
@@ -184,7 +184,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.kept and changes(wanted, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not wanted.reserved and changes(wanted, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
@@ -193,8 +193,8 @@ def is_ended(queue: Queue) -> bool:
 
 def entering(annotations: Mapping[str, str] | None) -> list[str]:
     """Return the namespaces that enter a queue with these annotations, by its quota."""
-    noted = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
-    return noted.split(",") if noted else []
+    recorded = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
+    return recorded.split(",") if recorded else []
 
 
 def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
@@ -219,11 +219,11 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
     spec, now = queue.spec, queue.metadata.annotations or {}
     ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
     notes = dict.fromkeys(ours) | annotations_of(wanted)
-    kept = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
+    reserved = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts(spec.capability, wanted.capability),
         "deserved": _amounts(spec.deserved, wanted.guarantee),
-        "guarantee": {"resource": kept} if kept else None,
+        "guarantee": {"resource": reserved} if reserved else None,
     }
     patch = {name: value for name, value in changed.items() if value}
     if (spec.parent or keys.ROOT_QUEUE) != wanted.parent:
@@ -232,8 +232,8 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
         patch["limits"] = {"groups": wanted.most_groups}
     if is_ended(queue):
         patch["state"] = "Open"
-    noted = {name: value for name, value in notes.items() if now.get(name) != value}
-    metadata = {"metadata": {"annotations": noted}} if noted else {}
+    recorded = {name: value for name, value in notes.items() if now.get(name) != value}
+    metadata = {"metadata": {"annotations": recorded}} if recorded else {}
     return metadata | ({"spec": patch} if patch else {})
 
 

@@ -50,7 +50,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     """
     smallest: Written = {}
     first: QuotaSource | None = None
-    kept = False
+    reserved = False
     for quota in quotas:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
@@ -61,12 +61,12 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
         named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
         amounts = amounts_of(None, plain | named)
         yield from _faults(source, amounts)
-        first, kept = first or source, kept or bool(amounts.faults)
+        first, reserved = first or source, reserved or bool(amounts.faults)
         for name, amount in amounts.capability.items():
             if name not in smallest or at_most(amount, 1000) < at_most(smallest[name], 1000):
                 smallest[name] = amount
     if first is not None:
-        yield _queue(first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], kept)
+        yield _queue(first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], reserved)
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
@@ -79,7 +79,7 @@ def _queue(
     source: QuotaSource,
     amounts: QuotaAmounts,
     namespaces: Iterable[str],
-    kept: bool,
+    reserved: bool,
 ) -> QuotaQueue:
     return QuotaQueue(
         name=queue_name(named),
@@ -89,7 +89,7 @@ def _queue(
         guarantee=amounts.guarantee,
         most_groups=amounts.most_groups,
         namespaces=tuple(sorted(namespaces)),
-        kept=kept,
+        reserved=reserved,
     )
 
 
@@ -109,7 +109,7 @@ class _Place(msgspec.Struct):
     depth: int = 0  # levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
     left: dict[str, int] | None = None  # None: no parent limits it
-    kept: bool = False
+    reserved: bool = False
 
 
 class TreeReader:
@@ -126,7 +126,7 @@ class TreeReader:
             self._read(tree.spec.root, "spec.root", _Place())
         if self.found:
             root, *below = self.found
-            ours = (queue for queue in below if queue.parent == root.name and not queue.kept)
+            ours = (queue for queue in below if queue.parent == root.name and not queue.reserved)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
             self.found[0] = replace(root, guarantee=guarantee)  # what the nodes directly below have together
 
@@ -142,20 +142,20 @@ class TreeReader:
             return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        kept = place.kept
-        for field, why in () if kept else [*amounts.faults] or [*_misfits(amounts, place)]:
+        reserved = place.reserved
+        for field, why in () if reserved else [*amounts.faults] or [*_misfits(amounts, place)]:
             self._fault(f"{at}: {field}", why)
-            kept = True
+            reserved = True
         entering = {namespace for namespace in node.namespaces or () if namespace}
         if entering and node.children:
             self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
             entering = set()
-        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, kept))
+        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, reserved))
         limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
         promised: dict[str, int] | None = amounts.promised
         if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
             promised = amounts.largest or None
-        below = _Place(queue, place.depth + 1, limits, promised, kept)
+        below = _Place(queue, place.depth + 1, limits, promised, reserved)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", below)
 
@@ -204,7 +204,7 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
 # Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
 # tree covers has ResourceQuotas as well is no fault: they make no queue there.
 
-Judge = Callable[[str, Callable[[], object]], bool]
+Review = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
@@ -221,14 +221,14 @@ class _Object(Protocol):
     def metadata(self) -> Meta: ...
 
 
-def plan_of(quotas: Quotas, max_depth: int, judge: Judge | None = None) -> QuotaPlan:
+def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> QuotaPlan:
     """Return the queues that quotas ask for.
 
     Args:
         max_depth: How many levels of queues there may be below root.
         judge: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
     """
-    made = _Plan(judge)
+    made = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
         made.take(source, partial(made.read_tree, tree, source, max_depth))
@@ -252,8 +252,8 @@ def _place(quota: _Object) -> tuple[str, str]:
 
 
 class _Plan:
-    def __init__(self, judge: Judge | None) -> None:
-        self._judge = judge
+    def __init__(self, review: Review | None) -> None:
+        self._review = review
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
         self._faults: list[QuotaFault] = []
@@ -265,9 +265,9 @@ class _Plan:
 
     def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
         """Take in a quota. Of one that makes `read` raise, no queue is closed."""
-        if self._judge is None:
+        if self._review is None:
             self._add(read())
-        elif not self._judge(str(source), lambda: self._add(read())):
+        elif not self._review(str(source), lambda: self._add(read())):
             self._unsure.add(str(source))
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:

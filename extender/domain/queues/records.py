@@ -266,7 +266,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty: the API does not have it (yet)
     deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
-    marked: bool = False  # it was open when its parent was closed, by its annotation
+    flagged: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
     reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
@@ -320,7 +320,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         deleting=bool(meta.deletion_timestamp),
-        marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        flagged=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(
                 GroupKey(each.group), each.at, each.in_vain, each.unused

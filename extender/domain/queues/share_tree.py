@@ -181,12 +181,12 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     return limits
 
 
-def kept_for(demand: QueueDemand) -> Mapping[str, float]:
+def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
     """Return what no other queue may hold: the guarantee, and unlent amounts that are deserved by name."""
-    kept = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
+    reserved = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
-        kept[name] = max(kept.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
-    return kept
+        reserved[name] = max(reserved.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
+    return reserved
 
 
 def _own(deserved: Resources | None, name: str) -> float:
@@ -201,7 +201,7 @@ class Specified(msgspec.Struct, eq=False):
     weights: Portion  # its part in the division
     limits: PortionRows  # what it may hold by its own specification; inf: no limit
     borrowing: PortionRows  # above what it is given, where it deserves nothing by name; inf: no limit
-    kept: PortionRows  # what no other queue may hold
+    reserved: PortionRows  # what no other queue may hold
     given: PortionRows  # what it deserves by name
     oversell: Portion  # the factor on its limits
 
@@ -214,7 +214,7 @@ class Specified(msgspec.Struct, eq=False):
             weights=np.ones(nodes),
             limits=np.full(shape, inf),
             borrowing=np.full(shape, inf),
-            kept=np.zeros(shape),
+            reserved=np.zeros(shape),
             given=np.zeros(shape),
             oversell=np.ones(nodes),
         )
@@ -232,7 +232,7 @@ class Specified(msgspec.Struct, eq=False):
         self.groups[seat] = demand.groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
-        put_row(self.kept, node, kept_for(demand), names)
+        put_row(self.reserved, node, reserved_for(demand), names)
         given = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
         put_row(self.given, node, given, names)
         limits = demand.borrowing_limit or {}

@@ -57,7 +57,7 @@ def wish(queue: QueueRecord) -> QueueState:
     if queue.spec_state:
         wished = read_state(queue.spec_state)
         return wished if wished in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
-    if queue.marked:
+    if queue.flagged:
         return QueueState.OPEN
     stored = read_state(queue.status_state) or QueueState.UNKNOWN
     return QueueState.CLOSED if stored is QueueState.CLOSING else stored
@@ -89,7 +89,7 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
             return ""
         if (wished := wish(parent)) is QueueState.CLOSED:
             return above
-        if wished is not QueueState.OPEN or not parent.marked:
+        if wished is not QueueState.OPEN or not parent.flagged:
             return ""
         name = above
 
@@ -106,7 +106,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     open, and spec.state or the status says that it is open, too.
     """
     wished = wish(queue)
-    if not queue.marked:
+    if not queue.flagged:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
     settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
     if wished is QueueState.CLOSED or (not below_shut and settled):
@@ -176,7 +176,7 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
     return list(heads.values())
 
 
-def judge(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
+def review(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
     """Return the step about a Command, given the queue that it names."""
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}; allowed are {' and '.join(QueueAction)}")

@@ -17,7 +17,7 @@ from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
 
 
-class QueueView(msgspec.Struct, frozen=True, gc=False):
+class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     """View of one queue for decide()."""
 
     record: QueueRecord
@@ -124,12 +124,12 @@ class Queues:
         allocated: Resources,
         requested: Resources,
         by_pool: Mapping[str, Resources] = MappingProxyType({}),
-    ) -> QueueView:
+    ) -> QueueInfo:
         record = self.get(name)
         above = closed_above(name, self.records) if name in self.records else ""
         if name in self.records and name not in self._faults:  # it only changes with the tree
             self._faults[name] = fault_of(name, self.records) or self._lacks_pool(name)
-        return QueueView(
+        return QueueInfo(
             record=record or QueueRecord(name),
             exists=record is not None,
             state=str(self._state(record, groups > 0)) if record else "",
@@ -206,7 +206,7 @@ class Queues:
             name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
-        held_shut = record.marked and bool(closed_above(record.name, self.records))
+        held_shut = record.flagged and bool(closed_above(record.name, self.records))
         return state_of(wish(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
@@ -240,7 +240,7 @@ class QueueTree:
     def __init__(
         self,
         queues: Mapping[str, QueueRecord],
-        look_up: Callable[[str], QueueView | None],
+        look_up: Callable[[str], QueueInfo | None],
         shared_flavors: Mapping[str, SharedFlavor] = MappingProxyType({}),
     ) -> None:
         self.queues = queues
@@ -250,7 +250,7 @@ class QueueTree:
         for name, record in queues.items():
             self._children[record.parent].append(name)
 
-    def view(self, name: str) -> QueueView | None:
+    def view(self, name: str) -> QueueInfo | None:
         """Return a queue with what it holds; None if it does not exist."""
         return self._look_up(name) if name in self.queues else None
 
@@ -310,7 +310,7 @@ class TakenInGroups:
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID
 
-    def note(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
+    def record(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
         """Record a changed, new (`before` is None) or removed (`now` is None) group."""
         if before is not None and before.queue_uid:
             self._of[before.queue_uid].pop(before.key, None)

@@ -23,10 +23,10 @@ from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
 from extender.domain.scheduling.order import Rank, is_ahead
-from extender.domain.scheduling.round import Round
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
@@ -36,67 +36,67 @@ GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts
 
 
 class Forecast:
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
-        self.times = RunTimes(round_.snapshot)
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self.times = RunTimes(cycle.snapshot)
         self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
         self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
-        self.headroom = HeadroomForecast(round_, self.times)
+        self.headroom = HeadroomForecast(cycle, self.times)
 
-    def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
+    def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
         """Return when and where the group would start.
 
         None where it would not fit in `planner` even once all running groups have ended. `stay`: for
         how many seconds it keeps to the nodes.
         """
         self.has_searched = True
-        snapshot, now = self._round.snapshot, self._round.snapshot.now
-        wanted = self._round.budget.flavors.settled(group)
+        snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
+        wanted = self._cycle.budget.flavors.settled(group)
 
-        def is_below(moment: float) -> bool:
-            return self.headroom.is_there(group, wanted, moment)
+        def is_below(instant: float) -> bool:
+            return self.headroom.is_there(group, wanted, instant)
 
         found = earliest(planner, self._departures, wanted, now, is_below)
         if found is None:
             return None
         at, nodes = found
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
-        below = lacking(self._round.budget, group, wanted)
+        below = lacking(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known)
         asks = missing(group).requests
         return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
 
-    def put_off(self, reservation: Reservation, group: GroupView) -> Reservation | None:
+    def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
-        wanted = self._round.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return None
         rows, needs = asked
         departures = self._departures_from(reservation)
 
-        def is_free(moment: float) -> bool:
-            has_room = bool((self._free_after(departures, moment, rows) >= needs).all())
-            return has_room and self.headroom.is_there(group, wanted, moment)
+        def is_free(instant: float) -> bool:
+            has_capacity = bool((self._free_after(departures, instant, rows) >= needs).all())
+            return has_capacity and self.headroom.is_there(group, wanted, instant)
 
-        moments = sorted(
-            {self._round.snapshot.now, *departures.moments, *self.headroom.moments(group, wanted)}
+        instants = sorted(
+            {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, wanted)}
         )
-        first = bisect_left(moments, True, key=is_free)
-        if first == len(moments):
+        first = bisect_left(instants, True, key=is_free)
+        if first == len(instants):
             return None
-        at, nodes = moments[first], frozenset(reservation.nodes.values())
+        at, nodes = instants[first], frozenset(reservation.nodes.values())
         is_guess = departures.is_guess(nodes, at) or self.headroom.is_guess(group, wanted, at)
         known = None if is_guess else at
-        return replace(reservation, starts_at=known, expected=self._round.snapshot.timestamp(known))
+        return replace(reservation, starts_at=known, expected=self._cycle.snapshot.timestamp(known))
 
-    def is_as_expected(self, reservation: Reservation, group: GroupView) -> bool:
+    def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
-        wanted = self._round.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return False
         rows, needs = asked
-        has_room = bool((self.free_at_start(reservation, rows) >= needs).all())
-        return has_room and self.headroom.is_there(group, wanted, start_of(reservation))
+        has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
+        return has_capacity and self.headroom.is_there(group, wanted, start_of(reservation))
 
     def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and what the members need there.
@@ -104,16 +104,16 @@ class Forecast:
         None unless each of them, and no other pod, has a node that exists and suits.
         """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
-        if not is_for_them or not set(reservation.nodes.values()) <= self._round.snapshot.nodes.row.keys():
+        if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
-        rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
+        rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
         suit = all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
         return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
         """Return the reserved rows, one for each of the members."""
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
-        return rows_of(placed, self._round.snapshot.nodes)
+        return rows_of(placed, self._cycle.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """Return what will be free on the reserved `rows` when the group is expected to start.
@@ -122,15 +122,15 @@ class Forecast:
         """
         return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
 
-    def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
-        capacity = self._round.budget.planner.capacity
-        free = np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, moment))
+    def _free_after(self, departures: Departures, instant: float, rows: Rows) -> AmountRows:
+        capacity = self._cycle.budget.planner.capacity
+        free = np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, instant))
         return free if self._reserved is None else free - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
         """Reserve future capacity for one group, before all that have their reservation after it."""
         if self._reserved is None:
-            self._reserved = np.zeros_like(self._round.budget.planner.capacity.left)
+            self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.left)
         self._reserved[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
@@ -138,29 +138,29 @@ class Forecast:
         nodes, (reserved, departures) = set(reservation.nodes.values()), self._departures_from_reserved_nodes
         if nodes <= reserved:
             return departures
-        return Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
+        return Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
         """Return the departures, with the nodes of all reservations with which the cycle began."""
-        groups = self._round.snapshot.groups.values()
+        groups = self._cycle.snapshot.groups.values()
         nodes = {name for group in groups if (it := group.start.reservation) for name in it.nodes.values()}
-        return nodes, Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
+        return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
 
     @cached_property
     def _departures(self) -> Departures:
-        return Departures(self._holders, self.times, self._round.snapshot.nodes)
+        return Departures(self._holders, self.times, self._cycle.snapshot.nodes)
 
-    def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupView]:
+    def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupInfo]:
         return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
 
     @cached_property
-    def _holders(self) -> list[GroupView]:
-        return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
+    def _holders(self) -> list[GroupInfo]:
+        return [group for group in self._cycle.snapshot.groups.values() if nodes_of(group)]
 
     @cached_property
-    def _by_node(self) -> dict[str, list[GroupView]]:
-        holders: dict[str, list[GroupView]] = {}
+    def _by_node(self) -> dict[str, list[GroupInfo]]:
+        holders: dict[str, list[GroupInfo]] = {}
         for group in self._holders:
             for node in nodes_of(group):
                 holders.setdefault(node, []).append(group)
@@ -171,21 +171,21 @@ class Forecast:
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
         held = chain.from_iterable(held_by(group).pods for group in groups)
-        return self._round.budget.flavors.requests((pod, node) for pod, node in held if node in nodes)
+        return self._cycle.budget.flavors.requests((pod, node) for pod, node in held if node in nodes)
 
 
 def start_of(reservation: Reservation) -> float:
     return inf if reservation.starts_at is None else reservation.starts_at
 
 
-class KeptRoom(msgspec.Struct, eq=False):
+class ReservedCapacity(msgspec.Struct, eq=False):
     """For one group."""
 
-    group: GroupView
+    group: GroupInfo
     reservation: Reservation
     rows: Rows
     needs: AmountRows  # what the group will need on these rows
-    kept: AmountRows  # what is taken out of the others' room there now
+    reserved: AmountRows  # what is taken out of the others' room there now
     headroom: Need  # the same below ceilings
     binds: bool  # all queues; else those within their shares need not wait behind it
 
@@ -194,124 +194,140 @@ class Backfill:
     """The room that is kept for groups in one round, and who may use it."""
 
     def __init__(
-        self, round_: Round, rank: Callable[[GroupView], Rank], kept: dict[GroupKey, KeptRoom]
+        self,
+        cycle: Cycle,
+        rank: Callable[[GroupInfo], Rank],
+        reserved: dict[GroupKey, ReservedCapacity],
     ) -> None:
-        self._round, self._rank, self._kept = round_, rank, kept
-        self._told: tuple[tuple[GroupKey, ...], str] = (), ""  # of whom others were told, and what
+        self._cycle, self._rank, self._reserved = cycle, rank, reserved
+        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # of whom others were told, and what
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
 
     @cached_property
     def forecast(self) -> Forecast:
-        return Forecast(self._round)
+        return Forecast(self._cycle)
 
-    def keep(self, group: GroupView, reservation: Reservation, binds: bool = True) -> None:
+    def keep(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
         """Reserve what the group will need by the time it starts; the rest is left to all.
 
         Of what is free already, all is reserved once that time has come, or if it is unknown. But no
         node is idle for a group that lacks headroom for an unknown time.
         """
-        round_, forecast, planner = self._round, self.forecast, self._round.budget.planner
-        wanted, start = round_.budget.flavors.settled(group), reservation.starts_at
+        cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
+        wanted, start = cycle.budget.flavors.settled(group), reservation.starts_at
         rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
         left = np.maximum(planner.capacity.left[rows], 0)
-        is_known = start is not None and not round_.is_due(start)
+        is_known = start is not None and not cycle.is_due(start)
         then = forecast.free_at_start(reservation, rows) if is_known else left
-        kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
-        if start is None and not suffices(round_.budget, group, wanted):
-            kept = np.zeros_like(kept)
-        planner.take_amounts(rows, kept)
-        forecast.reserve(rows, needs - kept)
+        reserved = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
+        if start is None and not suffices(cycle.budget, group, wanted):
+            reserved = np.zeros_like(reserved)
+        planner.take_amounts(rows, reserved)
+        forecast.reserve(rows, needs - reserved)
         headroom = forecast.headroom.keep(group, wanted, start)
-        self._kept[group.key] = KeptRoom(group, reservation, rows, needs, kept, headroom, binds)
+        self._reserved[group.key] = ReservedCapacity(
+            group, reservation, rows, needs, reserved, headroom, binds
+        )
 
-    def end(self, group: GroupView) -> None:
+    def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts: its unused rest is free."""
-        if (kept := self._kept.pop(group.key, None)) is not None:
-            self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
-            reserve(self._round.budget, kept.headroom.kept, -1)
+        if (reserved := self._reserved.pop(group.key, None)) is not None:
+            self._cycle.budget.planner.take_amounts(reserved.rows, reserved.reserved, -1)
+            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
-    def may_pass(self, group: GroupView, is_lent: bool) -> list[KeptRoom]:
+    def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass.
 
         It may because it ends before that, because it is within its share and they are not, or
-        because it comes first in their queue and nothing is promised to them. `is_lent`: it is not
+        because it comes first in their queue and nothing is promised to them. `lends`: it is not
         within its share, either.
         """
-        passed: list[KeptRoom] = []
-        for room in self._kept.values():
-            if self._ends_before(group, room):
-                passed.append(room)
-            elif room.group.queue != group.queue:
-                if not (is_lent or room.binds) or self._has_turn_before(group, room):
-                    passed.append(room)
-            elif not room.reservation.is_promised and self._rank(group) < self._rank(room.group):
-                passed.append(room)
+        passed: list[ReservedCapacity] = []
+        for held_capacity in self._reserved.values():
+            if self._ends_before(group, held_capacity):
+                passed.append(held_capacity)
+            elif held_capacity.group.queue != group.queue:
+                if not (lends or held_capacity.binds) or self._has_turn_before(group, held_capacity):
+                    passed.append(held_capacity)
+            elif not held_capacity.reservation.is_promised and self._rank(group) < self._rank(
+                held_capacity.group
+            ):
+                passed.append(held_capacity)
         return passed
 
-    def _ends_before(self, group: GroupView, room: KeptRoom) -> bool:
+    def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether a group that starts now ends before the one for which room is kept starts."""
-        round_, now, until = self._round, self._round.snapshot.now, room.reservation.passable_until
+        cycle, now, until = self._cycle, self._cycle.snapshot.now, held_capacity.reservation.passable_until
         seconds = self.forecast.times.of(group)
-        end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
+        end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
         if until is None or end > until:
             return False
-        round_.look_again_at(nextafter(now + until - end, inf))
+        cycle.look_again_at(nextafter(now + until - end, inf))
         return True
 
-    def use_kept(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+    def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use reserved capacity, and headroom, before the common rest.
 
         The reserved part is gone when that is needed.
         """
-        if rooms := [room for room in self._kept.values() if self._ends_before(group, room)]:
-            budget = self._round.budget
+        if held_capacities := [
+            held_capacity
+            for held_capacity in self._reserved.values()
+            if self._ends_before(group, held_capacity)
+        ]:
+            budget = self._cycle.budget
             budget.let_go(group, plan)
             budget.running.take(group, -len(plan))
-            with self.given_back(rooms):
+            with self.given_back(held_capacities):
                 budget.hold(group, plan)
                 budget.running.take(group, len(plan))
 
-    def _has_turn_before(self, group: GroupView, room: KeptRoom) -> bool:
+    def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue comes before one with a reservation without a promise.
 
         A reservation brings its queue no more than its part over time.
         """
-        shares, queues = self._round.budget.shares, self._round.snapshot.queues
-        return not room.reservation.is_promised and is_ahead(shares, queues, group.queue, room.group.queue)
+        shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
+        return not held_capacity.reservation.is_promised and is_ahead(
+            shares, queues, group.queue, held_capacity.group.queue
+        )
 
-    def given_back(self, rooms: Collection[KeptRoom]) -> AbstractContextManager[None]:
-        return _given_back(self._round.budget, rooms, self._given_back)
+    def given_back(self, held_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+        return _given_back(self._cycle.budget, held_capacities, self._given_back)
 
-    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
+    def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text.
 
         It is empty where the members would not fit, or lack headroom, without the reservations
         either.
         """
         at_ceiling = reason is Reason.QUEUE_CEILING
-        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
+        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_capacity(wanted)):
             return ""
-        if self._told[0] != (whose := tuple(self._kept)):
-            holders = (f"{kept.group.called}: {kept.reservation.text}" for kept in self._kept.values())
-            self._told = whose, "; ".join(holders)
-        return self._told[1]
+        if self._reported[0] != (whose := tuple(self._reserved)):
+            holders = (
+                f"{reserved.group.called}: {reserved.reservation.text}"
+                for reserved in self._reserved.values()
+            )
+            self._reported = whose, "; ".join(holders)
+        return self._reported[1]
 
-    def _has_headroom(self, group: GroupView, wanted: Missing) -> bool:
+    def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
         """Return whether members would have headroom without reservations."""
-        mark = self._round.journal.mark()
-        for kept in self._kept.values():
-            reserve(self._round.budget, kept.headroom.kept, -1)
-        budget = self._round.budget
+        mark = self._cycle.journal.mark()
+        for reserved in self._reserved.values():
+            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+        budget = self._cycle.budget
         is_within = (not budget.shares.above_ceiling(group.queue, it) for it in budget.flavors.asks(group))
         has_some = suffices(budget, group, wanted) and any(is_within)
-        self._round.journal.roll_back(mark)
+        self._cycle.journal.roll_back(mark)
         return has_some
 
-    def _has_room(self, wanted: Missing) -> bool:
+    def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit without reservations."""
-        planner, known = self._round.budget.planner, self._fits_without
+        planner, known = self._cycle.budget.planner, self._fits_without
         is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
         if not is_particular and known.get(wanted.signature) is False:
             return False  # room only shrinks in a round: once not, never
@@ -319,39 +335,46 @@ class Backfill:
         if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
             self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
             self._free = now, planner.clone()
-            for kept in self._kept.values():
-                self._free[1].take_amounts(kept.rows, kept.kept, -1)
+            for reserved in self._reserved.values():
+                self._free[1].take_amounts(reserved.rows, reserved.reserved, -1)
         if is_particular or wanted.signature not in known:
             known[wanted.signature] = self._free[1].could_place(wanted.members, wanted.shapes)
         return known[wanted.signature]
 
 
 @contextmanager
-def _given_back(budget: Budget, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+def _given_back(
+    budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
+) -> Iterator[None]:
     """Free reserved capacity for others during the block; what they take is no longer reserved after it.
 
     `known`: what was counted while it was free before.
     """
-    planner, whose = budget.planner, frozenset(room.group.key for room in rooms)
+    planner, whose = budget.planner, frozenset(held_capacity.group.key for held_capacity in held_capacities)
     capacity, outside = planner.capacity, planner.capacity.known
-    for room in rooms:
-        planner.take_amounts(room.rows, room.kept, -1)
-        reserve(budget, room.headroom.kept, -1)
+    for held_capacity in held_capacities:
+        planner.take_amounts(held_capacity.rows, held_capacity.reserved, -1)
+        reserve(budget, held_capacity.headroom.reserved, -1)
     if whose in known and known[whose][0].belongs_with(outside):
         capacity.recall(known[whose][1])
     inside = capacity.known
-    before = [(capacity.left[room.rows], left_for(budget, room.group)) for room in rooms]
+    before = [
+        (capacity.left[held_capacity.rows], left_for(budget, held_capacity.group))
+        for held_capacity in held_capacities
+    ]
     try:
         yield
-        for room, (left, headroom) in zip(rooms, before, strict=True):
-            used = np.maximum(left - capacity.left[room.rows], 0)
-            room.kept = np.maximum(room.kept - used, 0)
-            room.headroom = room.headroom.after(headroom, left_for(budget, room.group))
+        for held_capacity, (left, headroom) in zip(held_capacities, before, strict=True):
+            used = np.maximum(left - capacity.left[held_capacity.rows], 0)
+            held_capacity.reserved = np.maximum(held_capacity.reserved - used, 0)
+            held_capacity.headroom = held_capacity.headroom.after(
+                headroom, left_for(budget, held_capacity.group)
+            )
     finally:
         is_as_before = capacity.known.belongs_with(inside)
-        for room in rooms:
-            planner.take_amounts(room.rows, room.kept)
-            reserve(budget, room.headroom.kept)
+        for held_capacity in held_capacities:
+            planner.take_amounts(held_capacity.rows, held_capacity.reserved)
+            reserve(budget, held_capacity.headroom.reserved)
         if is_as_before:
             capacity.recall(outside)
             known[whose] = outside, inside

@@ -18,10 +18,10 @@ from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
 from extender.domain.queues.share_tree import TOP, ShareTree
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueInfo
 from extender.domain.scheduling.flavors import Flavors
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
@@ -33,12 +33,12 @@ _NOTHING: Mapping[str, int] = Counter()
 class QueueRules(NamedTuple):
     """Rules in the specifications of queues: few have any."""
 
-    queues: Mapping[str, QueueView] = {}  # of which
+    queues: Mapping[str, QueueInfo] = {}  # of which
     limits: Mapping[str, RunningLimits] = {}  # on what they run, by queue
     spread: Set[str] = frozenset()  # those that spread their pods
     drained: Set[str] = frozenset()  # those whose groups are evicted
 
-    def of(self, queues: Mapping[str, QueueView]) -> "QueueRules":
+    def of(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
         records = {name: _existing(queues, name) for name in differing(queues, self.queues)}
         changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
@@ -57,7 +57,7 @@ class QueueRules(NamedTuple):
         )
 
 
-def _existing(queues: Mapping[str, QueueView], name: str) -> QueueRecord | None:
+def _existing(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     view = queues.get(name)
     return view.record if view is not None and view.exists else None
 
@@ -74,10 +74,10 @@ class Budget:
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.takings = 0  # how often room was taken; while the number is unchanged, so is everything else
+        self.allocations = 0  # how often room was taken; while the number is unchanged, so is everything else
 
     def place(
-        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
+        self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
     ) -> dict[Uid, str] | None:
         """Start `pods` of a group: capacity, share and places for all of them at once.
 
@@ -90,7 +90,7 @@ class Budget:
 
     def count(
         self,
-        group: GroupView,
+        group: GroupInfo,
         plan: Mapping[Uid, str],
         asked: Resources | None = None,
         places: int | None = None,
@@ -102,35 +102,35 @@ class Budget:
             places: Their places in the window, if not one for each.
         """
         if plan:
-            self.takings += 1
+            self.allocations += 1
             self.shares.take(group.queue, self.requests(group, plan, asked))
             self.running.take(group, len(plan))
             self.window.take(group, len(plan) if places is None else places)
 
-    def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+    def release(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
         self.let_go(group, plan)
         self.running.take(group, -len(plan))
         self.window.take(group, -len(plan))
 
-    def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+    def hold(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Room and share for members that start once the room is free."""
-        self.takings += 1
+        self.allocations += 1
         self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.take(group.queue, self.requests(group, plan))
 
-    def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+    def let_go(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, self.requests(group, plan), -1)
 
-    def end(self, group: GroupView) -> None:
+    def end(self, group: GroupInfo) -> None:
         """All that a group holds counts no more, except for room."""
         self.shares.take(group.queue, self.flavors.requests(held_by(group).pods), -1)
         self.running.end(group)
 
     def requests(
-        self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None
+        self, group: GroupInfo, plan: Mapping[Uid, str], asked: Resources | None = None
     ) -> Resources:
         """Return the requests of members on their planned nodes. `asked`: without flavors, where known."""
         places = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
@@ -164,27 +164,27 @@ class Window:
         self._journal = journal
 
     def begin(
-        self, gangs: Iterable[GroupView], others: Iterable[GroupView], is_due: Callable[[float], bool]
+        self, gangs: Iterable[GroupInfo], others: Iterable[GroupInfo], is_due: Callable[[float], bool]
     ) -> None:
         """Choose the groups that reserve places.
 
         They are among the gangs in line and `others`, which start members one by one.
         """
         waiting = sorted(filter(_waits_for_places, gangs), key=self._turn)
-        everybody = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
-        overdue = [group for group in everybody if is_due(self._patience_ends(group))]
+        candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
+        overdue = [group for group in candidates if is_due(self._patience_ends(group))]
         self._collecting = waiting[0].key if waiting else None
         self._overdue = overdue[0].key if overdue else None
         for group in (*waiting[:1], *overdue[:1]):
             self._needed[group.key] = max(len(missing(group).members), 1)
 
-    def _patience_ends(self, group: GroupView) -> float:
+    def _patience_ends(self, group: GroupInfo) -> float:
         return (group.start.places_since or 0.0) + self._snapshot.limits.start_deadline
 
-    def _turn(self, group: GroupView) -> tuple[object, ...]:
+    def _turn(self, group: GroupInfo) -> tuple[object, ...]:
         return self._patience_ends(group), group.order
 
-    def lack(self, group: GroupView, members: int) -> str:
+    def lack(self, group: GroupInfo, members: int) -> str:
         """Describe the places that members wait for, and until when other groups may start before them."""
         text = f"{members} members to start, window {self.size}"
         if group.start.places_since is None:
@@ -192,18 +192,18 @@ class Window:
         ends = self._snapshot.timestamp(self._patience_ends(group))
         return f"{text}; from {ends} on, places are reserved in the order of waiting"
 
-    def take(self, group: GroupView, members: int) -> None:
+    def take(self, group: GroupInfo, members: int) -> None:
         """Give places to members of a group; a negative number frees them."""
         self._journal.take(partial(self._count, group), members)
 
-    def _count(self, group: GroupView, members: int) -> None:
+    def _count(self, group: GroupInfo, members: int) -> None:
         self.left -= members
         self.taken[group.queue] += members
         if group.key in self._needed:
             self._needed[group.key] -= members
         self.__dict__.pop("_common_left", None)
 
-    def gives_a_turn_to(self, group: GroupView) -> bool:
+    def gives_a_turn_to(self, group: GroupInfo) -> bool:
         """Return whether a group reserves places: it is not evaluated like others that want the same."""
         return group.key in self._needed
 
@@ -211,14 +211,14 @@ class Window:
     def is_waited_for(self) -> bool:
         return bool(self.held_up or self._needed)
 
-    def has_places_for(self, group: GroupView, members: int) -> bool:
+    def has_places_for(self, group: GroupInfo, members: int) -> bool:
         """Return whether a whole gang may start."""
         if self.taken[group.queue] or group.queue in self.held_up:
             return members <= self.places(group)
         reserved = max(self._reserved(self._overdue, group), self._reserved(self._collecting, group))
         return members <= max(self.left - reserved, self.places(group))
 
-    def places(self, group: GroupView) -> int:
+    def places(self, group: GroupInfo) -> int:
         """Return how many members of a group may start, one by one or as a gang."""
         queue = group.queue
         if group.key == self._overdue:
@@ -229,7 +229,7 @@ class Window:
         common = max(self._common_left - self._reserved(self._collecting, group), 0)
         return max(min(own + common, self.left - self._reserved(self._overdue, group)), 0)
 
-    def _reserved(self, holder: GroupKey | None, group: GroupView) -> int:
+    def _reserved(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the places that `holder` still needs, unless it is the group itself."""
         return 0 if holder is None or holder == group.key else max(self._needed[holder], 0)
 
@@ -261,7 +261,7 @@ class Window:
         return 1 if self._tree.is_seat(node) else queue.record.weight
 
 
-def _waits_for_places(group: GroupView) -> bool:
+def _waits_for_places(group: GroupInfo) -> bool:
     return getattr(group.start, "places_since", None) is not None
 
 
@@ -278,7 +278,7 @@ class Scope(NamedTuple):
         return f"{''.join(of)}queue {self.queue}"
 
 
-def _scopes(group: GroupView) -> tuple[Scope, Scope, Scope]:
+def _scopes(group: GroupInfo) -> tuple[Scope, Scope, Scope]:
     """Return the queue of a group, and its user and its namespace in it."""
     user, namespace = group.spec.submitter, group.key.partition("/")[0]
     return Scope(group.queue), Scope(group.queue, user), Scope(group.queue, "", namespace)
@@ -316,12 +316,12 @@ class RunningCounts:
                     self._add(group, pods)
         self.begun = self.personal
 
-    def take(self, group: GroupView, pods: int) -> None:
+    def take(self, group: GroupInfo, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
         if group.queue in self._limits:
             self._journal.take(partial(self._add, group), pods)
 
-    def end(self, group: GroupView) -> None:
+    def end(self, group: GroupInfo) -> None:
         """No member of it runs any more, or is on its way."""
         self.take(group, -self._pods.get(group.key, 0))
 
@@ -339,7 +339,7 @@ class RunningCounts:
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
     @read
-    def excess(self, group: GroupView, pods: int) -> Excess | None:
+    def excess(self, group: GroupInfo, pods: int) -> Excess | None:
         """Return the limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
@@ -348,12 +348,15 @@ class RunningCounts:
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
                     there = self._sums.get(scope, Counter())[kind]
-                    most, kept = left[kind] + there + reserved, f" + {reserved} reserved" if reserved else ""
-                    text = f"{scope}: {kind}: {there} run or start{kept} + {more} asked > {most}"
+                    most, retained = (
+                        left[kind] + there + reserved,
+                        f" + {reserved} reserved" if reserved else "",
+                    )
+                    text = f"{scope}: {kind}: {there} run or start{retained} + {more} asked > {most}"
                     return Excess(scope, text, more > most)
         return None
 
-    def left(self, group: GroupView, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
+    def left(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield for each limit its scope, what `pods` more members would count for, and what is left."""
         more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
@@ -365,12 +368,12 @@ class RunningCounts:
             yield scope, {kind: more[kind] for kind in left if more[kind]}, left
 
     @read
-    def headroom(self, group: GroupView) -> int:
+    def headroom(self, group: GroupInfo) -> int:
         """Return how many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
-        rooms = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
-        return max(min(rooms, default=_NO_LIMIT), 0)
+        capacities = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
+        return max(min(capacities, default=_NO_LIMIT), 0)
 
     @property
     def personal(self) -> Mapping[Scope, tuple[int, ...]]:
@@ -384,7 +387,7 @@ class RunningCounts:
                     found[scope] = numbers
         return found
 
-    def whose(self, group: GroupView) -> tuple[Hashable, ...]:
+    def whose(self, group: GroupInfo) -> tuple[Hashable, ...]:
         """Return a key, equal for groups of a queue with the same needs and the same answer from its limits.
 
         A user or a namespace only matters at a limit that binds.
@@ -395,11 +398,11 @@ class RunningCounts:
         binding = (scope for scope, asked, left in limits if any(n > left[kind] for kind, n in asked.items()))
         return (self._pods.get(group.key, 0) > 0, *binding)
 
-    def concerns(self, group: GroupView, scopes: Set[Scope]) -> bool:
+    def concerns(self, group: GroupInfo, scopes: Set[Scope]) -> bool:
         """Return whether any of these limits applies to a group."""
         return any(scope in scopes for scope, _ in self.scopes(group))
 
-    def scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
+    def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
         """Yield the limits that a group counts towards: of its queue, and inside of it."""
         limits = self._limits.get(group.queue, _UNLIMITED)
         queue, user, namespace = group.once(_scopes)
@@ -409,7 +412,7 @@ class RunningCounts:
         if limits.namespace != _UNLIMITED.namespace:
             yield namespace, limits.namespace
 
-    def _add(self, group: GroupView, pods: int) -> None:
+    def _add(self, group: GroupInfo, pods: int) -> None:
         before = self._pods.get(group.key, 0)
         self._pods[group.key] = now = before + pods
         for scope, _ in self.scopes(group):

@@ -14,17 +14,17 @@ from extender.domain.model.evictions import Move, Reclaim
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, total
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.affinity import TooDear
+from extender.domain.placement.affinity import OverBudget
+from extender.domain.placement.eviction_units import Disruptions, EvictionUnit
 from extender.domain.placement.planner import PlannedPod, Planner, rows_of
-from extender.domain.placement.units import Disruptions, Unit
 from extender.domain.placement.victim_search import Found, Search
-from extender.domain.scheduling.backfill import KeptRoom
+from extender.domain.scheduling.backfill import ReservedCapacity
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.headroom import Amounts, Need, reserve
 from extender.domain.scheduling.lending import VictimShares
-from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.victims import left
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing
 
 _SEARCHES = 4  # for one gang in one round, each without the units that found no place before
@@ -43,10 +43,10 @@ class NothingLost(VictimShares):
 
 
 def find_with_homes(
-    round_: Round,
+    cycle: Cycle,
     planner: Planner,
     shares: NothingLost,
-    units: Sequence[Unit],
+    eviction_units: Sequence[EvictionUnit],
     disruptions: Disruptions,
     wanted: Missing,
 ) -> Found | None:
@@ -57,90 +57,96 @@ def find_with_homes(
     The result has a node for each of their pods. A unit that finds no place together with the others
     stays in the next search.
     """
-    units = _that_fit_elsewhere(round_, planner, units)
+    eviction_units = _that_fit_elsewhere(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
-        found = Search(planner.clone(), shares, units, disruptions.clone()).find(wanted) if units else None
-        pods = [pod for taking in found.takings for pod in taking.pods] if found is not None else []
+        found = (
+            Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
+            if eviction_units
+            else None
+        )
+        pods = [pod for pick in found.picks for pod in pick.pods] if found is not None else []
         if found is None or not 0 < len(pods) <= _MOST:
             return None
         trial = planner.clone()
         trial.free(pods)
         trial.hold((pod, found.plan[pod.uid]) for pod in wanted.members)
-        homes = _homes(round_, trial, pods)
+        homes = _homes(cycle, trial, pods)
         if len(homes) == len(pods):
-            return Found(found.takings, found.plan, homes)
-        stays = {taking.unit for taking in found.takings if any(pod.uid not in homes for pod in taking.pods)}
-        units = [unit for unit in units if unit not in stays]
+            return Found(found.picks, found.plan, homes)
+        stays = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
+        eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stays]
     return None
 
 
-def _homes(round_: Round, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
+def _homes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
     """Return nodes for the replacements of pods, as far as there are any.
 
     Their constraints are not at the gang's expense: where they cost too much, there are none.
     """
-    own = round_.effort.allow(_MOST_LOOKS)
+    own = cycle.effort.allow(_MOST_LOOKS)
     try:
-        return planner.place([_as_now(round_, pod) for pod in pods], partly=True) or {}
-    except TooDear:
+        return planner.place([_as_now(cycle, pod) for pod in pods], partly=True) or {}
+    except OverBudget:
         return {}
     finally:
-        round_.effort.allow(own)
+        cycle.effort.allow(own)
 
 
-def _that_fit_elsewhere(round_: Round, planner: Planner, units: Iterable[Unit]) -> list[Unit]:
+def _that_fit_elsewhere(
+    cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
+) -> list[EvictionUnit]:
     """Return the units whose pods would each fit on another node, if only it moved."""
-    having_room: dict[Shape, int] = {}
+    having_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
-        shape, row = _as_now(round_, pod).shape, planner.nodes.row.get(pod.node)
+        shape, row = _as_now(cycle, pod).shape, planner.nodes.row.get(pod.node)
         counts = planner.capacity.counts(shape)
-        if shape not in having_room:
-            having_room[shape] = int(np.count_nonzero(counts))
-        return having_room[shape] > (row is not None and counts[row] > 0)
+        if shape not in having_capacity:
+            having_capacity[shape] = int(np.count_nonzero(counts))
+        return having_capacity[shape] > (row is not None and counts[row] > 0)
 
-    return [unit for unit in units if all(map(fits, unit.pods))]
+    return [eviction_unit for eviction_unit in eviction_units if all(map(fits, eviction_unit.pods))]
 
 
-def _as_now(round_: Round, pod: PodRecord) -> PodRecord:
+def _as_now(cycle: Cycle, pod: PodRecord) -> PodRecord:
     """Return the replacement of a pod, to be planned on nodes of the same flavor."""
-    flavors = round_.budget.flavors
-    flavor = flavors.on(round_.snapshot.groups[pod.group].queue, pod.node)
+    flavors = cycle.budget.flavors
+    flavor = flavors.on(cycle.snapshot.groups[pod.group].queue, pod.node)
     return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
 
 
-def have_homes(round_: Round, reclaim: Reclaim) -> bool:
+def have_homes(cycle: Cycle, reclaim: Reclaim) -> bool:
     """Return whether the nodes still admit those that are to move and have not yet."""
-    pods = (left(round_, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
-    return all(_admits(round_, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
+    pods = (left(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
+    return all(_admits(cycle, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
 
-def _admits(round_: Round, pod: PodRecord, node: str) -> bool:
-    nodes = round_.snapshot.nodes
+def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
+    nodes = cycle.snapshot.nodes
     return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
 
 
 # ---- the places of those that have moved
 
 
-def kept_homes(round_: Round) -> dict[GroupKey, KeptRoom]:
+def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
     """Return the capacity reserved for replacements, also where it is not free yet.
 
     It binds all groups. Headroom below ceilings is reserved for those that have left.
     """
-    kept: dict[GroupKey, KeptRoom] = {}
-    for key, move in round_.snapshot.moves.items():
-        group = round_.snapshot.groups.get(key)
-        homes = [(pod, node) for pod, node in move.homes if _admits(round_, pod, node)]
+    reserved: dict[GroupKey, ReservedCapacity] = {}
+    for key, move in cycle.snapshot.moves.items():
+        group = cycle.snapshot.groups.get(key)
+        homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
-            with Guard(round_, group):
-                kept[key] = _keep(round_, group, move, homes)
-    return kept
+            with Guard(cycle, group):
+                reserved[key] = _keep(cycle, group, move, homes)
+    return reserved
 
 
-def _keep(round_: Round, group: GroupView, move: Move, homes: Sequence[PlannedPod]) -> KeptRoom:
-    budget, there = round_.budget, {pod.uid for pod in (*group.placed, *group.departing)}
-    rows, needs = budget.planner.capacity.asked_on(rows_of(homes, round_.snapshot.nodes))
+def _keep(cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]) -> ReservedCapacity:
+    budget, there = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.take_amounts(rows, needs)
     gone = [home for home in homes if home[0].uid not in there]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
@@ -153,4 +159,4 @@ def _keep(round_: Round, group: GroupView, move: Move, homes: Sequence[PlannedPo
     nodes = {pod.uid: node for pod, node in homes}
     asks = total(pod.shape.requests for pod, _ in homes)
     reservation = Reservation(move.at, nodes, asks, is_promised=True, is_for_moved=True)
-    return KeptRoom(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
+    return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)

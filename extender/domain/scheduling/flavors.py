@@ -16,14 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.units import and_more
-from extender.domain.model.reasons import LACKS_ROOM, Reason
+from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
 from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.snapshot.group_view import GroupView, once
+from extender.domain.snapshot.group_info import GroupInfo, once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
@@ -56,7 +56,7 @@ class Flavors:
         self._nodes = snapshot.nodes
         self._shares = shares
         self._on: dict[tuple[str, str], Flavor | None] = {}
-        self._asks: dict[tuple[str, Alike], tuple[Resources, ...]] = {}
+        self._asks: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, in order; none where it divides nothing."""
@@ -80,7 +80,7 @@ class Flavors:
         requests = asked_by(pod.shape for pod, _ in places) if asked is None else asked
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
-    def ways(self, group: GroupView, wanted: Missing) -> Iterator[Way]:
+    def ways(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
         """Yield the assignments of its queue's flavors to the roles of missing members.
 
         These are the first flavors with nodes for them; one empty assignment where the queue has no
@@ -99,18 +99,18 @@ class Flavors:
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
             yield Way(bound, asked, instead)
 
-    def asks(self, group: GroupView) -> tuple[Resources, ...]:
+    def asks(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of its missing members for each of these assignments."""
         key = group.queue, roles_of(group)
         if key not in self._asks:
             self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
         return self._asks[key]
 
-    def has_choice(self, group: GroupView) -> bool:
+    def has_choice(self, group: GroupInfo) -> bool:
         """Return whether its flavors are undecided; not where nodes of one alone suit it."""
         return bool(self.of(group.queue)) and len(self.asks(group)) != 1
 
-    def settled(self, group: GroupView) -> Missing:
+    def settled(self, group: GroupInfo) -> Missing:
         """Its members that miss, unless it has a choice with the flavors that they will have."""
         wanted = missing(group)
         if not self.of(group.queue) or self.has_choice(group):
@@ -160,7 +160,7 @@ class Flavors:
         flavor: Flavor,
         pods: Iterable[PodRecord],
         asked: dict[str, int],
-        is_lent: bool,
+        lends: bool,
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
@@ -172,7 +172,7 @@ class Flavors:
             more = total([asked, self.counted(flavor, pod.shape.requests)])
             if self._shares.above_ceiling(queue, more):
                 break
-            if not is_lent and self._shares.is_above_share(queue, more):
+            if not lends and self._shares.is_above_share(queue, more):
                 break
             asked.update(more)
             admitted.append(pod)
@@ -180,20 +180,20 @@ class Flavors:
 
 
 # Equal for groups that miss as many members of the same shapes, and of the same roles where these count.
-Alike = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
+Similar = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 
-def role_of(group: GroupView, pod: PodRecord) -> str:
+def role_of(group: GroupInfo, pod: PodRecord) -> str:
     """Return the role of a pod that minTaskMember counts; all other members are equal, and have none."""
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
 @once
-def _counted_roles(group: GroupView) -> frozenset[str]:
+def _counted_roles(group: GroupInfo) -> frozenset[str]:
     return frozenset(binding_roles(*group.needs))
 
 
-def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
+def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
     """In the order of the roles' names."""
     roles: dict[str, list[PodRecord]] = {}
     for pod in pods:
@@ -202,10 +202,10 @@ def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 
 @once
-def roles_of(group: GroupView) -> Alike:
+def roles_of(group: GroupInfo) -> Similar:
     """Return what a group lacks, and where members of the same roles are."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
-    placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_room)
+    placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
     return frozenset((missed + placed).items())
 
 
@@ -214,11 +214,11 @@ def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
     return [replace(pod, shape=pod.shape.within(flavor.nodes)) for pod in pods]
 
 
-def flavors_in_use(amounts: Flavors, group: GroupView, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
+def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
     """Return by role the flavor of its members that are on nodes, or in `plan`."""
     if not amounts.of(group.queue):
         return {}
-    placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
+    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     places = [*placed, *group.pinned, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     used: dict[str, Flavor] = {}
     for pod, node in places:
@@ -227,7 +227,9 @@ def flavors_in_use(amounts: Flavors, group: GroupView, plan: Mapping[Uid, str]) 
     return used
 
 
-LacksRoom = Callable[[Missing], Why | None]  # why members find no room next to each other; None if they do
+LacksCapacity = Callable[
+    [Missing], Why | None
+]  # why members find no room next to each other; None if they do
 
 
 def _always_fits(_: Missing) -> Why | None:
@@ -236,7 +238,7 @@ def _always_fits(_: Missing) -> Why | None:
 
 # Of several flavors the reason is that which is nearest to a start.
 _NEAREST_FIRST = (
-    *LACKS_ROOM,
+    *LACKS_CAPACITY,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.QUEUE_SHARE,
     Reason.QUEUE_CEILING,
@@ -294,17 +296,17 @@ _NOTHING = Choice(Missing(()), {}, {})
 
 def choose(
     amounts: Flavors,
-    group: GroupView,
+    group: GroupInfo,
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
-    is_lent: bool,
-    lacks_room: LacksRoom,
-    never_fits: LacksRoom = _always_fits,
+    lends: bool,
+    lacks_capacity: LacksCapacity,
+    never_fits: LacksCapacity = _always_fits,
 ) -> Choice:
     """Return flavors for `members` of a group; `plan` has the nodes of those that have one already.
 
     Args:
-        is_lent: Whether what the queue deserves of each flavor is no limit.
+        lends: Whether what the queue deserves of each flavor is no limit.
         never_fits: Returns why members do not fit even if nothing runs.
     """
     in_use = flavors_in_use(amounts, group, plan)
@@ -314,7 +316,7 @@ def choose(
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
     empty = _Search(amounts, group.queue, True, never_fits, most)
-    search = _Search(amounts, group.queue, is_lent, lacks_room, most, empty)
+    search = _Search(amounts, group.queue, lends, lacks_capacity, most, empty)
     if (filled := search.fill(roles, _NOTHING)) is not None:
         return filled
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
@@ -323,7 +325,7 @@ def choose(
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
-def flavored(amounts: Flavors, group: GroupView, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
+def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
     """Return the members, bound to the nodes of the flavors that a decision names by role."""
     by_name = {flavor.name: flavor for flavor in amounts.of(group.queue)}
     members: list[PodRecord] = []
@@ -346,8 +348,8 @@ class _Search(msgspec.Struct, eq=False):
 
     amounts: Flavors
     queue: str
-    is_lent: bool
-    lacks_room: LacksRoom
+    lends: bool
+    lacks_capacity: LacksCapacity
     attempts_left: int
     empty: "_Search | None" = None
     is_above_share: bool = False
@@ -366,10 +368,10 @@ class _Search(msgspec.Struct, eq=False):
                 return found
             tried.append((flavor, why))
         if not (self.dead_end.tried or self.is_above_share):
-            self._note_dead_end(roles, chosen, tried)
+            self._record_dead_end(roles, chosen, tried)
         return None
 
-    def _note_dead_end(
+    def _record_dead_end(
         self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, Tried | None]]
     ) -> None:
         """Record why the first of `roles` found no flavor.
@@ -383,7 +385,7 @@ class _Search(msgspec.Struct, eq=False):
                 why = self.empty.why_never(flavor, roles, chosen) or why
             reasons += [] if why is None else [why]
         if self.empty is None or any(why.reason not in _NEVER for why in reasons):
-            lacking = [why.flavor for why in reasons if why.reason in LACKS_ROOM]
+            lacking = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
             names = chosen.flavors | ({role: lacking[0]} if lacking else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
@@ -411,7 +413,7 @@ class _Search(msgspec.Struct, eq=False):
         if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
-            lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, more)
 
@@ -425,7 +427,7 @@ class _Search(msgspec.Struct, eq=False):
         why = self.amounts.ceiling_on(self.queue, asked)
         if why is not None and (self.empty is not None or why[0] in _NEVER):
             return Tried(flavor.name, *why, is_amount=True)
-        if self.is_lent or not self.amounts.is_above_share(self.queue, asked):
+        if self.lends or not self.amounts.is_above_share(self.queue, asked):
             return None
         self.is_above_share = True
         return Tried(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
+from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner, Read
-from extender.domain.scheduling.backfill import KeptRoom
+from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.budget import Scope
-from extender.domain.scheduling.flavors import Alike, Why, choose, flavored, roles_of
+from extender.domain.scheduling.cycle import Cycle, Guard
+from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import back_off, exceeds_queue, explain, never_fits, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
-from extender.domain.scheduling.reservation import KEPT_FROM_OTHERS, Reservations
-from extender.domain.scheduling.round import Guard, Round
+from extender.domain.scheduling.reservation import RESERVED_FROM_OTHERS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
 # What members miss, whose reservations they may pass, which limits apply to them, and whether their claim is
 # lent now.
-Equals = tuple[Signature | Alike, tuple[GroupKey, ...], tuple[object, ...], bool]
+Equals = tuple[Signature | Similar, tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
 # These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
@@ -60,26 +60,26 @@ class Admission:
 
     def __init__(
         self,
-        round_: Round,
+        cycle: Cycle,
         lending: Lending,
         reservations: Reservations,
         strategies: Strategies,
-        next_equal: Callable[[GroupView], GroupView | None],
+        next_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
         """`next_equal`: returns the next inadmissible group of the class of one that starts."""
-        self._round = round_
-        self._budget = round_.budget
+        self._cycle = cycle
+        self._budget = cycle.budget
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
         self._next_equal = next_equal
-        self.lines: Mapping[str, list[GroupView]] = {}  # by queue all groups to be judged, in their order
+        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be judged, in their order
         self.heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
         # In this pass: why members of a signature find no room, after how many takings, and what was read.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
-    def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
+    def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
         """Evaluate `groups` in their order; return those above their share (none once capacity is lent).
 
         Behind one of these that lets none pass, the rest of its queue waits with it.
@@ -89,17 +89,17 @@ class Admission:
         self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
         self._unplaceable.clear()
         self._equals.clear()
-        above_share: list[GroupView] = []
-        for _, line in TurnOrder(budget.shares, self._round.snapshot.queues, lines, lambda it: it):
-            takings = budget.takings
+        above_share: list[GroupInfo] = []
+        for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda it: it):
+            allocations = budget.allocations
             while (
-                line and budget.takings == takings
+                line and budget.allocations == allocations
             ):  # its turn lasts until one of its groups takes something
                 group = line.popleft()
-                with Guard(self._round, group):
+                with Guard(self._cycle, group):
                     decision = self._decide(group)
                     if decision is not None:
-                        self._round.settle(decision)
+                        self._cycle.settle(decision)
                         if decision.verdict is Verdict.STARTING:
                             self._queue_next_equal(group, line)
                         continue
@@ -109,24 +109,24 @@ class Admission:
                         line.clear()
         return above_share
 
-    def _queue_next_equal(self, group: GroupView, line: deque[GroupView]) -> None:
+    def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
         """Put the next group of the class of one that starts into the line of their queue."""
         if (following := self._next_equal(group)) is not None:
             insort(line, following, key=self._strategies.rank)
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
-    def _decide(self, group: GroupView) -> GroupDecision | None:
-        if (known := self._round.decided.get(group.key)) is not None:  # room is being taken back for it
+    def _decide(self, group: GroupInfo) -> GroupDecision | None:
+        if (known := self._cycle.decided.get(group.key)) is not None:  # room is being taken back for it
             return self._in_line(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
-                self._round.reads.alike(group.key, Behind(scope))
-                self._round.reads.note(BEHIND)
+                self._cycle.reads.similar(group.key, Behind(scope))
+                self._cycle.reads.record(BEHIND)
                 return waits(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
         backs_off = self._strategies.of(group).backs_off(group)
-        decision = back_off(self._round, group) if backs_off else self._judge(group)
+        decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
@@ -135,14 +135,14 @@ class Admission:
             self._budget.window.held_up.add(group.queue)
         decision = self._in_line(group, decision)
         wanted = missing(group)
-        if decision.reason in LACKS_ROOM and self._budget.flavors.of(group.queue):
+        if decision.reason in LACKS_CAPACITY and self._budget.flavors.of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_one(group), decision.reason
-        claims_room = not has_reservation and self._lending.has_claim(group, wanted, reason)
-        decision = self._reservations.note(group, decision)
-        return replace(decision, claims_room=True) if claims_room else decision
+        claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
+        decision = self._reservations.record(group, decision)
+        return replace(decision, claims_capacity=True) if claims_capacity else decision
 
-    def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
+    def _in_line(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
         """Record a pending group that lets none pass: it blocks its queue.
 
         At the limit of a user or a namespace, it blocks only their groups.
@@ -156,7 +156,7 @@ class Admission:
             self.heads.setdefault(scope, group.key)
         return decision
 
-    def _holds_up_others(self, group: GroupView) -> bool:
+    def _holds_up_others(self, group: GroupInfo) -> bool:
         """Return whether it lets none pass.
 
         A group never does that could not start even if nothing ran, whatever its reason is now.
@@ -166,10 +166,10 @@ class Admission:
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.once(may_choose) or self._round.could_stand_alone(wanted)
+        may_stand = group.once(may_choose) or self._cycle.could_stand_alone(wanted)
         return may_stand and len(wanted.members) <= budget.window.size
 
-    def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
+    def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
         """Return the partial start with the most members, for a job that allows it and waits by `whole`.
 
         Where none can start, the result is the obstacle of the job as it is, or at its smallest if it
@@ -178,9 +178,9 @@ class Admission:
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
             return group, whole
 
-        def tried(members: int) -> tuple[GroupView, GroupDecision | None]:
+        def tried(members: int) -> tuple[GroupInfo, GroupDecision | None]:
             smaller = replace(group, min_member=members)
-            decision = self._judge(smaller)
+            decision = self._evaluate(smaller)
             if decision is not None and decision.verdict is Verdict.STARTING:
                 self._budget.release(smaller, decision.plan)
             return smaller, decision
@@ -196,33 +196,36 @@ class Admission:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
         most = shrunk({"": group.min_member}, {"": group.job.least}, can_start)
         members = group.job.least if most is None else most[""]
-        decision = self._judge(replace(group, min_member=members))
+        decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
     # ---- judging one gang
 
-    def _judge(self, group: GroupView) -> GroupDecision | None:
+    def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
         own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
         signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
-            alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
-            in_front_of = tuple(room.group.key for room in passed)
-            whose, is_claim_lent = self._budget.running.whose(group), self._lending.is_claim_lent(group)
-            equals = group.queue, (alike, in_front_of, whose, is_claim_lent)
-            self._round.reads.alike(group.key, equals)
+            similar = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
+            in_front_of = tuple(capacity.group.key for capacity in passed)
+            whose, claim_borrowed = (
+                self._budget.running.whose(group),
+                self._lending.claim_borrowed(group),
+            )
+            equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
+            self._cycle.reads.similar(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
-        decision = self._judge_with(group, own) if own else self._judge_now(group)
-        starts_beside = decision is not None and decision.verdict is Verdict.STARTING and not own
-        if decision is not None and starts_beside and not group.job.least:  # that one is only tried
-            self._reservations.use_kept(group, decision.plan)
-        if decision is not None and decision.reason in KEPT_FROM_OTHERS and not own:
+        decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
+        starts_next_to = decision is not None and decision.verdict is Verdict.STARTING and not own
+        if decision is not None and starts_next_to and not group.job.least:  # that one is only tried
+            self._reservations.use_reserved(group, decision.plan)
+        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not own:
             if passed:
-                decision = self._judge_with(group, passed)
-            if decision is not None and decision.reason in KEPT_FROM_OTHERS:
+                decision = self._evaluate_with(group, passed)
+            if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
                 holding_up = self._reservations.holding_up(group, self._wanted(group), decision.reason)
                 decision = waits(group, Reason.RESERVED, holding_up) if holding_up else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
@@ -230,26 +233,26 @@ class Admission:
             self._equals[equals] = decision
         return decision
 
-    def _judge_with(self, group: GroupView, reserved: list[KeptRoom]) -> GroupDecision | None:
+    def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
         """Evaluate a group with capacity that is reserved from most others."""
         known, self._unplaceable = self._unplaceable, {}
         with self._reservations.given_back(reserved):
-            decision = self._judge_now(group)
+            decision = self._evaluate_now(group)
         self._unplaceable = known
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
             self._equals.clear()  # the capacity that it does not use is free
         return decision
 
-    def _judge_now(self, group: GroupView) -> GroupDecision | None:
+    def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
         wanted, budget = self._wanted(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
             return None
         if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
-            rooms = partial(self._lacks_room, group), partial(never_fits, self._round)
-            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *rooms)
+            capacities = partial(self._lacks_capacity, group), partial(never_fits, self._cycle)
+            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
             if choice.is_above_share:
                 return None
             if choice.tried:
@@ -267,14 +270,14 @@ class Admission:
             return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
         return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
 
-    def _waits_for_nodes(self, group: GroupView, wanted: Missing, why: Why) -> GroupDecision:
+    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
         """Return the decision on members without a placement: more nodes help where each fits alone."""
-        total, decision = self._round.empty.capacity.total, waits(group, *why)
+        total, decision = self._cycle.empty.capacity.total, waits(group, *why)
         if decision.reason is not Reason.NEVER_FITS or not all(map(total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
 
-    def _wanted(self, group: GroupView) -> Missing:
+    def _wanted(self, group: GroupInfo) -> Missing:
         """Return the members to start.
 
         A group with more members than it needs starts without those that do not fit.
@@ -284,7 +287,7 @@ class Admission:
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
-    def _limited(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+    def _limited(self, group: GroupInfo, wanted: Missing) -> GroupDecision | None:
         """Return the decision of limits, the ceiling or the size of the window against a start."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(wanted.members)
@@ -302,7 +305,7 @@ class Admission:
             return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
         return None
 
-    def _lacks_room(self, group: GroupView, wanted: Missing) -> Why | None:
+    def _lacks_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
         """Why members find no room on the nodes of a flavor; None if they do."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
@@ -316,21 +319,21 @@ class Admission:
         """Why members of a signature find no room, if that was said in this pass and is true by now."""
         if signature not in self._unplaceable:
             return None
-        why, takings, read = self._unplaceable[signature]
-        if why[0] in _WITH_SOME_LEFT and takings < self._budget.takings:
+        why, allocations, read = self._unplaceable[signature]
+        if why[0] in _WITH_SOME_LEFT and allocations < self._budget.allocations:
             return None
-        self._round.reads.also(read)
+        self._cycle.reads.also(read)
         return why
 
-    def _no_placement(self, group: GroupView, wanted: Missing, signature: Signature | None) -> Why:
+    def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
         """Why members find no room; nor do any of the same signature until the next pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
             why = Reason.QUEUE_SHARE, self._lending.text()
         else:
-            why = explain(self._round, unclaimed or planner, group, wanted)
+            why = explain(self._cycle, unclaimed or planner, group, wanted)
         if signature is not None:
-            self._unplaceable[signature] = why, self._budget.takings, self._round.reads.now or {}
+            self._unplaceable[signature] = why, self._budget.allocations, self._cycle.reads.now or {}
         return why
 
 
@@ -352,7 +355,7 @@ def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> 
     return without(given_up) if given_up <= total else None
 
 
-def may_choose(group: GroupView) -> bool:
+def may_choose(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from extender.domain.model.resources import Resources
 from extender.domain.placement.departures import RunEnd, RunTimes, nodes_of
 from extender.domain.scheduling.budget import Budget, Scope
-from extender.domain.scheduling.round import Round
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.scheduling.cycle import Cycle
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
 Level = int | Scope  # a node in the tree of queues, below its ceiling; or whom a limit applies to
@@ -24,11 +24,11 @@ class Need(NamedTuple):
     """Need of one group below each level, and its part that is reserved from others now."""
 
     needed: Amounts
-    kept: Amounts
+    reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
         """Others have taken what was left `before` and is not `now`; that is not kept any more."""
-        return self._replace(kept=less(self.kept, less(before, now)))
+        return self._replace(reserved=less(self.reserved, less(before, now)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
@@ -39,24 +39,24 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
     budget.running.reserve(scopes, times)
 
 
-def suffices(budget: Budget, group: GroupView, wanted: Missing) -> bool:
+def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
     """Return whether members may start, as far as ceilings and limits go."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
     return not budget.shares.above_ceiling(group.queue, wanted.requests)
 
 
-def levels(budget: Budget, group: GroupView, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
+def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
     """Yield what members need below each level, and what is left there."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
     yield from budget.running.left(group, len(wanted.members))
 
 
-def left_for(budget: Budget, group: GroupView) -> Amounts:
+def left_for(budget: Budget, group: GroupInfo) -> Amounts:
     return {level: left for level, _, left in levels(budget, group, budget.flavors.settled(group))}
 
 
-def lacking(budget: Budget, group: GroupView, wanted: Missing) -> tuple[str, ...]:
+def lacking(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
     """Return the names of the levels that have too little left."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
@@ -76,76 +76,76 @@ def less(amounts: Amounts, other: Amounts) -> Amounts:
 class HeadroomForecast:
     """Forecast of headroom once groups have ended, and others have their reservations."""
 
-    def __init__(self, round_: Round, times: RunTimes) -> None:
-        self._round, self._times = round_, times
+    def __init__(self, cycle: Cycle, times: RunTimes) -> None:
+        self._cycle, self._times = cycle, times
         self._reserved: list[Amounts] = []  # what others will need, and what of it is not kept for them yet
 
-    def is_there(self, group: GroupView, wanted: Missing, moment: float) -> bool:
+    def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether members may start then."""
-        with self._once_ended(group.queue, self._round.snapshot.now):
-            if suffices(self._round.budget, group, wanted):
+        with self._once_ended(group.queue, self._cycle.snapshot.now):
+            if suffices(self._cycle.budget, group, wanted):
                 return True
-        with self._once_ended(group.queue, moment):
-            return suffices(self._round.budget, group, wanted)
+        with self._once_ended(group.queue, instant):
+            return suffices(self._cycle.budget, group, wanted)
 
-    def is_guess(self, group: GroupView, wanted: Missing, moment: float) -> bool:
+    def is_guess(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether that rests on the end of a group without a known run time."""
-        if self.is_there(group, wanted, self._round.snapshot.now):
+        if self.is_there(group, wanted, self._cycle.snapshot.now):
             return False
-        return any(end.at <= moment and not end.is_known for end, _ in self._ends_below(group.queue))
+        return any(end.at <= instant and not end.is_known for end, _ in self._ends_below(group.queue))
 
-    def moments(self, group: GroupView, wanted: Missing) -> set[float]:
+    def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
         """Return when more will be left for members that lack headroom now."""
-        if self.is_there(group, wanted, self._round.snapshot.now):
+        if self.is_there(group, wanted, self._cycle.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_below(group.queue)}
 
-    def keep(self, group: GroupView, wanted: Missing, start: float | None) -> Need:
+    def keep(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
         """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
-        budget = self._round.budget
+        budget = self._cycle.budget
         there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
         then: Amounts = {level: left for level, (_, left) in there.items()}
-        if there and start is not None and not self._round.is_due(start):
+        if there and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
                 then = left_for(budget, group)
-        kept = {
+        reserved = {
             level: {
                 name: max(max(left[name], 0) - max(then[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
             for level, (needed, left) in there.items()
         }
-        need = Need({level: needed for level, (needed, _) in there.items()}, kept)
-        reserve(budget, kept)
-        self._reserved.append(less(need.needed, kept))
+        need = Need({level: needed for level, (needed, _) in there.items()}, reserved)
+        reserve(budget, reserved)
+        self._reserved.append(less(need.needed, reserved))
         return need
 
     @contextmanager
-    def _once_ended(self, queue: str, moment: float) -> Iterator[None]:
-        budget, journal = self._round.budget, self._round.journal
+    def _once_ended(self, queue: str, instant: float) -> Iterator[None]:
+        budget, journal = self._cycle.budget, self._cycle.journal
         mark = journal.mark()
         try:
             for amounts in self._reserved:
                 reserve(budget, amounts)
-            has_time_passed = moment > self._round.snapshot.now
+            has_time_passed = instant > self._cycle.snapshot.now
             for end, group in self._ends_below(queue) if has_time_passed else ():
-                if end.at > moment:
+                if end.at > instant:
                     break
                 budget.end(group)
             yield
         finally:
             journal.roll_back(mark)
 
-    def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupView]]:
+    def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Return the ends of the groups that count for any level of a queue."""
-        tree, shares = self._round.budget.shares.tree, self._round.budget.shares
+        tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
         highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]
         for end, group in self._ends:
             if group.queue == queue or not {*highest}.isdisjoint(tree.path(group.queue)):
                 yield end, group
 
     @cached_property
-    def _ends(self) -> list[tuple[RunEnd, GroupView]]:
+    def _ends(self) -> list[tuple[RunEnd, GroupInfo]]:
         """Return the ends of all that run or start, the first ones first."""
-        running = (group for group in self._round.snapshot.groups.values() if nodes_of(group))
+        running = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
         return sorted(((self._times.end_of(group), group) for group in running), key=lambda it: it[0].at)

@@ -13,18 +13,18 @@ guarantee.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from extender.domain.model.reasons import LACKS_ROOM, Reason
+from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
+from extender.domain.placement.eviction_units import Loss, Pick
 from extender.domain.placement.planner import Holding, Kind, Planner
-from extender.domain.placement.units import Loss, Taking
 from extender.domain.queues.share_tree import EPSILON
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Way
 from extender.domain.scheduling.price import Price
-from extender.domain.scheduling.round import Guard, Round
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
 _NEARER = 1e-9  # of a share: less than any difference that counts
@@ -33,32 +33,32 @@ _NEARER = 1e-9  # of a share: less than any difference that counts
 class Lending:
     """The room on which groups within their queues' shares have a claim, kept while the rest is lent."""
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
-        self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack room
         self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
-        self._kept: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
-        self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
+        self._reserved: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
+        self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
         self.has_begun = False
         self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # and what was known of the room then
 
-    def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
+    def has_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Return whether a group reserves capacity now, and record it.
 
         The group is within its share, waits for `reason`, and lacks `wanted`.
         """
-        shares, at_ceiling = self._round.budget.shares, reason is Reason.QUEUE_CEILING
-        if self.has_begun or not (at_ceiling or reason in LACKS_ROOM):
+        shares, at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
+        if self.has_begun or not (at_ceiling or reason in LACKS_CAPACITY):
             return False
         if at_ceiling and (
             shares.is_above_share(group.queue, wanted.requests)
             or not shares.above_ceiling(group.queue, wanted.requests)
         ):
             return False
-        if self.is_claim_lent(group) or not self._round.could_stand_alone(wanted, keeps_refusals=True):
+        if self.claim_borrowed(group) or not self._cycle.could_stand_alone(wanted, keeps_refusals=True):
             return False
-        kind = self._round.reads.kind_of.get(group.key, group.key)
+        kind = self._cycle.reads.kind_of.get(group.key, group.key)
         if kind not in self._claiming:
             self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
@@ -66,16 +66,16 @@ class Lending:
                 self.keep(group, wanted)  # else groups within their share would take it bit by bit
         return True
 
-    def is_claim_lent(self, group: GroupView) -> bool:
+    def claim_borrowed(self, group: GroupInfo) -> bool:
         """Return whether the capacity that a group claims is lent now.
 
         Reserved and lent periods alternate.
         """
-        since, period = group.start.claims_since, self._round.limits.room_kept
+        since, period = group.start.claims_since, self._cycle.limits.capacity_reserved
         if since is None:
             return False
-        periods = int((self._round.snapshot.now - since) // period)
-        self._round.is_due(since + (periods + 1) * period)
+        periods = int((self._cycle.snapshot.now - since) // period)
+        self._cycle.is_due(since + (periods + 1) * period)
         return bool(periods % 2)
 
     def begin(self) -> None:
@@ -83,46 +83,48 @@ class Lending:
         if self.has_begun:
             return
         self.has_begun = True
-        known = {key for key, _ in self._kept}
+        known = {key for key, _ in self._reserved}
         for group, wanted in self._claimants:
             if group.key not in known:
-                with Guard(self._round, group):
+                with Guard(self._cycle, group):
                     self.keep(group, wanted)
-        shares = self._round.budget.shares
+        shares = self._cycle.budget.shares
         for group, wanted in self._at_ceiling:
-            with Guard(self._round, group):
+            with Guard(self._cycle, group):
                 for node, asked, left in shares.headroom(group.queue, wanted.requests):
-                    kept = {name: min(amount, max(left[name], 0)) for name, amount in asked.items()}
-                    shares.reserve({node: kept})
-                    add(self._headroom.setdefault(node, {}), kept)
+                    reserved = {name: min(amount, max(left[name], 0)) for name, amount in asked.items()}
+                    shares.reserve({node: reserved})
+                    add(self._headroom.setdefault(node, {}), reserved)
 
-    def keep(self, group: GroupView, wanted: Missing) -> None:
+    def keep(self, group: GroupInfo, wanted: Missing) -> None:
         """Take out the room that is there for a claimant already."""
-        planner = self._round.budget.planner
-        has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
-        if plan := planner.place(wanted.members, partly=True) if has_room else None:
+        planner = self._cycle.budget.planner
+        has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
+        if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
             held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
-            self._kept.append((group.key, Holding(held, ())))
+            self._reserved.append((group.key, Holding(held, ())))
 
     def give_back_headroom(self) -> None:
         """Nothing of it is kept for claimants any more."""
-        self._round.budget.shares.reserve(self._headroom, -1)
+        self._cycle.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
         """Suspend lending: until it begins again nothing is lent, and nothing is reserved."""
-        for _, holding in self._kept:
-            self._round.budget.planner.let_go(holding)
+        for _, holding in self._reserved:
+            self._cycle.budget.planner.let_go(holding)
         self.give_back_headroom()
-        self._kept, self._headroom, self.has_begun = [], {}, False
+        self._reserved, self._headroom, self.has_begun = [], {}, False
 
-    def kept_for(self, group: GroupView) -> dict[Uid, str]:
+    def reserved_for(self, group: GroupInfo) -> dict[Uid, str]:
         """Return the nodes on which capacity is reserved for members of a group."""
-        return next((holding.plan for key, holding in self._kept if key == group.key), {})
+        return next((holding.plan for key, holding in self._reserved if key == group.key), {})
 
     @property
     def keeps_any(self) -> bool:
         """Return whether capacity or headroom is reserved for any claimant."""
-        return bool(self._kept) or any(map(any, (kept.values() for kept in self._headroom.values())))
+        return bool(self._reserved) or any(
+            map(any, (reserved.values() for reserved in self._headroom.values()))
+        )
 
     @property
     def claims(self) -> frozenset[Shape]:
@@ -134,11 +136,11 @@ class Lending:
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the room"
 
-    def keeps_headroom_from(self, group: GroupView, wanted: Missing) -> str:
+    def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
         """Return who has a claim on the headroom that members lack; empty where they would lack it anyway."""
         if not self._headroom:
             return ""
-        shares, journal = self._round.budget.shares, self._round.journal
+        shares, journal = self._cycle.budget.shares, self._cycle.journal
         mark = journal.mark()
         self.give_back_headroom()
         has_some = not shares.above_ceiling(group.queue, wanted.requests)
@@ -146,7 +148,7 @@ class Lending:
         queues = ", ".join(sorted({group.queue for group, _ in self._at_ceiling}))
         return f"groups in {queues} have a claim on what the ceiling leaves" if has_some else ""
 
-    def keeps_room_from(self, pod: PodRecord) -> bool:
+    def keeps_capacity_from(self, pod: PodRecord) -> bool:
         """Return whether a pod that did not fit would without reservations."""
         unclaimed = self.unclaimed
         return unclaimed is not None and unclaimed.could_place([pod], Counter({pod.shape: 1}))
@@ -154,13 +156,13 @@ class Lending:
     @property
     def unclaimed(self) -> Planner | None:
         """The room that is left by now, and what is kept of it for claimants; None where nothing is."""
-        if not self._kept:
+        if not self._reserved:
             return None
-        planner = self._round.budget.planner
+        planner = self._cycle.budget.planner
         now = planner.capacity.known
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
-            for _, holding in self._kept:
+            for _, holding in self._reserved:
                 self._unclaimed[1].let_go(holding)
         return self._unclaimed[1]
 
@@ -178,23 +180,23 @@ class VictimShares:
 
     def __init__(
         self,
-        round_: Round,
-        group: GroupView,
+        cycle: Cycle,
+        group: GroupInfo,
         way: Way,
         scarce: Iterable[str],
         from_others: bool,
         price: Price,
     ) -> None:
-        self._queues = round_.snapshot.queues
-        self._shares = round_.budget.shares
-        self._flavors = round_.budget.flavors
+        self._queues = cycle.snapshot.queues
+        self._shares = cycle.budget.shares
+        self._flavors = cycle.budget.flavors
         self._own, self._asked, self._instead = group.queue, way.asked, way.instead
         self._scarce = {each for name in scarce for each in way.instead.get(name, (name,))}
         self._from_others, self._price = from_others, price
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 
-    def loss(self, taking: Taking) -> Resources:
-        return self._flavors.requests(((pod, pod.node) for pod in taking.pods), taking.requests)
+    def loss(self, pick: Pick) -> Resources:
+        return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue may lose `amounts`, and each one above it that is not above the group's own.
@@ -208,12 +210,12 @@ class VictimShares:
         if queue not in self._queues:
             return False
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, due, kept in self._shares.levels(queue, self._own):
+        for held, due, reserved in self._shares.levels(queue, self._own):
             above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
             above -= self._instead.keys()
             if not (above & self._scarce if self._scarce & asked.keys() else above):
                 return False
-            if any(held.get(name, 0) - asked[name] < kept[name] for name in asked if name in kept):
+            if any(held.get(name, 0) - asked[name] < reserved[name] for name in asked if name in reserved):
                 return False
         return True
 
@@ -234,8 +236,8 @@ class VictimShares:
             self._parts[queue] = self._shares.of_own_groups(queue) - _NEARER * levels
         return self._parts[queue]
 
-    def price(self, takings: Sequence[Taking]) -> Loss:
-        return self._price.loss(takings)
+    def price(self, picks: Sequence[Pick]) -> Loss:
+        return self._price.loss(picks)
 
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):

@@ -25,6 +25,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.queues.flavors import Flavor
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import (
@@ -41,106 +42,105 @@ from extender.domain.scheduling.obstacles import (
     why_no_plan,
 )
 from extender.domain.scheduling.order import TurnOrder, in_lines
-from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as_join, keep_all
+from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
 from extender.domain.scheduling.reservation import Reservations
-from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import created, lost, missing, start_begun, whole_at
 
 # ---- starts
 
 
-def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
+def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     """Return the valid parts of the plans of continuing starts, the oldest first.
 
     Starts that end here, or that no member can join, are settled.
     """
     oldest_first = sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order))
-    return keep_all(round_, round_.unsettled(oldest_first, partial(_ending, round_)))
+    return keep_all(cycle, cycle.unsettled(oldest_first, partial(_ending, cycle)))
 
 
-def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
+def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     if words := barred(group):
-        return fail(round_, group, words)
-    if group.start.admitted_at is None and round_.snapshot.now < group.start.retry_at:
-        return back_off(round_, group)
-    begun = start_begun(group, round_.snapshot)
+        return fail(cycle, group, words)
+    if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
+        return back_off(cycle, group)
+    begun = start_begun(group, cycle.snapshot)
     if begun is not None:
         # The scheduler may be working on all missing members: their volumes may take until the bind deadline.
         wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
         all_answered = not wanted.absent and all(
-            pod.uid in pinned or pod.keeps_room for pod in wanted.members
+            pod.uid in pinned or pod.keeps_capacity for pod in wanted.members
         )
-        limits = round_.limits
+        limits = cycle.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
-        if round_.is_due(begun + deadline):
-            return fail(round_, group, TOO_LATE)
+        if cycle.is_due(begun + deadline):
+            return fail(cycle, group, TOO_LATE)
     if not group.exists:  # no member joins, and at the deadline the start is undone
         reason = Reason.GROUP_NOT_FOUND
         return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, no_group(group))
     return None
 
 
-def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
+def complete(cycle: Cycle, starts: Iterable[ActivePlan]) -> None:
     """Plan what misses."""
-    for kept in starts:
-        with Guard(round_, kept.group, kept.plan):
-            round_.settle(_complete(round_, kept.group, kept))
+    for active in starts:
+        with Guard(cycle, active.group, active.plan):
+            cycle.settle(_complete(cycle, active.group, active))
 
 
-def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
+def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecision:
     """Return the decision on a start with members that cannot be planned.
 
     That ends the start, unless members are bound already (those are worth waiting for until the deadline)
     or the start is young (capacity may come back at once). If the scheduler, which looked for another
     node itself, refuses a member before any is bound, the start has failed and gives all back.
     """
-    budget, absent = round_.budget, missing(group).absent
-    refusal = refusal_of(kept)
-    refused = (uid for uid in kept.moved if group.attempts[uid].refused_at is not None)
+    budget, absent = cycle.budget, missing(group).absent
+    refusal = refusal_of(active)
+    refused = (uid for uid in active.moved if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused, None)) is not None:
-        budget.release(group, kept.plan)
-        return fail(round_, group, group.attempts[uid].words, {uid: kept.moved[uid]})
+        budget.release(group, active.plan)
+        return fail(cycle, group, group.attempts[uid].words, {uid: active.moved[uid]})
     is_interrupted = group.start.admitted_at is None
     begins = is_interrupted or not (group.placed or group.pinned)
-    joining = kept.unplanned if begins else _joining(kept)
-    above = _above_ceiling(round_, group, joining) if begins or joining else ""
+    joining = active.unplanned if begins else _joining(active)
+    above = _above_ceiling(cycle, group, joining) if begins or joining else ""
     if begins and above:
-        budget.release(group, kept.plan)
-        return fail(round_, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
+        budget.release(group, active.plan)
+        return fail(cycle, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
     more: dict[Uid, str] | None = {}
-    if kept.unplanned:
-        pods = None if above else all_that_join(budget, group, kept.unplanned, kept.plan)
+    if active.unplanned:
+        pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
         more = None if pods is None else budget.place(group, pods)
     if (more is None or absent) and not group.placed:
         if not group.pinned:  # nothing is held yet: it simply waits again
-            budget.release(group, {**kept.plan, **(more or {})})
-            if kept.moved or refusal:
-                return fail(round_, group, why_no_plan(kept), kept.moved)
+            budget.release(group, {**active.plan, **(more or {})})
+            if active.moved or refusal:
+                return fail(cycle, group, why_no_plan(active), active.moved)
             if absent:
                 return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent)
             return waits(group, Reason.NO_ROOM, "the room planned for the group was taken by others")
-        begun = start_begun(group, round_.snapshot)
-        if begun is not None and round_.is_due(begun + round_.limits.stall_grace):
-            return fail(round_, group, absent or above or why_no_plan(kept))
-    kept.add(more or {})
-    detail = absent or above or (why_no_plan(kept) if more is None else refusal)
+        begun = start_begun(group, cycle.snapshot)
+        if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):
+            return fail(cycle, group, absent or above or why_no_plan(active))
+    active.add(more or {})
+    detail = absent or above or (why_no_plan(active) if more is None else refusal)
     if not detail and group.job.made is not None:
         detail = created(group.job.made, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
-    plan, moved = kept.plan, kept.moved
+    plan, moved = active.plan, active.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
 
 
-def _joining(kept: KeptPlan) -> list[PodRecord]:
+def _joining(active: ActivePlan) -> list[PodRecord]:
     """Return the members without a node that had none before."""
-    return [pod for pod in kept.unplanned if pod.uid not in kept.group.planned]
+    return [pod for pod in active.unplanned if pod.uid not in active.group.planned]
 
 
-def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> str:
+def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) -> str:
     """Return how more members would exceed the queue's ceiling or a limit; empty if they do not."""
-    asked, budget = asked_by(pod.shape for pod in pods), round_.budget
+    asked, budget = asked_by(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
     above = budget.shares.above_ceiling(group.queue, asked)
@@ -150,51 +150,53 @@ def _above_ceiling(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -
 # ---- replacements
 
 
-def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan, dict[Uid, str]]]:
+def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
     """Take room for replacements that have none yet; they start once the gangs had their turn."""
-    reserved: list[tuple[KeptPlan, dict[Uid, str]]] = []
-    budget = round_.budget
-    for kept in replacing:
-        with Guard(round_, kept.group, kept.plan):
+    reserved: list[tuple[ActivePlan, dict[Uid, str]]] = []
+    budget = cycle.budget
+    for active in replacing:
+        with Guard(cycle, active.group, active.plan):
             more: dict[Uid, str] = {}
-            if not (retry_of(round_, kept).waits or not kept.unplanned or not_replaced(round_, kept.group)):
+            if not (
+                retry_of(cycle, active).waits or not active.unplanned or not_replaced(cycle, active.group)
+            ):
                 # Those that had a node, and the first others that the queue's limits and ceiling admit.
-                within_ceiling = [pod for pod in kept.unplanned if pod.uid in kept.group.planned]
-                headroom = budget.running.headroom(kept.group) - len(within_ceiling)
+                within_ceiling = [pod for pod in active.unplanned if pod.uid in active.group.planned]
+                headroom = budget.running.headroom(active.group) - len(within_ceiling)
                 shapes = Counter(pod.shape for pod in within_ceiling)
-                for pod in _joining(kept)[: max(headroom, 0)]:
+                for pod in _joining(active)[: max(headroom, 0)]:
                     shapes[pod.shape] += 1
-                    if budget.shares.above_ceiling(kept.group.queue, requests_of(shapes)):
+                    if budget.shares.above_ceiling(active.group.queue, requests_of(shapes)):
                         break
                     within_ceiling.append(pod)
-                in_use = flavors_in_use(budget.flavors, kept.group, kept.plan)
-                joining, _ = as_many_as_join(budget, kept.group, within_ceiling, in_use, is_lent=True)
-                more = budget.place(kept.group, joining, partly=True, places=0) or {}
-            reserved.append((kept, more))
+                in_use = flavors_in_use(budget.flavors, active.group, active.plan)
+                joining, _ = as_many_as_join(budget, active.group, within_ceiling, in_use, lends=True)
+                more = budget.place(active.group, joining, partly=True, places=0) or {}
+            reserved.append((active, more))
     return reserved
 
 
-def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) -> None:
+def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
     """Start as many as there are places in the window."""
-    window = round_.budget.window
-    for kept, more in reserved:
-        group = kept.group
-        with Guard(round_, group, kept.plan):
-            retry = retry_of(round_, kept)
+    window = cycle.budget.window
+    for active, more in reserved:
+        group = active.group
+        with Guard(cycle, group, active.plan):
+            retry = retry_of(cycle, active)
             started = dict(islice(more.items(), window.places(group)))
             window.take(group, len(started))
-            kept.add(started)
+            active.add(started)
             reason: Reason | None = None
             detail = lost(group).absent
-            if kept.left():  # why they have no node yet
+            if active.left():  # why they have no node yet
                 reason = Reason.NO_ROOM
-                if (kept_back := not_replaced(round_, group)) is not None:
-                    reason, detail = kept_back.reason, kept_back.detail
+                if (reserved_back := not_replaced(cycle, group)) is not None:
+                    reason, detail = reserved_back.reason, reserved_back.detail
                 elif retry.waits:
                     reason, detail = Reason.BACKING_OFF, group.start.failure
                 elif without_place := len(more) - len(started):
                     reason, detail = Reason.WINDOW_FULL, window.lack(group, without_place)
-                elif above := _above_ceiling(round_, group, kept.left()[:1]):
+                elif above := _above_ceiling(cycle, group, active.left()[:1]):
                     reason, detail = Reason.QUEUE_CEILING, above
             decision = GroupDecision(
                 group.key,
@@ -202,122 +204,122 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
                 Verdict.RUNNING,
                 reason,
                 detail,
-                plan=kept.plan,
+                plan=active.plan,
                 failed=retry.failed,
                 retry_at=retry.at,
-                moved=kept.moved,
+                moved=active.moved,
                 stood_whole=True,
             )
-            round_.settle(decision)
+            cycle.settle(decision)
 
 
 class _Batch(msgspec.Struct):
     """Members of one group that are alike and still miss."""
 
-    kept: KeptPlan
+    active: ActivePlan
     shape: Shape
     pods: list[PodRecord]
     in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
 
 
-def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending, reservations: Reservations) -> None:
+def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
     """Start members of groups that stand, and decide on all of these."""
-    hungry: list[KeptPlan] = []
-    for kept in standing:
-        if kept.unplanned:
-            with Guard(round_, kept.group, kept.plan):
+    hungry: list[ActivePlan] = []
+    for active in standing:
+        if active.unplanned:
+            with Guard(cycle, active.group, active.plan):
                 # Members that the state of the group or its queue keeps out get that reason.
-                if (fault := obstacle(round_, kept.group)) is not None:
-                    kept.reason, kept.detail = fault.reason, fault.detail
-                elif retry_of(round_, kept).waits:
-                    kept.reason, kept.detail = Reason.BACKING_OFF, kept.group.start.failure
+                if (fault := obstacle(cycle, active.group)) is not None:
+                    active.reason, active.detail = fault.reason, fault.detail
+                elif retry_of(cycle, active).waits:
+                    active.reason, active.detail = Reason.BACKING_OFF, active.group.start.failure
                 else:
-                    hungry.append(kept)
+                    hungry.append(active)
     if hungry:
         lending.suspend()
-        _grow_all(round_, hungry, reservations, is_lent=False)
+        _grow_all(cycle, hungry, reservations, lends=False)
         lending.begin()
-        _grow_all(round_, hungry, reservations, is_lent=True)
-    for kept in standing:
-        if not round_.is_broken(kept.group):
-            with Guard(round_, kept.group, kept.plan):
-                round_.settle(_decision(round_, kept, lending))
+        _grow_all(cycle, hungry, reservations, lends=True)
+    for active in standing:
+        if not cycle.is_broken(active.group):
+            with Guard(cycle, active.group, active.plan):
+                cycle.settle(_decision(cycle, active, lending))
 
 
-def _grow_all(round_: Round, groups: Iterable[KeptPlan], reservations: Reservations, is_lent: bool) -> None:
+def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservations, lends: bool) -> None:
     """Start members of `groups`; within their queues' shares unless room is lent."""
     batches: list[_Batch] = []
-    for kept in groups:
-        if not round_.is_broken(kept.group):
-            with Guard(round_, kept.group, kept.plan):
-                alike: dict[Shape, list[PodRecord]] = {}
-                for pod in sorted(kept.left(), key=lambda pod: pod.order):
-                    alike.setdefault(pod.shape, []).append(pod)
-                in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
-                batches += [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
-    lines = in_lines(batches, lambda batch: batch.kept.group)
-    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines, lambda batch: batch.kept.group)
+    for active in groups:
+        if not cycle.is_broken(active.group):
+            with Guard(cycle, active.group, active.plan):
+                similar: dict[Shape, list[PodRecord]] = {}
+                for pod in sorted(active.left(), key=lambda pod: pod.order):
+                    similar.setdefault(pod.shape, []).append(pod)
+                in_use = flavors_in_use(cycle.budget.flavors, active.group, active.plan)
+                batches += [_Batch(active, shape, pods, in_use) for shape, pods in similar.items()]
+    lines = in_lines(batches, lambda batch: batch.active.group)
+    turns = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
     for _, line in turns:
         batch, may_come_again = line[0], False
         most = turns.members_until_next(batch.shape.requests)
-        group = batch.kept.group
-        with Guard(round_, group, batch.kept.plan), reservations.own_room(group):
-            may_come_again = _grow(round_, batch, most, is_lent)
+        group = batch.active.group
+        with Guard(cycle, group, batch.active.plan), reservations.own_capacity(group):
+            may_come_again = _grow(cycle, batch, most, lends)
         if not may_come_again:
             line.popleft()
-            while line and round_.is_broken(line[0].kept.group):
+            while line and cycle.is_broken(line[0].active.group):
                 line.popleft()
 
 
-def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool:
+def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
     """Start members of a batch, at `most` so many in one turn; whether it may come again."""
-    kept, pods, budget = batch.kept, batch.pods, round_.budget
-    group, shares, requests = kept.group, budget.shares, batch.shape.requests
+    active, pods, budget = batch.active, batch.pods, cycle.budget
+    group, shares, requests = active.group, budget.shares, batch.shape.requests
     allowances = [  # how many more of them may start, and what stops the next one
         (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
         (budget.running.headroom(group), Reason.QUEUE_CEILING),
         (budget.window.places(group), Reason.WINDOW_FULL),
     ]
-    if not is_lent:
+    if not lends:
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: allowed if most is None else min(allowed, most)]
-    joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, is_lent)
+    joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, lends)
     more = budget.place(group, joining, partly=True) or {}
-    kept.add(more)
+    active.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
         return False
-    kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
-    if kept.reason is Reason.WINDOW_FULL:
-        kept.detail = budget.window.lack(group, len(batch.pods))
+    active.reason, active.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    if active.reason is Reason.WINDOW_FULL:
+        active.detail = budget.window.lack(group, len(batch.pods))
     if why_not_all and len(more) == len(joining):
-        kept.reason, kept.detail = Reason.QUEUE_CEILING, why_not_all
+        active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
     return len(more) == len(tried) < allowed
 
 
-def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:
-    group, retry, left = kept.group, retry_of(round_, kept), kept.left()
-    if kept.reason is Reason.NO_ROOM:
+def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
+    group, retry, left = active.group, retry_of(cycle, active), active.left()
+    if active.reason is Reason.NO_ROOM:
         one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
-        in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+        in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
-            if any(map(lending.keeps_room_from, joining)):
-                kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
+            if any(map(lending.keeps_capacity_from, joining)):
+                active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
     verdict = Verdict.RUNNING
     if not group.placed:  # a group that needs no members starts with the first one
-        verdict = Verdict.STARTING if kept.plan or group.pinned else Verdict.WAITING
-    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
+        verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING
+    instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,
         group.queue,
         verdict,
-        kept.reason if left else None,
-        kept.detail if left else "",
-        plan=kept.plan,
+        active.reason if left else None,
+        active.detail if left else "",
+        plan=active.plan,
         failed=retry.failed,
         retry_at=retry.at,
-        moved=kept.moved,
-        stood_whole=group.stood_whole if moment is None else round_.is_due(moment),
+        moved=active.moved,
+        stood_whole=group.stood_whole if instant is None else cycle.is_due(instant),
     )

@@ -18,30 +18,30 @@ from extender.domain.model.shared_maps import with_changes
 from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
+from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gangs import may_choose
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import InForce, Reservations
-from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import Standing
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
 _FEW_SHAPES = 4  # that the groups of a bucket miss
 
 
-class Judged(msgspec.Struct, frozen=True, eq=False):
+class Evaluation(msgspec.Struct, frozen=True, eq=False):
     """A round in which all has been decided."""
 
-    round_: Round
+    cycle: Cycle
     strategies: Strategies
     reservations: Reservations
     starving: Starving
-    lines: Mapping[str, Sequence[GroupView]]  # by queue all groups that were to be judged, in their order
+    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be judged, in their order
     heads: Mapping[Scope, GroupKey]  # groups that wait and let none pass, by whom they keep waiting
     takes: bool  # whether anything was allocated, or is kept for groups that wait
     concerns_all: bool  # whether decisions depend on other groups beyond the budget
@@ -51,7 +51,7 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
         return not (self.takes or self.concerns_all)
 
 
-class Buckets:
+class EquivalenceClasses:
     """Equivalence classes of inadmissible groups, in queue order, with what was read for one of each.
 
     Immutable.
@@ -83,7 +83,7 @@ class Buckets:
         reads: Reads,
         rank: Callable[[GroupKey], Rank],
         reordered: Collection[GroupKey],
-    ) -> "Buckets":
+    ) -> "EquivalenceClasses":
         """Return the buckets after a cycle.
 
         Args:
@@ -98,7 +98,7 @@ class Buckets:
         moved = {key: kind for key, kind in now.items() if known.get(key) != kind or key in reordered}
         read = {**self.read, **{kind: reads.by_kind[kind] for kind in set(lie_in.values())}}
         if not moved:
-            return Buckets(known, self.groups, read) if lie_in else self
+            return EquivalenceClasses(known, self.groups, read) if lie_in else self
         joining: dict[Kind, list[GroupKey]] = {known[key]: [] for key in moved if key in known}
         for key, kind in moved.items():
             if kind is not None:
@@ -110,10 +110,10 @@ class Buckets:
             if not groups[kind]:
                 del groups[kind]
                 read.pop(kind, None)
-        return Buckets(with_changes(known, moved), groups, read)
+        return EquivalenceClasses(with_changes(known, moved), groups, read)
 
 
-_NO_BUCKETS = Buckets({}, {}, {})
+_NO_CLASSES = EquivalenceClasses({}, {}, {})
 
 
 class Grounds(msgspec.Struct, frozen=True, eq=False):
@@ -126,9 +126,9 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     history: RunHistory  # by which it is known who passes them
 
     @classmethod
-    def of(cls, round_: Round, in_force: InForce, totals: Totals) -> "Grounds":
+    def of(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
         """`totals`: of the room that is left."""
-        budget, history = round_.budget, round_.snapshot.history
+        budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
 
 
@@ -139,17 +139,17 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     totals: Totals | None
     grounds: Grounds | None  # by which all were judged; None: not all by the same
     concerns_all: bool  # whether no group may be left out of the next round
-    awake: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
+    active: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
     not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
-    buckets: Buckets
-    first_due: Mapping[Kind, GroupView]  # by kind the first to be asked whether it gets a reservation
-    first_in_turn: GroupView | None  # for whose reservation others have to end, which others wait behind
-    first_starving: Mapping[object, GroupView]  # by kind the first that looks for victims
-    idly_starving: Mapping[tuple[str, int], GroupView]  # by queue and priority one for which no victim runs
+    classes: EquivalenceClasses
+    first_due: Mapping[Kind, GroupInfo]  # by kind the first to be asked whether it gets a reservation
+    first_in_turn: GroupInfo | None  # for whose reservation others have to end, which others wait behind
+    first_starving: Mapping[object, GroupInfo]  # by kind the first that looks for victims
+    idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority one for which no victim runs
 
     def of_those_at_rest(self, now: Snapshot) -> "Memory":
         """Return the memory with all other groups active."""
-        return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_BUCKETS, {}, None, {}, {})
+        return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_CLASSES, {}, None, {}, {})
 
 
 class NodeRequests(NamedTuple):
@@ -159,86 +159,88 @@ class NodeRequests(NamedTuple):
     asking: Mapping[str, Set[GroupKey]] = {}  # by queue without headroom for all: the groups that do ask
 
 
-class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
+class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Notes of one cycle for the next. All are equal, since no decision depends on them."""
 
-    judged: Judged
+    evaluated: Evaluation
     then: Memory | None  # what was known of those who slept in it; None: nobody did
     groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
-    lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line
-    moments: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
+    lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
+    instants: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
     keeping: Set[str]  # the queues with a reservation, or that took room back
     requests: NodeRequests
 
     @property
     def snapshot(self) -> Snapshot:
-        return self.judged.round_.snapshot
+        return self.evaluated.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Return whether nothing has changed since, and no time has come that would change a decision."""
-        wake_at = inf if previous.wake_at is None else previous.wake_at
+        requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
-            and not snapshot.touched
+            and not snapshot.dirty
             and snapshot.groups is self.snapshot.groups
-            and self.snapshot.now <= snapshot.now < wake_at
+            and self.snapshot.now <= snapshot.now < requeue_at
             and snapshot.limits is self.snapshot.limits
             and snapshot.attention == self.snapshot.attention
         )
 
     @cached_property
     def memory(self) -> Memory:
-        judged, then, round_ = self.judged, self.then, self.judged.round_
-        ours, snapshot, capacity = round_.decided, round_.snapshot, round_.budget.planner.capacity
-        reservations, starving = judged.reservations, judged.starving
-        gone = [key for key in snapshot.touched if key not in snapshot.groups]
-        awake = {group.key for group in (*reservations.due, *starving.first.values())}
-        awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], self.groups[key])}
-        awake |= {*judged.heads.values()}
+        evaluated, then, cycle = self.evaluated, self.then, self.evaluated.cycle
+        ours, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
+        reservations, starving = evaluated.reservations, evaluated.starving
+        gone = [key for key in snapshot.dirty if key not in snapshot.groups]
+        active = {group.key for group in (*reservations.due, *starving.first.values())}
+        active |= {
+            key for key in ours if not _may_be_inadmissible(evaluated, snapshot.groups[key], self.groups[key])
+        }
+        active |= {*evaluated.heads.values()}
         moving = {key for key in ours if self.groups[key].fault or at_rest(snapshot.groups[key]) is None}
         if then is not None and then.not_at_rest is not None:
             moving |= then.not_at_rest.difference(ours, gone)
-        reads, base = round_.reads, capacity.all_known()
-        kinds = {key: reads.kind_of[key] for key in ours if key not in awake and key in reads.kind_of}
+        reads, base = cycle.reads, capacity.all_known()
+        kinds = {key: reads.kind_of[key] for key in ours if key not in active and key in reads.kind_of}
         read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
         # After a round in which anything was taken, one of each kind is judged in any case.
         heard = set(read)
-        if judged.is_calm:
+        if evaluated.is_calm:
             heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
-        awake |= {key for key, kind in kinds.items() if kind not in heard}
+        active |= {key for key, kind in kinds.items() if kind not in heard}
         lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
         is_past_other = then is None or then.snapshot.past is not snapshot.past
-        buckets = (_NO_BUCKETS if then is None else then.buckets).after(
+        classes = (_NO_CLASSES if then is None else then.classes).after(
             lie_in,
             (*ours, *gone),
             reads,
-            lambda key: judged.strategies.rank(snapshot.groups[key]),
-            snapshot.groups.keys() if is_past_other else snapshot.touched,
+            lambda key: evaluated.strategies.rank(snapshot.groups[key]),
+            snapshot.groups.keys() if is_past_other else snapshot.dirty,
         )
         first, idle = dict(reservations.first_due), starving.idle
         if then is not None:
             for kind, group in then.first_due.items():
                 if group.key not in ours and group.key in snapshot.groups:
-                    first[kind] = min(group, first.get(kind, group), key=judged.strategies.rank)
+                    first[kind] = min(group, first.get(kind, group), key=evaluated.strategies.rank)
             those = (*then.idly_starving.values(), *then.first_starving.values())
             rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
             idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
-        if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
+        if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are of groups long gone
-            base = base.only({*chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))})
+            base = base.only({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
         grounds = None
-        if judged.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, buckets)):
-            grounds = Grounds.of(round_, in_force, base)
+        if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
+            grounds = Grounds.of(cycle, in_force, base)
         turn = reservations.first_in_turn
         return Memory(
             snapshot,
             base,
             grounds,
-            judged.concerns_all,
-            frozenset(awake),
-            None if round_.takes_back else frozenset(moving),
-            buckets,
+            evaluated.concerns_all,
+            frozenset(active),
+            None if cycle.takes_back else frozenset(moving),
+            classes,
             first,
             turn,
             starving.first,
@@ -246,43 +248,43 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Notes)
+        return isinstance(other, CarriedFacts)
 
     def __hash__(self) -> int:
         return 0
 
 
-def _knows_all(base: Totals, buckets: Buckets) -> bool:
+def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
     """Return whether a change of what was read for any bucket would be noticed."""
-    return all(base.know(topics) for topics in buckets.read.values())
+    return all(base.know(topics) for topics in classes.read.values())
 
 
-def notes_of(previous: Decisions) -> Notes | None:
-    return previous.memory if isinstance(previous.memory, Notes) else None
+def carried_of(previous: Decisions) -> CarriedFacts | None:
+    return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 
 
-def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> bool:
+def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: GroupDecision) -> bool:
     """Return whether a group may be inadmissible.
 
     It only waits, holds nothing, and others do not ask for it.
     """
     if decision.fault or at_rest(group) is not None:
         return not decision.fault
-    queue = judged.round_.snapshot.queues.get(group.queue)
-    has_room = group.placed or group.pinned or group.planned or group.departing
+    queue = evaluated.cycle.snapshot.queues.get(group.queue)
+    has_capacity = group.placed or group.pinned or group.planned or group.departing
     was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     changes = decision.undo or decision.failed or decision.moved
     return (
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and judged.strategies.of(group).may_sleep(group)
-        and not (has_room or group.start.reservation or group.start.reclaim)
+        and evaluated.strategies.of(group).may_be_inadmissible(group)
+        and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None
         and not group.job.least  # it would be judged by several sizes
         and not group.once(may_choose)
-        and group.key not in judged.round_.costly  # without it, others of its namespace could cost more
+        and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
         # others of its kind may outrun it
-        and not (judged.reservations.in_force and group.spec.run_time is not None)
+        and not (evaluated.reservations.in_force and group.spec.run_time is not None)
     )

@@ -19,25 +19,25 @@ from extender.domain.model.shared_maps import differing
 from extender.domain.queues.share_tree import TOP
 from extender.domain.scheduling.budget import Budget, Scope
 from extender.domain.scheduling.headroom import levels
-from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
+from extender.domain.scheduling.memory import CarriedFacts, Evaluation, NodeRequests
 from extender.domain.scheduling.order import TurnOrder
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.wholeness import Missing, missing
 
 _NO_LIMIT = 10**9
 _NONE = Missing(())
-_MOST_ALIKE = 64  # groups that are evaluated together
+_MOST_SIMILAR = 64  # groups that are evaluated together
 _MOST_MISFITS = 16  # times that so many do not all have headroom, until none behind them in their queue asks
 
-Lines = Mapping[str, Sequence[GroupView]]
-Run = list[GroupView]  # consecutive groups of a queue that are equal, as far as headroom goes
+Lines = Mapping[str, Sequence[GroupInfo]]
+Run = list[GroupInfo]  # consecutive groups of a queue that are equal, as far as headroom goes
 Decided = Mapping[GroupKey, GroupDecision]
 
 
 def requests_after(
-    judged: Judged, before: Notes | None, lines: Lines, now: Decided, known: Decided
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, known: Decided
 ) -> tuple[NodeRequests, list[GroupDecision]]:
     """Return the requests after a cycle, and the decisions that change with them.
 
@@ -48,24 +48,24 @@ def requests_after(
         now: the decisions of this cycle.
         known: those of the previous one.
     """
-    round_, earlier = judged.round_, NodeRequests() if before is None else before.requests
-    groups, tree = round_.snapshot.groups, round_.budget.shares.tree
+    this_cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
+    groups, tree = this_cycle.snapshot.groups, this_cycle.budget.shares.tree
     too_large = {key for key, it in now.items() if it.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed(judged, before, lines, known)
+    changed = _changed(evaluated, before, lines, known)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
     def concerns(queue: str) -> bool:
         return queue in tree.seat and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
-    decided = [groups[key] for key in round_.decided if key in groups]
+    decided = [groups[key] for key in this_cycle.decided if key in groups]
     joining = [
         group for group in decided if now[group.key].verdict is Verdict.RUNNING and _helps(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
     waiting = _with_others({queue: line for queue, line in lines.items() if line and concerns(queue)}, others)
-    cycle = _Cycle(judged, lambda key: now.get(key) or known.get(key))
+    cycle = _Cycle(evaluated, lambda key: now.get(key) or known.get(key))
     answers = cycle.answers(waiting)
     asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
@@ -73,8 +73,8 @@ def requests_after(
         granted = answers.get(queue)
         if granted is None:  # all of them ask
             was_in_line = before.lines.get(queue, ()) if before is not None else ()
-            told = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
-            changes |= dict.fromkeys(group.key for group in told if group.key in groups)
+            reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
+            changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
         asking[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
@@ -106,10 +106,10 @@ def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
     return (before.verdict, before.reason, _helps(before)) != (now.verdict, now.reason, _helps(now))
 
 
-def _with_others(lines: Lines, others: Iterable[GroupView]) -> Lines:
+def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
     """Add groups that are in no line: replacements in front, elastic members at the end."""
-    front: dict[str, list[GroupView]] = {}
-    back: dict[str, list[GroupView]] = {}
+    front: dict[str, list[GroupInfo]] = {}
+    back: dict[str, list[GroupInfo]] = {}
     for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):
         side = front if state_of(group) is State.REPLACING else back
         side.setdefault(group.queue, []).append(group)
@@ -120,16 +120,18 @@ def _with_others(lines: Lines, others: Iterable[GroupView]) -> Lines:
     return {**lines, **changed}
 
 
-def _changed(judged: Judged, before: Notes | None, lines: Lines, known: Decided) -> Set[int] | None:
+def _changed(
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
+) -> Set[int] | None:
     """Return the queues below root with any difference, at them or below; None: possibly all of them."""
     if before is None:
         return None
-    snapshot, shares = judged.round_.snapshot, judged.round_.budget.shares
-    nodes = shares.standing.nodes_unlike(before.judged.round_.budget.shares.standing)
+    snapshot, shares = evaluated.cycle.snapshot, evaluated.cycle.budget.shares
+    nodes = shares.standing.nodes_unlike(before.evaluated.cycle.budget.shares.standing)
     if nodes is None:
         return None
-    queues = {it.queue for key, it in judged.round_.decided.items() if _is_news(known.get(key), it)}
-    queues |= {known[key].queue for key in snapshot.touched if key in known}
+    queues = {it.queue for key, it in evaluated.cycle.decided.items() if _is_news(known.get(key), it)}
+    queues |= {known[key].queue for key in snapshot.dirty if key in known}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
     queues |= {*differing(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
@@ -139,11 +141,13 @@ def _changed(judged: Judged, before: Notes | None, lines: Lines, known: Decided)
 class _Cycle:
     """Node requests of some queues in one cycle; all headroom that they use is given back at the end."""
 
-    def __init__(self, judged: Judged, decision_of: Callable[[GroupKey], GroupDecision | None]) -> None:
+    def __init__(
+        self, evaluated: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
+    ) -> None:
         self.decision_of = decision_of
-        self._judged = judged
-        self._budget: Budget = judged.round_.budget
-        self._queues = judged.round_.snapshot.queues
+        self._evaluated = evaluated
+        self._budget: Budget = evaluated.cycle.budget
+        self._queues = evaluated.cycle.snapshot.queues
         self._short = set[Scope]()  # limits of queues, users and namespaces that do not suffice for all
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
@@ -153,7 +157,7 @@ class _Cycle:
         """
         journal = self._budget.journal
         mark = journal.mark()
-        self._judged.reservations.give_headroom_back()  # the groups that have it are among those that ask
+        self._evaluated.reservations.give_headroom_back()  # the groups that have it are among those that ask
         limited = self._limited(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
         sources = {queue: self._runs(waiting[queue]) for queue in limited}
@@ -191,7 +195,7 @@ class _Cycle:
         journal.roll_back(mark)
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
-    def _is_limited(self, queue: str, line: Iterable[GroupView]) -> bool:
+    def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:
         """Return whether limits on what runs may keep a group of a queue from asking.
 
         The users and namespaces with less left than all of their groups ask for are recorded.
@@ -210,25 +214,25 @@ class _Cycle:
         self._short |= short
         return bool(short)
 
-    def _runs(self, line: Iterable[GroupView]) -> Iterator[Run]:
+    def _runs(self, line: Iterable[GroupInfo]) -> Iterator[Run]:
         for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._kind):
-            while run := [*islice(equals, _MOST_ALIKE)]:
+            while run := [*islice(equals, _MOST_SIMILAR)]:
                 yield run
 
     def may_ask(self, key: GroupKey) -> bool:
         """Return whether nodes would help pods that exist: jobs ask once they have pods."""
-        decision, group = self.decision_of(key), self._judged.round_.snapshot.groups.get(key)
+        decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _helps(decision):
             return False
         return any(not pod.to_be for pod in group.waiting)
 
-    def _kind(self, group: GroupView) -> tuple[object, ...]:
+    def _kind(self, group: GroupInfo) -> tuple[object, ...]:
         """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
         return alone, group.once(_signature), short
 
-    def _needed(self, group: GroupView) -> Missing:
+    def _needed(self, group: GroupInfo) -> Missing:
         """Return the members that start together; none of a fully running group."""
         if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
             return _NONE
@@ -246,7 +250,7 @@ class _Cycle:
             self._budget.running.take(group, len(wanted.members))
         return fitting
 
-    def _with_spare(self, group: GroupView) -> tuple[Uid, ...] | None:
+    def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
         """Return the members of a group that ask, once those that it needs have their headroom."""
         decision, needed = self.decision_of(group.key), self._needed(group).members
         known = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
@@ -262,7 +266,7 @@ class _Cycle:
             asking += [pod.uid for pod in fitting]
         return None if len(asking) == len(needed) + len(spare) else tuple(asking)
 
-    def _times(self, group: GroupView, wanted: Missing) -> int:
+    def _times(self, group: GroupInfo, wanted: Missing) -> int:
         """Return how many times the headroom suffices for some members."""
         parts = (
             left[name] // amount
@@ -274,5 +278,5 @@ class _Cycle:
         return max(min(parts, default=_NO_LIMIT), 0)
 
 
-def _signature(group: GroupView) -> object:
+def _signature(group: GroupInfo) -> object:
     return missing(group).signature

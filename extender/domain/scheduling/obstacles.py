@@ -26,12 +26,12 @@ from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord, not_selected
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueInfo
+from extender.domain.scheduling.cycle import OVER_BUDGET, Cycle
 from extender.domain.scheduling.order import Strategies
-from extender.domain.scheduling.plans import KeptPlan
-from extender.domain.scheduling.round import TOO_DEAR, Round
+from extender.domain.scheduling.plans import ActivePlan
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView, once
+from extender.domain.snapshot.group_info import GroupInfo, once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
 from extender.domain.snapshot.wholeness import Missing, missing, partly_placed_since, whole_at
 
@@ -39,7 +39,7 @@ TOO_LATE = "the group did not stand whole within its deadline"
 
 
 @once
-def at_rest(group: GroupView) -> GroupDecision | None:
+def at_rest(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
 
     None: it has to be evaluated.
@@ -52,19 +52,19 @@ def at_rest(group: GroupView) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
-def settled(round_: Round, group: GroupView) -> GroupDecision | None:
+def settled(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group at rest, and record since when it has fully run."""
     decision = at_rest(group)
     if decision is None or state_of(group) is not State.SETTLING:
         return decision
-    moment = whole_at(group, round_.limits.whole_grace)
-    is_whole = moment is not None and round_.is_due(moment)
+    instant = whole_at(group, cycle.limits.whole_grace)
+    is_whole = instant is not None and cycle.is_due(instant)
     return replace(decision, stood_whole=True) if is_whole else decision
 
 
-def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
+def obstacle(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that cannot be evaluated; None where it can."""
-    queue = round_.snapshot.queues.get(group.queue)
+    queue = cycle.snapshot.queues.get(group.queue)
     if group.spec.fault:
         return waits(group, Reason.INVALID_SPEC, group.spec.fault)
     if not group.exists:
@@ -79,17 +79,17 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
     if excess := _excess(group):
         return waits(group, Reason.TOO_COMPLEX, excess)
-    return _kept_out(round_, group, queue) or _held(group, queue.record)
+    return _reserved_out(cycle, group, queue) or _held(group, queue.record)
 
 
 @once
-def _excess(group: GroupView) -> str:
+def _excess(group: GroupInfo) -> str:
     """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
-def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecision | None:
+def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
     """Return the decision on a group that came too late, from elsewhere or too often."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
@@ -103,17 +103,17 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
         text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
         return waits(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
-        most = round_.limits.expected_pods
+        most = cycle.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
         return waits(group, Reason.BEHIND_OTHERS, text)
-    if group.job.start_timeouts >= round_.limits.start_timeouts:
+    if group.job.start_timeouts >= cycle.limits.start_timeouts:
         what = "its pods did not all run in time" if group.job.managed else "its start was undone"
         text = f"{what} {group.job.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, text)
     return None
 
 
-def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
+def _held(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
     """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
     if group.spec.held:
         return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
@@ -126,24 +126,24 @@ def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
     return None
 
 
-def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
+def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return why lost members are not replaced: the group is held, or its queue or LocalQueue drains.
 
     A queue that only admits no new groups keeps its running groups whole.
     """
-    queue = round_.snapshot.queues.get(group.queue)
+    queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
     return _held(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
-def above_capability(round_: Round, group: GroupView) -> str:
+def above_capability(cycle: Cycle, group: GroupInfo) -> str:
     """Return how `minResources` is more than its queue may ever hold; empty where it is not.
 
     It is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
     that could never start. A group without it counts for its queue's default request before its pods
     exist. The request of a managed job is known, and may be fewer pods.
     """
-    queue = round_.snapshot.queues[group.queue].record
+    queue = cycle.snapshot.queues[group.queue].record
     if not (most := queue.capability) or group.job.managed:
         return ""
     field, asked = "spec.minResources", group.spec.min_resources
@@ -155,35 +155,35 @@ def above_capability(round_: Round, group: GroupView) -> str:
     return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
 
 
-def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
+def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
     """Return the decision on a group that never fits because of its queue."""
     return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
-def waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
+def waits(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
-def no_group(group: GroupView) -> str:
+def no_group(group: GroupInfo) -> str:
     return f"PodGroup {group.key} does not exist"
 
 
-def ready(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> list[GroupView]:
+def ready(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Return the pending groups that capacity would help, and those that let none pass while they back off.
 
     The others are settled.
     """
-    return round_.unsettled(groups, partial(_not_ready, round_, strategies))
+    return cycle.unsettled(groups, partial(_not_ready, cycle, strategies))
 
 
-def _not_ready(round_: Round, strategies: Strategies, group: GroupView) -> GroupDecision | None:
-    if too_much := above_capability(round_, group):
-        return undone(round_, group) or exceeds_queue(group, too_much)
+def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
+    if too_much := above_capability(cycle, group):
+        return undone(cycle, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
     if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
         is_in_line = not absent and strategies.of(group).lets_none_pass(group)
-        return None if is_in_line else back_off(round_, group)
-    if group.is_on_nodes and (decision := undone(round_, group)) is not None:
+        return None if is_in_line else back_off(cycle, group)
+    if group.is_on_nodes and (decision := undone(cycle, group)) is not None:
         return decision
     if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
@@ -193,10 +193,10 @@ def _not_ready(round_: Round, strategies: Strategies, group: GroupView) -> Group
 # ---- starts that failed
 
 
-def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
+def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
     """End a start that did not stand whole: its claims are free at once, bound members are undone."""
-    retry_at = round_.snapshot.now + round_.limits.retry_after(group.start.failures)
-    round_.look_again_at(retry_at)
+    retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
+    cycle.look_again_at(retry_at)
     return GroupDecision(
         group.key,
         group.queue,
@@ -211,14 +211,14 @@ def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None
     )
 
 
-def back_off(round_: Round, group: GroupView) -> GroupDecision:
+def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     """Return the decision on a group in backoff; members that are still bound are still to be undone."""
-    round_.look_again_at(group.start.retry_at)
+    cycle.look_again_at(group.start.retry_at)
     return GroupDecision(
         group.key,
         group.queue,
         Verdict.WAITING,
-        Reason.TOO_COMPLEX if group.start.failure == TOO_DEAR else Reason.BACKING_OFF,
+        Reason.TOO_COMPLEX if group.start.failure == OVER_BUDGET else Reason.BACKING_OFF,
         group.start.failure,
         undo=_bound(group),
         retry_at=group.start.retry_at,
@@ -233,55 +233,57 @@ class Retry(NamedTuple):
     failed: str = ""  # why they were refused, where that is news
 
 
-def retry_of(round_: Round, kept: KeptPlan) -> Retry:
+def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """Return when replacements and elastic members that the scheduler refuses are tried again.
 
     They move to other nodes at first. Where that does not help either, they back off, and leave their
     places in the window to others.
     """
-    start, now = kept.group.start, round_.snapshot.now
-    if words := barred(kept.group):
-        return Retry(now + round_.limits.retry_after(start.failures), True, words)
-    if kept.moved:
+    start, now = active.group.start, cycle.snapshot.now
+    if words := barred(active.group):
+        return Retry(now + cycle.limits.retry_after(start.failures), True, words)
+    if active.moved:
         failures = start.failures - 2  # after the first refusals the next node is tried at once
-        at = now + round_.limits.retry_after(failures) if failures >= 0 else now
-        failed = why_no_plan(kept)
-    elif start.failures and (kept.unplanned or kept.plan):
+        at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
+        failed = why_no_plan(active)
+    elif start.failures and (active.unplanned or active.plan):
         at, failed = start.retry_at, ""
     else:
         return Retry()
-    return Retry(at, not round_.is_due(at), failed)
+    return Retry(at, not cycle.is_due(at), failed)
 
 
 @once
-def barred(group: GroupView) -> str:
+def barred(group: GroupInfo) -> str:
     """Return why the API server refuses the binding of a member on any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())
     refused = next(filter(None, words), "")
     return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
 
 
-def refusal_of(kept: KeptPlan) -> str:
+def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's last message about a member that has no node yet; empty: nothing."""
-    attempts = kept.group.attempts
-    lacking = (*(pod for pod, _ in kept.group.pinned), *kept.group.waiting)
+    attempts = active.group.attempts
+    lacking = (*(pod for pod, _ in active.group.pinned), *active.group.waiting)
     words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
     return next(filter(None, words), "") if attempts else ""
 
 
-def why_no_plan(kept: KeptPlan) -> str:
+def why_no_plan(active: ActivePlan) -> str:
     """Why members have no node, as text."""
     unused = "the scheduler did not use the planned nodes in time"
-    if any(pod.to_be and not pod.kept_for for pod in kept.group.waiting):
+    if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
-    return refusal_of(kept) or (unused if kept.moved else "no room for the members that are still missing")
+    return refusal_of(active) or (
+        unused if active.moved else "no room for the members that are still missing"
+    )
 
 
-def _bound(group: GroupView) -> tuple[Uid, ...]:
+def _bound(group: GroupInfo) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 
-def undone(round_: Round, group: GroupView) -> GroupDecision | None:
+def undone(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that undoes a group that never fully ran, with members on nodes.
 
     The group is not starting.
@@ -290,23 +292,23 @@ def undone(round_: Round, group: GroupView) -> GroupDecision | None:
     node. They have as long as a start may take; then they are undone, for any reason that keeps the group
     waiting. None: not, or not yet.
     """
-    since = partly_placed_since(group, round_.snapshot)
+    since = partly_placed_since(group, cycle.snapshot)
     if since is None:
         return None
-    if round_.snapshot.now < group.start.retry_at:
-        return back_off(round_, group)
-    is_late = round_.is_due(since + round_.limits.deadline(group.min_member))
-    return fail(round_, group, TOO_LATE) if is_late else None
+    if cycle.snapshot.now < group.start.retry_at:
+        return back_off(cycle, group)
+    is_late = cycle.is_due(since + cycle.limits.deadline(group.min_member))
+    return fail(cycle, group, TOO_LATE) if is_late else None
 
 
 _MOST_SHORT = 4  # resources that are looked up for one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
-def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
+def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -> tuple[Reason, str]:
     """Return the reason and its numbers for members that have no placement in `planner`."""
     members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
-    if (never := never_fits(round_, wanted)) is not None:
+    if (never := never_fits(cycle, wanted)) is not None:
         return never
     is_refused = any(capacity.refuses(shape) for shape in shapes)
     if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
@@ -314,7 +316,7 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
         # Too little room for some shape alone, and no member looks at others: nothing needs to be placed.
-        at_once = f"{_room_for(capacity, shapes)} at once"
+        at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
@@ -322,28 +324,28 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         there = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
         short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in there if left < n)
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
-            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_room_for(capacity, shapes)}"
+            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
     return Reason.FRAGMENTED, at_once
 
 
-def never_fits(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
+def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     """Return the reason for members that have no placement even if nothing runs; None if they have one."""
     for shape in wanted.shapes:
-        if not round_.empty.capacity.total(shape):
-            return Reason.NEVER_FITS, _no_node(round_, shape)
-    if round_.could_stand_alone(wanted):
+        if not cycle.empty.capacity.total(shape):
+            return Reason.NEVER_FITS, _no_node(cycle, shape)
+    if cycle.could_stand_alone(wanted):
         return None
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
     return Reason.NEVER_FITS, detail
 
 
-def _no_node(round_: Round, shape: Shape) -> str:
+def _no_node(cycle: Cycle, shape: Shape) -> str:
     """Return the resources or constraints that no node meets, as text.
 
     A resource that no node has explains more than the whole request; and of the constraints that no node
     meets together, those that none meets even alone.
     """
-    nodes, asked, offers = round_.snapshot.nodes, shape.constraints, round_.largest_offers
+    nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, more than that is lacking
         return f"no node has {listed(lacking, _MOST_NAMES)}"
@@ -386,7 +388,7 @@ def _in_words(node_terms: bytes) -> str:
     return listed(texts, _MOST_NAMES, " or ")
 
 
-def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
+def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
     """Return the capacity for shapes, as text; each of several is counted alone."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
     return f"room for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"

@@ -46,10 +46,10 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.share_tree import EPSILON, TOP
-from extender.domain.queues.tree import QueueView
-from extender.domain.scheduling.round import TOO_DEAR, Round
+from extender.domain.queues.tree import QueueInfo
+from extender.domain.scheduling.cycle import OVER_BUDGET, Cycle
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 
 FIRST_HIGH_PRIORITY = 4  # of `mixed` without priorityThreshold, as in koord-queue
@@ -65,39 +65,39 @@ Rank = tuple[bool, int, float, float, str, str, str, str]
 class Traverse:
     """The strategy of one queue in one round. `rotation_of`: that in which a group has its next turn."""
 
-    def __init__(self, round_: Round, queue: QueueRecord, rotation_of: Callable[[GroupView], int]) -> None:
-        self._round = round_
+    def __init__(self, cycle: Cycle, queue: QueueRecord, rotation_of: Callable[[GroupInfo], int]) -> None:
+        self._cycle = cycle
         self._queue = queue
         self._rotation_of = rotation_of
 
-    def rank(self, group: GroupView) -> Rank:
+    def rank(self, group: GroupInfo) -> Rank:
         priority = float(-group.priority)
         if self._queue.ageing:
             priority += self._queue.ageing * group.once(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
         return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
-    def used(self, group: GroupView) -> float:
+    def used(self, group: GroupInfo) -> float:
         """Return the recent usage of its user, where that counts."""
         return 0.0
 
-    def is_high(self, group: GroupView) -> bool:
+    def is_high(self, group: GroupInfo) -> bool:
         """Return whether it comes before all groups of which that is not true."""
         return True
 
-    def lets_none_pass(self, group: GroupView) -> bool:
+    def lets_none_pass(self, group: GroupInfo) -> bool:
         """Return whether all groups behind it wait until it starts."""
         return False
 
-    def has_turns(self, group: GroupView) -> bool:
+    def has_turns(self, group: GroupInfo) -> bool:
         """Return whether it loses its turn when others pass it."""
         return False
 
-    def backs_off(self, group: GroupView) -> bool:
+    def backs_off(self, group: GroupInfo) -> bool:
         """Return whether it is not tried now, because a start of it failed."""
-        return self._round.snapshot.now < group.start.retry_at
+        return self._cycle.snapshot.now < group.start.retry_at
 
-    def may_sleep(self, group: GroupView) -> bool:
+    def may_be_inadmissible(self, group: GroupInfo) -> bool:
         """Return whether only recorded changes matter to its place and its evaluation.
 
         These are changes of its queue and its reads.
@@ -106,49 +106,49 @@ class Traverse:
 
 
 class Fair(Traverse):
-    def used(self, group: GroupView) -> float:
+    def used(self, group: GroupInfo) -> float:
         namespace = group.key.partition("/")[0]
-        return self._round.snapshot.past.of_submitter(group.queue, group.spec.submitter, namespace)
+        return self._cycle.snapshot.past.of_submitter(group.queue, group.spec.submitter, namespace)
 
 
 class Fifo(Traverse):
-    def lets_none_pass(self, group: GroupView) -> bool:
+    def lets_none_pass(self, group: GroupInfo) -> bool:
         return True
 
 
 class StrictPriority(Traverse):
-    def backs_off(self, group: GroupView) -> bool:
-        if group.is_on_nodes or group.start.failure == TOO_DEAR or not super().backs_off(group):
+    def backs_off(self, group: GroupInfo) -> bool:
+        if group.is_on_nodes or group.start.failure == OVER_BUDGET or not super().backs_off(group):
             return super().backs_off(group)
-        failed_at = group.start.retry_at - self._round.limits.retry_after(group.start.failures - 1)
-        return self._round.snapshot.freed.for_group(group.key) <= failed_at
+        failed_at = group.start.retry_at - self._cycle.limits.retry_after(group.start.failures - 1)
+        return self._cycle.snapshot.freed.for_group(group.key) <= failed_at
 
-    def may_sleep(self, group: GroupView) -> bool:
+    def may_be_inadmissible(self, group: GroupInfo) -> bool:
         return not super().backs_off(group)
 
 
 class Rotation(Traverse):
-    def has_turns(self, group: GroupView) -> bool:
+    def has_turns(self, group: GroupInfo) -> bool:
         return True
 
 
 class Mixed(Traverse):
-    def is_high(self, group: GroupView) -> bool:
+    def is_high(self, group: GroupInfo) -> bool:
         """Return whether its priority, with what it gained by ageing, has reached the threshold."""
         per_hour, given = self._queue.ageing, self._queue.priority_threshold
         lacks = (FIRST_HIGH_PRIORITY if given is None else given) - group.priority
         if lacks <= 0:
             return True
-        created = self._round.snapshot.moment(group.created) if per_hour > 0 else 0.0
-        return per_hour > 0 and self._round.is_due(created + lacks * _HOUR / per_hour)
+        created = self._cycle.snapshot.instant(group.created) if per_hour > 0 else 0.0
+        return per_hour > 0 and self._cycle.is_due(created + lacks * _HOUR / per_hour)
 
-    def lets_none_pass(self, group: GroupView) -> bool:
+    def lets_none_pass(self, group: GroupInfo) -> bool:
         return self.is_high(group)
 
-    def has_turns(self, group: GroupView) -> bool:
+    def has_turns(self, group: GroupInfo) -> bool:
         return not self.is_high(group)
 
-    def may_sleep(self, group: GroupView) -> bool:
+    def may_be_inadmissible(self, group: GroupInfo) -> bool:
         return not self._queue.ageing  # with time, a group becomes one of high priority
 
 
@@ -170,21 +170,21 @@ def orders_by_usage(queue: QueueRecord) -> bool:
 class Strategies:
     """The strategies of all queues in one round."""
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
         self._of: dict[str, Traverse] = {}
 
-    def of(self, group: GroupView) -> Traverse:
+    def of(self, group: GroupInfo) -> Traverse:
         if group.queue not in self._of:
-            queue = self._round.snapshot.queues[group.queue].record
+            queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
-            self._of[group.queue] = kind(self._round, queue, self.rotation_of)
+            self._of[group.queue] = kind(self._cycle, queue, self.rotation_of)
         return self._of[group.queue]
 
-    def rank(self, group: GroupView) -> Rank:
+    def rank(self, group: GroupInfo) -> Rank:
         return self.of(group).rank(group)
 
-    def rotation_of(self, group: GroupView) -> int:
+    def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
 
         A group that could not be evaluated in many rotations has one turn in advance of the others,
@@ -197,28 +197,28 @@ class Strategies:
     def _newest_rotations(self) -> dict[str, int]:
         """Return the newest rotation of pending groups, by queue."""
         newest: dict[str, int] = {}
-        for group in self._round.snapshot.groups.values():
+        for group in self._cycle.snapshot.groups.values():
             own = group.start.rotation
             if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
                 newest[group.queue] = own
         return newest
 
 
-def advance_rotation(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> None:
+def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Note on what was decided on each of `groups`, which were judged in this round, its next rotation."""
     turning = [group for group in groups if strategies.of(group).has_turns(group)]
     for line in in_lines(turning, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
-            decision = round_.decided[group.key]
+            decision = cycle.decided[group.key]
             starts = decision.verdict is Verdict.STARTING
             loses_turn = is_passed and not starts and decision.reservation is None
             rotation = strategies.rotation_of(group) + loses_turn
-            round_.settle(replace(decision, rotation=rotation))
+            cycle.settle(replace(decision, rotation=rotation))
             is_passed = is_passed or starts
 
 
-def _created_at(group: GroupView) -> float:
+def _created_at(group: GroupInfo) -> float:
     """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
     try:
         return as_datetime(group.created).timestamp()
@@ -247,9 +247,9 @@ class TurnOrder(Generic[T]):
     def __init__(
         self,
         shares: QueueShares,
-        queues: Mapping[str, QueueView],
+        queues: Mapping[str, QueueInfo],
         lines: Mapping[str, deque[T]],
-        group_of: Callable[[T], GroupView],
+        group_of: Callable[[T], GroupInfo],
     ) -> None:
         self._shares, self._group_of = shares, group_of
         self._tree = shares.tree
@@ -316,7 +316,7 @@ class TurnOrder(Generic[T]):
         return self._group_of(line[0]).created if line else ""
 
 
-def _place(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> tuple[int, float, float]:
+def _place(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
     """Return the priority of a queue, how far it is above its due, and its recent usage."""
     view = queues.get(shares.tree.queues[node])
     priority = -view.record.priority if view is not None and not shares.tree.is_seat(node) else 0
@@ -329,13 +329,13 @@ def _place(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> t
     return priority, max(share, 1.0), shares.used_lately(node)
 
 
-def _fair_share(shares: QueueShares, queues: Mapping[str, QueueView], node: int) -> str:
+def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> str:
     """Return how a queue and its siblings take turns."""
     parent = queues.get(shares.tree.queues[shares.tree.parents[node]])
     return parent.record.fair_share if parent is not None else ""
 
 
-def is_ahead(shares: QueueShares, queues: Mapping[str, QueueView], queue: str, other: str) -> bool:
+def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other: str) -> bool:
     """Return whether the turn of one queue comes before another's, where their ways from root part."""
     ways = (reversed(shares.tree.path(name)) for name in (queue, other))
     one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
@@ -344,8 +344,8 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueView], queue: str, o
 
 def in_lines(
     things: Iterable[T],
-    group_of: Callable[[T], GroupView],
-    rank: Callable[[GroupView], tuple[float | str, ...]] = attrgetter("order"),
+    group_of: Callable[[T], GroupInfo],
+    rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
     """Return the lines by queue, the smallest rank first.
 

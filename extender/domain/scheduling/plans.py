@@ -19,20 +19,20 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.planner import Holding
 from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
-from extender.domain.scheduling.round import Guard, Round
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, lost, missing
 
 _UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
 _MOST_AT_ONCE = 1e5  # looks at a node for a term, to find out whether plans concern others
-Wish = tuple[GroupView, Holding, dict[Uid, str]]
+Wish = tuple[GroupInfo, Holding, dict[Uid, str]]
 
 
-class KeptPlan(msgspec.Struct):
+class ActivePlan(msgspec.Struct):
     """Kept plan of a group that starts. Cycles add to it."""
 
-    group: GroupView
+    group: GroupInfo
     plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
     moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
     unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the round began
@@ -49,74 +49,74 @@ class KeptPlan(msgspec.Struct):
             self.plan = {**self.plan, **more}
 
 
-def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
+def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     """Return the valid parts of the plans of `groups`, with their capacity, share and places.
 
     Where not all of them fit any more, the first come first.
     """
     wishes: list[Wish] = []
     for group in groups:
-        with Guard(round_, group):
-            wishes.append(_wish(round_, group))
-    budget, left = round_.budget, round_.effort.allow(_MOST_AT_ONCE)
+        with Guard(cycle, group):
+            wishes.append(_wish(cycle, group))
+    budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
         is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
     except Exception:  # one of them, or all together are too dear: each is looked at alone
         is_taken = False
     finally:
-        round_.effort.allow(left)
-    kept: list[KeptPlan] = []
+        cycle.effort.allow(left)
+    active: list[ActivePlan] = []
     for group, holding, moved in wishes:
-        with Guard(round_, group):
+        with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
             unplanned: Sequence[PodRecord] = holding.unplanned
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.once(_room_kept):
+            if places := group.once(_capacity_reserved):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.stands:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
             budget.window.take(group, len(group.pinned))
-            kept.append(KeptPlan(group, plan, moved, unplanned))
-    return kept
+            active.append(ActivePlan(group, plan, moved, unplanned))
+    return active
 
 
-def _wish(round_: Round, group: GroupView) -> Wish:
+def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
     """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
     holding, unused = group.once(_holding), group.once(_longest_unused)
-    if (flavors := round_.budget.flavors).of(group.queue):
+    if (flavors := cycle.budget.flavors).of(group.queue):
         # No flavor of the queue has some of these nodes: labels changed meanwhile.
         stray = {pod.uid for pod, node in holding.pods if flavors.on(group.queue, node) is None}
         holding = holding.without(stray) if stray else holding
-    if not any(_is_overdue(round_, group, node) for node in unused):
+    if not any(_is_overdue(cycle, group, node) for node in unused):
         return group, holding, {}
     moved: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (since := _unused(group, pod)) is not None and _is_overdue(round_, group, since):
+        if (since := _unused(group, pod)) is not None and _is_overdue(cycle, group, since):
             moved[pod.uid] = node
     for pod, node in holding.pods:
         if pod.uid in moved:
-            round_.budget.planner.forbid(pod.shape, node)
+            cycle.budget.planner.forbid(pod.shape, node)
     return group, holding.without(moved), moved
 
 
-def _room_kept(group: GroupView) -> frozenset[Uid]:
+def _capacity_reserved(group: GroupInfo) -> frozenset[Uid]:
     """Return the expected members that only reserve capacity: no pod is in flight to their nodes."""
-    return frozenset(pod.uid for pod in group.waiting if pod.kept_for)
+    return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
 
 
 def _within_share(
-    budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+    budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan without reservations for minResources beyond the share of a running group's queue.
 
     As for elastic members, their turn comes last, so that they keep no capacity from groups that are due
     it.
     """
-    lent = [pod for pod in group.waiting if pod.keeps_room and pod.uid in plan]
+    lent = [pod for pod in group.waiting if pod.keeps_capacity and pod.uid in plan]
     places = {pod.uid: plan[pod.uid] for pod in lent}
     if not (places and group.stands) or not budget.shares.is_above_share(
         group.queue, budget.requests(group, places)
@@ -127,14 +127,14 @@ def _within_share(
 
 
 def _within_ceilings(
-    budget: Budget, group: GroupView, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+    budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan without members that are above a ceiling.
 
     They have taken over capacity that was reserved for minResources, and may ask for more than that
     names.
     """
-    joining = [pod for pod in group.waiting if pod.uid in plan and not pod.kept_for]
+    joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     places = {pod.uid: plan[pod.uid] for pod in joining}
     if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
         return plan, unplanned
@@ -142,7 +142,7 @@ def _within_ceilings(
     return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *joining)
 
 
-def _holding(group: GroupView) -> Holding:
+def _holding(group: GroupInfo) -> Holding:
     """All waiting members of a group that stands; else those that must still start, or replace others."""
     if group.stands or group.stands_as_before:
         members: Sequence[PodRecord] = group.waiting
@@ -166,7 +166,7 @@ class Unused(NamedTuple):
     known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
-def _unused(group: GroupView, pod: PodRecord) -> Unused | None:
+def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
     """Since when the scheduler could have used a member's planned node; None: it could not yet."""
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
@@ -176,53 +176,53 @@ def _unused(group: GroupView, pod: PodRecord) -> Unused | None:
     return Unused(since, is_refused, attempt.asked_twice, known=bool(pod.unschedulable))
 
 
-def _longest_unused(group: GroupView) -> tuple[Unused, ...]:
+def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
     """Return the oldest of each kind: no other can be overdue before it is."""
     nodes = [_unused(group, pod) for pod, _ in group.once(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
 
 
-def _is_overdue(round_: Round, group: GroupView, unused: Unused) -> bool:
+def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     """Return whether the scheduler had its time.
 
     A refusal that it repeats counts, unless a pod has left a moment ago, of which it may not have heard.
     """
-    limits, attention = round_.limits, round_.snapshot.attention
+    limits, attention = cycle.limits, cycle.snapshot.attention
     asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
     if asked is None:  # it may ask again, which alone is no reason to decide
-        round_.look_again_at(round_.snapshot.now + limits.arrival_grace)
+        cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
     begun = max(unused.since, attention.leading_since)
     if unused.refused:
-        left_at, grace = round_.snapshot.freed.for_group(group.key), limits.refusal_grace
-        return (unused.twice and left_at < begun - grace) or round_.is_due(begun + grace)
-    grace = limits.arrival_grace + limits.arrival_grace_per_pod * round_.in_flight
+        left_at, grace = cycle.snapshot.freed.for_group(group.key), limits.refusal_grace
+        return (unused.twice and left_at < begun - grace) or cycle.is_due(begun + grace)
+    grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
     if asked is not None:
-        return round_.is_due(asked + grace)
-    return unused.known and round_.is_due(begun + _UNHEARD * grace)
+        return cycle.is_due(asked + grace)
+    return unused.known and cycle.is_due(begun + _UNHEARD * grace)
 
 
 # ---- members that join: on the flavors of their roles, if their queue has any
 
 
 def all_that_join(
-    budget: Budget, group: GroupView, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
+    budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
     """All of `pods`; None if some role has no flavor that takes it."""
     if not budget.flavors.of(group.queue):
         return list(pods)
 
-    def lacks_room(wanted: Missing) -> tuple[Reason, str] | None:
+    def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
         return None if budget.planner.could_place(wanted.members, wanted.shapes) else (Reason.NO_ROOM, "")
 
-    choice = choose(budget.flavors, group, pods, plan, True, lacks_room)
+    choice = choose(budget.flavors, group, pods, plan, True, lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)
 
 
 def as_many_as_join(
-    budget: Budget, group: GroupView, pods: Iterable[PodRecord], in_use: dict[str, Flavor], is_lent: bool
+    budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], in_use: dict[str, Flavor], lends: bool
 ) -> tuple[list[PodRecord], str]:
     """Return the first of `pods`, by role, that the amounts of the flavors admit, and the obstacle of others.
 
@@ -239,14 +239,14 @@ def as_many_as_join(
         flavor = in_use.get(role)
         for other in flavors.of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
-            admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, is_lent)
+            admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, lends)
             if admits and budget.planner.could_place(one, {one[0].shape: 1}):
                 flavor = other
                 break
         if flavor is None or flavor.refuses([of_role[0].shape]):
             continue
         in_use[role] = flavor
-        admitted = flavors.as_many_as(queue, flavor, of_role, asked.setdefault(flavor.name, {}), is_lent)
+        admitted = flavors.as_many_as(queue, flavor, of_role, asked.setdefault(flavor.name, {}), lends)
         joining += on_nodes_of(flavor, admitted)
         if len(admitted) < len(of_role):
             why = f"flavor {flavor.name} of queue {queue} is used up"

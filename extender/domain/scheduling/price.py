@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from extender.domain.model.resources import Resources, total
 from extender.domain.placement.departures import RunTimes
-from extender.domain.placement.units import Loss, Run, Taking, Unit
+from extender.domain.placement.eviction_units import EvictionUnit, Loss, Pick, Run
 from extender.domain.queues.records import PreemptionRules
-from extender.domain.scheduling.round import Round
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.scheduling.cycle import Cycle
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until nobody made way for it in vain
@@ -33,7 +33,7 @@ class Turns(NamedTuple):
     next_at: float  # inf: never, since whatever they cost no longer counts
 
 
-def alike(group: GroupView) -> object:
+def similar(group: GroupInfo) -> object:
     """Return a key, equal for groups of one queue and priority that lack the same.
 
     Victims are found for all of them or for none. A group that has taken capacity from others is alone,
@@ -47,12 +47,12 @@ def alike(group: GroupView) -> object:
 class Price:
     """Price of evictions, for one cycle. `longest`: of equal groups, the one that has waited the longest."""
 
-    def __init__(self, round_: Round, longest: Mapping[object, GroupView]) -> None:
-        self._round, self._longest = round_, longest
-        self._total = round_.budget.shares.standing.division.total
-        self._times = RunTimes(round_.snapshot)
-        self._losses: dict[Unit, Loss] = {}  # by whole units
-        self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
+    def __init__(self, cycle: Cycle, longest: Mapping[object, GroupInfo]) -> None:
+        self._cycle, self._longest = cycle, longest
+        self._total = cycle.budget.shares.standing.division.total
+        self._times = RunTimes(cycle.snapshot)
+        self._losses: dict[EvictionUnit, Loss] = {}  # by whole units
+        self.looked_at = cycle.snapshot.now // _PERIOD * _PERIOD
 
     def part(self, amounts: Resources) -> float:
         """Return the part of the whole cluster, in the dominant resource."""
@@ -61,44 +61,48 @@ class Price:
 
     def seconds(self, run: Run) -> float:
         """Return how many seconds of work are lost by an eviction now."""
-        moment, begun = self._round.snapshot.moment, self._round.snapshot.moment(run.since)
+        instant, begun = self._cycle.snapshot.instant, self._cycle.snapshot.instant(run.since)
         at, every = run.checkpoint
-        saved = max(begun, moment(at)) if at else begun
+        saved = max(begun, instant(at)) if at else begun
         if every:
             saved = max(saved, begun + (self.looked_at - begun) // every * every)
         return max(self.looked_at - saved, 0.0)
 
-    def loss(self, takings: Sequence[Taking]) -> Loss:
+    def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss if these go."""
-        whole = takings[0].unit if len(takings) == 1 and takings[0].pods is takings[0].unit.pods else None
+        whole = (
+            picks[0].eviction_unit
+            if len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
+            else None
+        )
         if whole is not None and whole in self._losses:
             return self._losses[whole]
         work, pods = 0.0, 0
-        for taking in takings:
-            run = taking.unit.run
-            work += self.part(taking.requests) * (self.seconds(run) + run.lost)
-            pods += len(taking.pods)
-        loss = Loss(work, self.part(total(taking.requests for taking in takings)), pods)
+        for pick in picks:
+            run = pick.eviction_unit.run
+            work += self.part(pick.requests) * (self.seconds(run) + run.lost)
+            pods += len(pick.pods)
+        loss = Loss(work, self.part(total(pick.requests for pick in picks)), pods)
         if whole is not None:
             self._losses[whole] = loss
         return loss
 
-    def owed(self, group: GroupView, wanted: Missing) -> float:
+    def owed(self, group: GroupInfo, wanted: Missing) -> float:
         """Return how long a group has waited for its capacity, since all its members exist."""
-        waited = self.looked_at - self._round.snapshot.moment(self._since(group))
+        waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
-    def objection(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> str:
+    def objection(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these do not go for a group yet, for people; empty: they may.
 
         It is looked at again when that may have changed.
         """
-        snapshot, patience = self._round.snapshot, self._rules(group).patience
-        lost, end, latest = self.loss(takings).work, self._end(takings), self.latest(group)
+        snapshot, patience = self._cycle.snapshot, self._rules(group).patience
+        lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
         left = end - self.looked_at
         is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._last(group)
         if lost > patience * self.owed(group, wanted) and latest > snapshot.now:
-            self._round.look_again_at(latest)
+            self._cycle.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
             text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
         elif is_soon and lost > patience * self.part(wanted.requests) * left:
@@ -106,44 +110,44 @@ class Price:
             text += snapshot.timestamp(end)
         else:
             return ""
-        self._round.look_again_at(self.looked_at + _PERIOD)
+        self._cycle.look_again_at(self.looked_at + _PERIOD)
         return text
 
-    def _end(self, takings: Sequence[Taking]) -> float:
+    def _end(self, picks: Sequence[Pick]) -> float:
         """Return when the last of these will have ended by itself.
 
         Inf: unknown, or one has outrun its time.
         """
-        groups = (self._round.snapshot.groups.get(taking.unit.group) for taking in takings)
+        groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
         ends = (inf if group is None else self._times.in_time(group, self.looked_at) for group in groups)
         return max(ends, default=inf)
 
-    def worth_after(self, wanted: Missing, takings: Sequence[Taking]) -> float:
+    def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:
         """Return for how many seconds a group has to run until the evictions were worth it.
 
         It has then done as much work as was lost, within bounds.
         """
-        work, part = self.loss(takings).work, self.part(wanted.requests)
+        work, part = self.loss(picks).work, self.part(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
-    def latest(self, group: GroupView) -> float:
+    def latest(self, group: GroupInfo) -> float:
         """Return when capacity is reclaimed for a group at any price."""
         rules, since = self._rules(group), self._since(group)
-        return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else -inf
+        return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
 
-    def _last(self, group: GroupView) -> float:
+    def _last(self, group: GroupInfo) -> float:
         """Return the time after which victims are not spared any more for their expected end."""
         return self.latest(group) + self._rules(group).at_most
 
-    def _rules(self, group: GroupView) -> PreemptionRules:
-        return self._round.snapshot.queues[group.queue].record.preemption
+    def _rules(self, group: GroupInfo) -> PreemptionRules:
+        return self._cycle.snapshot.queues[group.queue].record.preemption
 
-    def _since(self, group: GroupView) -> str:
-        return ready_since(self._longest.get(alike(group), group))
+    def _since(self, group: GroupInfo) -> str:
+        return ready_since(self._longest.get(similar(group), group))
 
-    def turns(self, group: GroupView) -> Turns:
-        latest, now = self.latest(group), self._round.snapshot.now
+    def turns(self, group: GroupInfo) -> Turns:
+        latest, now = self.latest(group), self._cycle.snapshot.now
         if (last := self._last(group)) <= now:
             return Turns(last, inf)
-        moments = self.looked_at, self.looked_at + _PERIOD, latest, last
-        return Turns(max(at for at in moments if at <= now), min(at for at in moments if at > now))
+        instants = self.looked_at, self.looked_at + _PERIOD, latest, last
+        return Turns(max(at for at in instants if at <= now), min(at for at in instants if at > now))

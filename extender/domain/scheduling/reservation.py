@@ -25,18 +25,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_ROOM, Reason
+from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import Kind, Planner
-from extender.domain.scheduling.backfill import FAR, Backfill, KeptRoom, start_of
-from extender.domain.scheduling.consolidation import kept_homes
+from extender.domain.scheduling.backfill import FAR, Backfill, ReservedCapacity, start_of
+from extender.domain.scheduling.consolidation import reserved_homes
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.headroom import Amounts, less, reserve
 from extender.domain.scheduling.order import Rank, Strategies
-from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
@@ -45,8 +45,11 @@ _LATE = 60.0  # seconds after the promised moment in which those may still leave
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
 _SEARCHES = 4  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
-KEPT_FROM_OTHERS = (*LACKS_ROOM, Reason.QUEUE_CEILING)  # the reasons of those that lack what may be reserved
-_MAY_RESERVE = (*KEPT_FROM_OTHERS, Reason.RESERVED)
+RESERVED_FROM_OTHERS = (
+    *LACKS_CAPACITY,
+    Reason.QUEUE_CEILING,
+)  # the reasons of those that lack what may be reserved
+_MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # the topic of what is read of the reservations
 InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
@@ -55,98 +58,98 @@ without a promise its place in its queue."""
 
 
 class Reservations:
-    def __init__(self, round_: Round, strategies: Strategies) -> None:
-        self._round, self._rank = round_, strategies.rank
-        self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
-        self._kept: dict[GroupKey, KeptRoom] = {}
-        self.is_lent = False  # whether only groups above their share are judged by now
-        self._lacking: defaultdict[Kind, list[GroupView]] = defaultdict(list)  # room
-        self.first_due: Mapping[Kind, GroupView] = {}  # by kind the one that is asked for all of it
-        self.due: list[GroupView] = []  # of these, those that might get one now, in their order
-        self.first_in_turn: GroupView | None = None  # the one for which others have to end; it alone is due
+    def __init__(self, cycle: Cycle, strategies: Strategies) -> None:
+        self._cycle, self._rank = cycle, strategies.rank
+        self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
+        self._retained: dict[GroupKey, ReservedCapacity] = {}
+        self.lends = False  # whether only groups above their share are judged by now
+        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # room
+        self.first_due: Mapping[Kind, GroupInfo] = {}  # by kind the one that is asked for all of it
+        self.due: list[GroupInfo] = []  # of these, those that might get one now, in their order
+        self.first_in_turn: GroupInfo | None = None  # the one for which others have to end; it alone is due
 
     # ---- the reservations there are
 
     @cached_property
     def _backfill(self) -> Backfill:
-        return Backfill(self._round, self._rank, self._kept)
+        return Backfill(self._cycle, self._rank, self._retained)
 
     def keep_for_moved(self) -> None:
         """Keep the room for what replaces members that have moved, until it stands there."""
-        self._kept.update(kept_homes(self._round))
+        self._retained.update(reserved_homes(self._cycle))
 
-    def begin(self, waiting: Iterable[GroupView]) -> None:
+    def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Keep the room of those of `waiting` that have a reservation."""
-        round_ = self._round
-        those = (group for group in waiting if group.key not in self._kept)  # else it has moved
+        cycle = self._cycle
+        those = (group for group in waiting if group.key not in self._retained)  # else it has moved
         holders = [(it, _as_reserved(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
-            with Guard(round_, group):
+            with Guard(cycle, group):
                 if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
                     continue
                 reservation = self._promised(group, found)
                 # It is kept or lent now, where nobody knows when the group starts, or that moment has passed.
                 promised = reservation.passable_until
                 since = reservation.since if promised is None else promised
-                turn = turn_at(round_.snapshot.now, since, round_.limits.room_kept)
-                round_.is_due(turn.until)
-                lent_until = "" if turn.is_kept else round_.snapshot.timestamp(turn.until)
+                turn = turn_at(cycle.snapshot.now, since, cycle.limits.capacity_reserved)
+                cycle.is_due(turn.until)
+                lent_until = "" if turn.is_reserved else cycle.snapshot.timestamp(turn.until)
                 reservation = replace(reservation, lent_until=lent_until)
                 self._reserved[group.key] = group, reservation
-                if turn.is_kept:
+                if turn.is_reserved:
                     binds = reservation.is_promised or not self._brings_above_share(group, reservation)
                     self._backfill.keep(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
         """Return whether the reservations keep within their part of the cluster with one that `asks`."""
-        limit, together = self._round.limits.reservations, dict(asks)
+        limit, together = self._cycle.limits.reservations, dict(asks)
         if not self._reserved or limit <= 0.0:
             return limit > 0.0
         for _, reservation in self._reserved.values():
             add(together, reservation.asks)
-        there = total_of(self._round.snapshot).items()
+        there = total_of(self._cycle.snapshot).items()
         fits = all(together.get(name, 0) <= limit * amount for name, amount in there)
         return fits and len(self._reserved) < _MOST
 
-    def _promised(self, group: GroupView, reservation: Reservation) -> Reservation:
+    def _promised(self, group: GroupInfo, reservation: Reservation) -> Reservation:
         """Return the reservation with whether its time is promised by now.
 
         A promise counts from when it was made, behind earlier ones, and for a while after its time.
         """
-        round_, moment = self._round, reservation.passable_until
-        if moment is None or (reservation.is_promised and not round_.is_due(moment + _LATE)):
+        cycle, instant = self._cycle, reservation.passable_until
+        if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
             return reservation
-        is_near = round_.is_due(moment - FAR * round_.limits.room_kept) and not reservation.is_put_off
-        is_near = is_near and not round_.budget.flavors.has_choice(group)  # it may lack the right one
-        is_promised = is_near and not (round_.is_due(moment) or self._brings_above_share(group, reservation))
-        since = round_.snapshot.now if is_promised else reservation.since
+        is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_put_off
+        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # it may lack the right one
+        is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
+        since = cycle.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=since)
 
-    def _brings_above_share(self, group: GroupView, reservation: Reservation) -> bool:
+    def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
         """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
-        shares, gone = self._round.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
+        shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.take(group.queue, gone, -1)
-        asks = {**self._round.budget.flavors.settled(group).requests, **reservation.asks}
+        asks = {**self._cycle.budget.flavors.settled(group).requests, **reservation.asks}
         is_above = shares.is_above_share(group.queue, asks)
         shares.take(group.queue, gone)
         return is_above
 
-    def _renewed(self, group: GroupView) -> Reservation | None:
+    def _renewed(self, group: GroupInfo) -> Reservation | None:
         """Return the current reservation; None where it ends."""
-        round_, before = self._round, group.start.reservation
-        wanted = round_.budget.flavors.settled(group)
-        if before is None or round_.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
+        cycle, before = self._cycle, group.start.reservation
+        wanted = cycle.budget.flavors.settled(group)
+        if before is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
         if self._backfill.forecast.is_as_expected(before, group):
             return before
         put_off = self._backfill.forecast.put_off(before, group)
-        if put_off is not None and (round_.snapshot.now < before.stays_until or self._must_wait()):
+        if put_off is not None and (cycle.snapshot.now < before.stays_until or self._must_wait()):
             return _no_later(put_off, before)
         if put_off is None and self._must_wait():
             return None
         stay = max(2.0 * (before.stays_until - before.since), _SHORTEST_STAY)
-        found = self._backfill.forecast.find(group, self.room_besides(), stay)
+        found = self._backfill.forecast.find(group, self.capacity_besides(), stay)
         return (
             None
             if found is None
@@ -156,105 +159,109 @@ class Reservations:
     def _must_wait(self) -> bool:
         """Return whether nodes were looked for in this cycle already."""
         if self._backfill.forecast.has_searched:
-            self._round.look_again_at(self._round.snapshot.now + _AGAIN)
+            self._cycle.look_again_at(self._cycle.snapshot.now + _AGAIN)
         return self._backfill.forecast.has_searched
 
-    def room_besides(self, only_promised: bool = False) -> Planner:
+    def capacity_besides(self, only_promised: bool = False) -> Planner:
         """Return the capacity for one more that reserves it or takes it from victims.
 
         All that the others, or those with a promise, need is gone for good.
         """
-        planner = self._round.budget.planner.clone()
-        for kept in self._kept.values():
-            if kept.reservation.is_promised or not only_promised:
-                planner.take_amounts(kept.rows, kept.needs - kept.kept)
+        planner = self._cycle.budget.planner.clone()
+        for reserved in self._retained.values():
+            if reserved.reservation.is_promised or not only_promised:
+                planner.take_amounts(reserved.rows, reserved.needs - reserved.reserved)
         return planner
 
-    def give_back_own(self, group: GroupView, planner: Planner) -> None:
+    def give_back_own(self, group: GroupInfo, planner: Planner) -> None:
         """Give back the group's own part in the capacity besides those with a promise."""
-        for kept in self.of(group):
-            gone = kept.needs if kept.reservation.is_promised else kept.kept
-            planner.take_amounts(kept.rows, gone, -1)
+        for reserved in self.of(group):
+            gone = reserved.needs if reserved.reservation.is_promised else reserved.reserved
+            planner.take_amounts(reserved.rows, gone, -1)
 
     def reserve_promised_headroom(self) -> None:
         """Reserve the headroom of those with a promise, also what others hold as yet."""
-        for kept in self._kept.values():
-            if kept.reservation.is_promised:
-                reserve(self._round.budget, less(kept.headroom.needed, kept.headroom.kept))
+        for reserved in self._retained.values():
+            if reserved.reservation.is_promised:
+                reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
-    def give_back_own_headroom(self, group: GroupView) -> None:
+    def give_back_own_headroom(self, group: GroupInfo) -> None:
         """Give back the group's own part of that headroom."""
-        for kept in self.of(group):
-            need = kept.headroom
-            reserve(self._round.budget, need.needed if kept.reservation.is_promised else need.kept, -1)
+        for reserved in self.of(group):
+            need = reserved.headroom
+            reserve(
+                self._cycle.budget, need.needed if reserved.reservation.is_promised else need.reserved, -1
+            )
 
-    def limits(self, group: GroupView) -> bool:
+    def limits(self, group: GroupInfo) -> bool:
         """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
-        mark = self._round.journal.mark()
-        for kept in self.of(group):
-            reserve(self._round.budget, kept.headroom.kept, -1)
-        is_limited = self._round.budget.running.excess(group, len(missing(group).members)) is not None
-        self._round.journal.roll_back(mark)
+        mark = self._cycle.journal.mark()
+        for reserved in self.of(group):
+            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
+        is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
+        self._cycle.journal.roll_back(mark)
         return is_limited
 
     def give_headroom_back(self) -> None:
         """Free all headroom that is kept; the journal undoes it."""
-        for kept in self._kept.values():
-            reserve(self._round.budget, kept.headroom.kept, -1)
+        for reserved in self._retained.values():
+            reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
     @property
     def in_force(self) -> InForce:
-        kept = {}
-        for key, room in self._kept.items():
-            place = None if room.reservation.is_promised else self._rank(room.group)
-            kept[key] = room.kept.tobytes(), room.headroom.kept, room.binds, place
-        moved = {key: (room.reservation, kept[key]) for key, room in self._kept.items()}
-        return moved | {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
+        reserved = {}
+        for key, capacity in self._retained.items():
+            place = None if capacity.reservation.is_promised else self._rank(capacity.group)
+            reserved[key] = capacity.reserved.tobytes(), capacity.headroom.reserved, capacity.binds, place
+        moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._retained.items()}
+        return moved | {
+            key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
+        }
 
     # ---- backfill: who may use the kept room
 
-    def has_one(self, group: GroupView) -> bool:
+    def has_one(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
 
-    def of(self, group: GroupView) -> list[KeptRoom]:
+    def of(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
-        return [self._kept[group.key]] if group.key in self._kept else []
+        return [self._retained[group.key]] if group.key in self._retained else []
 
-    def is_promised(self, group: GroupView) -> bool:
+    def is_promised(self, group: GroupInfo) -> bool:
         """Return whether a time is promised to it: in any order, no group goes first."""
-        return any(kept.reservation.is_promised for kept in self.of(group))
+        return any(reserved.reservation.is_promised for reserved in self.of(group))
 
-    def may_backfill(self, group: GroupView) -> list[KeptRoom]:
+    def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass."""
-        self._round.reads.note(RESERVED)
-        return self._backfill.may_pass(group, self.is_lent) if self._kept else []
+        self._cycle.reads.record(RESERVED)
+        return self._backfill.may_pass(group, self.lends) if self._retained else []
 
-    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
+    def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text; empty where none do."""
-        self._round.reads.note(RESERVED)
-        return self._backfill.holding_up(group, wanted, reason) if self._kept else ""
+        self._cycle.reads.record(RESERVED)
+        return self._backfill.holding_up(group, wanted, reason) if self._retained else ""
 
-    def own_room(self, group: GroupView) -> AbstractContextManager[None]:
+    def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Meanwhile the room that is kept for a group is there for it."""
         own = self.of(group)
         return self.given_back(own) if own else nullcontext()
 
-    def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
-        return self._backfill.given_back(kept)
+    def given_back(self, reserved: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+        return self._backfill.given_back(reserved)
 
-    def use_kept(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+    def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Have a group that starts use room first that is kept for groups which start after its end."""
-        if self._kept:
-            self._backfill.use_kept(group, plan)
+        if self._retained:
+            self._backfill.use_reserved(group, plan)
 
-    def end(self, group: GroupView) -> None:
+    def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts: its unused rest is free."""
         self._reserved.pop(group.key, None)
         self._backfill.end(group)
 
     # ---- new ones
 
-    def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
+    def record(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
         """Return the decision on a pending group, with its reservation if it has one.
 
         Groups that might get one are recorded.
@@ -263,14 +270,14 @@ class Reservations:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        is_open = decision.reason is Reason.QUEUE_CEILING and self._round.budget.flavors.has_choice(group)
+        is_open = decision.reason is Reason.QUEUE_CEILING and self._cycle.budget.flavors.has_choice(group)
         if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open: of which flavor
             self._lacking[self._kind_of(group)].append(group)
         return decision
 
-    def _kind_of(self, group: GroupView) -> Kind:
+    def _kind_of(self, group: GroupInfo) -> Kind:
         """Return the kind of a group. Groups of one kind find nodes or not together."""
-        wanted, budget = missing(group), self._round.budget
+        wanted, budget = missing(group), self._cycle.budget
         if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             return group.key
         return group.queue, wanted.signature, budget.running.whose(group)
@@ -289,10 +296,10 @@ class Reservations:
         """
         self.first_due = {kind: min(line, key=self._rank) for kind, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
-        lines: defaultdict[str, list[GroupView]] = defaultdict(list)
+        lines: defaultdict[str, list[GroupInfo]] = defaultdict(list)
         for group in sorted(self.first_due.values(), key=self._rank):
-            with Guard(self._round, group):
-                if group.queue not in served and self._round.could_stand_alone(missing(group)):
+            with Guard(self._cycle, group):
+                if group.queue not in served and self._cycle.could_stand_alone(missing(group)):
                     lines[group.queue].append(group)
         in_order = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
         self.due = list(chain.from_iterable(in_order))
@@ -301,76 +308,80 @@ class Reservations:
         elif self.due and not self._must_wait():
             self._search(self._in_turn(self.due))
 
-    def _is_due(self, group: GroupView) -> bool:
+    def _is_due(self, group: GroupInfo) -> bool:
         """Return whether it has waited for as long as its queue lets it wait; not without a timestamp."""
         since = ready_since(group)
-        return bool(since) and self._round.is_due(self._round.snapshot.moment(since) + self._patience(group))
+        return bool(since) and self._cycle.is_due(self._cycle.snapshot.instant(since) + self._patience(group))
 
-    def _patience(self, group: GroupView) -> float:
-        return self._round.snapshot.queues[group.queue].record.reserve_after
+    def _patience(self, group: GroupInfo) -> float:
+        return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
-    def _in_turn(self, due: Sequence[GroupView]) -> Sequence[GroupView]:
+    def _in_turn(self, due: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the first ones in any case, of the others some in each second."""
         if len(due) <= _SEARCHES:
             return due
         first, rest = due[:_IN_TURN], due[_IN_TURN:]
-        now, changed_at = int(self._round.snapshot.now), int(self._round.snapshot.changed_at)
+        now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
         if (now - changed_at) * _IN_TURN < len(rest):
-            self._round.look_again_at(now + 1.0)
+            self._cycle.look_again_at(now + 1.0)
         turn = now * _IN_TURN % len(rest)
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
-    def _search(self, groups: Iterable[GroupView]) -> None:
+    def _search(self, groups: Iterable[GroupInfo]) -> None:
         """Make one for each that gets one, besides those before it; in this round they keep nothing."""
-        mark, made_for = self._round.journal.mark(), dict[str, GroupKey]()  # by queue
+        mark, made_for = self._cycle.journal.mark(), dict[str, GroupKey]()  # by queue
         for group in groups:
-            with Guard(self._round, group):
+            with Guard(self._cycle, group):
                 if group.queue in made_for:
                     continue
                 if not self._has_place_for(missing(group).requests):
                     break
                 stay = max(self._patience(group), _SHORTEST_STAY)
-                if (made := self._backfill.forecast.find(group, self.room_besides(), stay)) is not None:
+                if (made := self._backfill.forecast.find(group, self.capacity_besides(), stay)) is not None:
                     made = self._promised(group, made)
-                    self._round.settle(replace(self._round.decided[group.key], reservation=made))
+                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=made))
                     made_for[group.queue] = group.key
                     self._reserved[group.key] = group, made
                     self._backfill.keep(group, made)
-        self._round.journal.roll_back(mark)
+        self._cycle.journal.roll_back(mark)
         for key in made_for.values():
-            self._kept.pop(key, None)
+            self._retained.pop(key, None)
             self._reserved.pop(key, None)
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:
     """Return the reservation without a later time: groups that pass delay nothing."""
-    moments = before.passable_until, now.passable_until, now.starts_at
-    return replace(now, passable_until=min((at for at in moments if at is not None), default=None))
+    instants = before.passable_until, now.passable_until, now.starts_at
+    return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
 
 
-def _as_reserved(group: GroupView) -> GroupView:
+def _as_reserved(group: GroupInfo) -> GroupInfo:
     """Return the group with as many members as nodes were found for: a job that only fits partially."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.least <= found < group.min_member
     return replace(group, min_member=found) if is_smaller else group
 
 
-def longest_wait(group: GroupView) -> tuple[str, GroupKey]:
+def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
     """Sort key: the longest wait first."""
     return (ready_since(group), group.key)
 
 
-class RoomTurn(NamedTuple):
+class CapacityTurn(NamedTuple):
     """It ends at `until`, a moment on the ledger's clock."""
 
-    is_kept: bool
+    is_reserved: bool
     until: float
 
 
-def turn_at(now: float, since: float, first: float) -> RoomTurn:
+def turn_at(now: float, since: float, first: float) -> CapacityTurn:
     """`since`: when turns begin; the room is kept until then. `first`: the seconds of the first one."""
     if now < since:
-        return RoomTurn(True, since)
+        return CapacityTurn(True, since)
     number = floor(log2((now - since) / first / 2.0 + 1.0))
     begin, length = since + 2.0 * first * (2.0**number - 1.0), first * 2.0**number
-    return RoomTurn(True, begin + length) if now < begin + length else RoomTurn(False, begin + 2.0 * length)
+    return (
+        CapacityTurn(True, begin + length)
+        if now < begin + length
+        else CapacityTurn(False, begin + 2.0 * length)
+    )

@@ -14,13 +14,13 @@ from extender.domain.model.resources import Resources, add, in_flavor, of_flavor
 from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueView
-from extender.domain.scheduling.memory import Judged, NodeRequests, Notes
+from extender.domain.queues.tree import QueueInfo
+from extender.domain.scheduling.cycle import NO_GROUP, Cycle, broken
+from extender.domain.scheduling.inadmissible import InadmissibleGroups
+from extender.domain.scheduling.memory import CarriedFacts, Evaluation, NodeRequests
 from extender.domain.scheduling.node_requests import requests_after, with_request
 from extender.domain.scheduling.order import Rank
-from extender.domain.scheduling.round import NOBODY, Round, broken
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.scheduling.sleepers import Sleepers
 from extender.domain.snapshot.decisions import (
     NOT_WORKED_OUT,
     Decisions,
@@ -28,7 +28,7 @@ from extender.domain.snapshot.decisions import (
     GroupDecision,
     QueueDecision,
 )
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -53,15 +53,15 @@ Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its c
 def moved(
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
-    turned: Iterable[GroupKey],
+    changed_groups: Iterable[GroupKey],
     place_of: Callable[[GroupDecision], Place | None],
 ) -> Mapping[Place, int]:
     """Return how many groups more are in which place, or fewer.
 
-    A group whose `place_of` is None is not counted. In the groups of `turned`, `before` and `now` differ.
+    A group whose `place_of` is None is not counted. `before` and `now` differ in `changed_groups`.
     """
     more = Counter[Place]()
-    for key in turned:
+    for key in changed_groups:
         for groups, sign in ((before, -1), (now, 1)):
             if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
                 more[place] += sign
@@ -118,34 +118,34 @@ class Positions(NamedTuple):
     of: Mapping[GroupKey, int]
     """By group its place, 1 for the next one; in lines that have not changed, only of those that were
     judged."""
-    lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line, in their order
+    lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line, in their order
 
 
-def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
+def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Positions:
     """Return the positions; inadmissible groups keep their place among the evaluated ones.
 
     A line without changed groups stays the same object.
     """
-    notes, now = sleepers.notes, _lines_of(judged)
-    if notes is None or sleepers.then is None:
+    carried, now = inadmissible.carried, _lines_of(evaluated)
+    if carried is None or inadmissible.then is None:
         return Positions(_places(now.values()), now)
-    before, lines = sleepers.before.groups, dict(notes.lines)
-    were_in: dict[str, list[GroupView]] = {}
-    for key in {*judged.round_.decided, *sleepers.snapshot.touched}:
+    before, lines = inadmissible.before.groups, dict(carried.lines)
+    were_in: dict[str, list[GroupInfo]] = {}
+    for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
         if (was := before.get(key)) is not None and was.position:
-            were_in.setdefault(was.queue, []).append(notes.snapshot.groups[key])
+            were_in.setdefault(was.queue, []).append(carried.snapshot.groups[key])
     renewed: dict[GroupKey, int] = {}
     for queue in now.keys() | were_in.keys():
-        line, judged_now, judged_then = lines.get(queue, ()), now.get(queue, ()), were_in.get(queue, ())
-        if len(judged_then) < len(line) and set(judged_now) == set(judged_then):
-            renewed |= {group.key: before[group.key].position for group in judged_now}
+        line, evaluated_now, evaluated_then = lines.get(queue, ()), now.get(queue, ()), were_in.get(queue, ())
+        if len(evaluated_then) < len(line) and set(evaluated_now) == set(evaluated_then):
+            renewed |= {group.key: before[group.key].position for group in evaluated_now}
             continue
-        gone = {group.key for group in judged_then}
+        gone = {group.key for group in evaluated_then}
         left = [group for group in line if group.key not in gone]
-        both = left or list(judged_now)
+        both = left or list(evaluated_now)
         if left:
-            for group in judged_now:
-                insort(both, group, key=_order_of(judged))
+            for group in evaluated_now:
+                insort(both, group, key=_order_of(evaluated))
         if both:
             lines[queue] = both
         else:
@@ -154,32 +154,32 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
     return Positions(renewed, lines)
 
 
-def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
+def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     """Return the lines.
 
     Groups in backoff were not evaluated, unless they let none pass; they are inserted.
     """
-    round_, place = judged.round_, _order_of(judged)
-    backing_off: dict[str, list[GroupView]] = {}
-    for key, decision in round_.decided.items():
+    cycle, place = evaluated.cycle, _order_of(evaluated)
+    backing_off: dict[str, list[GroupInfo]] = {}
+    for key, decision in cycle.decided.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
-            backing_off.setdefault(decision.queue, []).append(round_.snapshot.groups[key])
-    lines: dict[str, Sequence[GroupView]] = {}
-    for queue in judged.lines.keys() | backing_off.keys():
-        line = judged.lines.get(queue, ())
-        if queue in backing_off or any(map(judged.reservations.is_promised, line)):
+            backing_off.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
+    lines: dict[str, Sequence[GroupInfo]] = {}
+    for queue in evaluated.lines.keys() | backing_off.keys():
+        line = evaluated.lines.get(queue, ())
+        if queue in backing_off or any(map(evaluated.reservations.is_promised, line)):
             line = sorted({*line, *backing_off.get(queue, ())}, key=place)
-        lines[queue] = [group for group in line if _is_in_line(round_.decided[group.key])]
+        lines[queue] = [group for group in line if _is_in_line(cycle.decided[group.key])]
     return lines
 
 
-def _order_of(judged: Judged) -> Callable[[GroupView], tuple[bool, Rank]]:
+def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
     """Return the sort key, the smallest first: before the order of its queue comes a promise."""
-    is_promised, rank = judged.reservations.is_promised, judged.strategies.rank
+    is_promised, rank = evaluated.reservations.is_promised, evaluated.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 
 
-def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
+def _places(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
     return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
 
 
@@ -200,57 +200,63 @@ _UNKNOWN = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkey
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
-def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
+def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Decisions:
     """Return the decisions of a cycle, with the earlier ones on inadmissible groups.
 
     An equal decision is the same object, so that readers can skip it.
     """
-    round_, before, snapshot = judged.round_, sleepers.before, sleepers.snapshot
-    positions, touched, known = positions_of(judged, sleepers), snapshot.touched, before.groups
-    earlier = sleepers.notes if sleepers.then is not None else None
+    cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
+    positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
+    earlier = inadmissible.carried if inadmissible.then is not None else None
     now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
-    if sleepers.then is not None:
-        now = {decision.key: decision for decision in sleepers.told(round_.decided, judged.heads)}
+    if inadmissible.then is not None:
+        now = {decision.key: decision for decision in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, place in positions.of.items():
             decision = now.get(key) or known.get(key)
-            if decision is not None and key not in round_.decided and place != decision.position:
+            if decision is not None and key not in cycle.decided and place != decision.position:
                 now[key] = replace(decision, position=place)
-    for key, decision in round_.decided.items():
+    for key, decision in cycle.decided.items():
         completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
         now[key] = _same(known.get(key), completed)
-    gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
+    gone = {key for key in (known if inadmissible.then is None else dirty) if key not in snapshot.groups}
     requests = NodeRequests() if earlier is None else earlier.requests
     if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
-        requests, more_changes = requests_after(judged, earlier, positions.lines, now, known)
+        requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
         now |= {it.key: _same(known.get(it.key), it) for it in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
-    if sleepers.then is not None:
+    if inadmissible.then is not None:
         groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
-    numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in touched]
+    numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in dirty]
     renumbered = frozenset(numbers)
-    turned = [key for key in now if key in touched or (key in changed and key not in renumbered)]
-    turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
-    more = moved(known, groups, turned, in_queue)
+    changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered)]
+    changed_groups += sorted(gone | (dirty - now.keys()))  # depends on nothing but the decisions
+    more = moved(known, groups, changed_groups, in_queue)
     counts = recount(before.counts, more)
-    queues = _queues(sleepers, round_, counts, more, positions)  # which may look forward to a moment
-    moments, wake_at = _moments(round_, sleepers, gone)
+    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may look forward to a moment
+    instants, requeue_at = _instants(cycle, inadmissible, gone)
     return Decisions(
         version=snapshot.version,
         groups=groups,
         queues=queues,
-        wake_at=wake_at,
+        requeue_at=requeue_at,
         orphans=snapshot.orphans,
-        evictions=round_.evictions,
+        evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, moved(known, groups, turned, in_local_queue)),
+        local_counts=recount(before.local_counts, moved(known, groups, changed_groups, in_local_queue)),
         serial=before.serial + 1,
-        turned=turned,
+        changed=changed_groups,
         renumbered=numbers,
-        memory=Notes(
-            judged, sleepers.then, groups, positions.lines, moments, _keeping(sleepers, queues), requests
+        memory=CarriedFacts(
+            evaluated,
+            inadmissible.then,
+            groups,
+            positions.lines,
+            instants,
+            _keeping(inadmissible, queues),
+            requests,
         ),
     )
 
@@ -260,25 +266,25 @@ def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> boo
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
-def _moments(
-    round_: Round, sleepers: Sleepers, gone: Set[GroupKey]
+def _instants(
+    cycle: Cycle, inadmissible: InadmissibleGroups, gone: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
     """Return when time alone could next change the decision on each group, and the first of these times."""
-    moments, notes = round_.moments, sleepers.notes
-    if notes is None or sleepers.then is None:
-        return moments, min(moments.values(), default=None)
-    known, first = notes.moments, sleepers.before.wake_at
-    over = {key: known[key] for key in (*round_.decided, *gone, NOBODY) if key in known}
-    if over == moments:
+    instants, carried = cycle.instants, inadmissible.carried
+    if carried is None or inadmissible.then is None:
+        return instants, min(instants.values(), default=None)
+    known, first = carried.instants, inadmissible.before.requeue_at
+    over = {key: known[key] for key in (*cycle.decided, *gone, NO_GROUP) if key in known}
+    if over == instants:
         return known, first
-    left = {key: at for key, at in known.items() if key not in over} if over.keys() - moments else known
-    now = {**left, **moments}
+    left = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
+    now = {**left, **instants}
     if first is None or first in over.values():  # it is looked for among thousands only then
         return now, min(now.values(), default=None)
-    return now, min((first, *moments.values()))
+    return now, min((first, *instants.values()))
 
 
-def _completed(group: GroupView, decision: GroupDecision, position: int) -> GroupDecision:
+def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's place, phase and numbers; one at rest has them already."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
@@ -297,36 +303,43 @@ class _Earlier(NamedTuple):
     """Earlier decisions on queues; empty where they cannot be compared."""
 
     decisions: Mapping[str, QueueDecision] = {}
-    views: Mapping[str, QueueView] = {}
-    lines: Mapping[str, Sequence[GroupView]] = {}
+    views: Mapping[str, QueueInfo] = {}
+    lines: Mapping[str, Sequence[GroupInfo]] = {}
     keeping: Set[str] = frozenset()  # those with a reservation, or that took room back
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod
-    def of(cls, sleepers: Sleepers, round_: Round) -> "_Earlier":
-        if (notes := sleepers.notes) is None:
+    def of(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
+        if (carried := inadmissible.carried) is None:
             return cls()
-        shares, then, snapshot = round_.budget.shares, notes.judged.round_.budget.shares, round_.snapshot
+        shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
         began = shares.at_first.nodes_unlike(then.at_first)
         unlike = shares.standing.nodes_unlike(then.standing)
-        is_alike = snapshot.past.shown is notes.snapshot.past.shown and snapshot.pools == notes.snapshot.pools
-        if began is None or unlike is None or not is_alike or shares.at_first.unmet != then.at_first.unmet:
+        is_similar = (
+            snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
+        )
+        if began is None or unlike is None or not is_similar or shares.at_first.unmet != then.at_first.unmet:
             return cls()
-        known = sleepers.before.queues, notes.snapshot.queues, notes.lines, notes.keeping
+        known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.keeping
         return cls(*known, began | unlike)
 
-    def turned(
-        self, round_: Round, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupView]]
+    def changed_groups(
+        self,
+        cycle: Cycle,
+        reserved: Mapping[str, Reservation],
+        lines: Mapping[str, Sequence[GroupInfo]],
     ) -> Set[str]:
         """Return the queues with other facts in this cycle, though they hold the same."""
-        turned = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
-        for name in filter(self.decisions.__contains__, {*self.keeping, *round_.reclaimed, *reserved}):
+        changed_groups = {
+            name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)
+        }
+        for name in filter(self.decisions.__contains__, {*self.keeping, *cycle.reclaimed, *reserved}):
             known = self.decisions[name]
-            is_any_reclaimed = known.reclaimed or name in round_.reclaimed  # an hour later it is less
-            has_reclaimed_else = is_any_reclaimed and known.reclaimed != round_.reclaimed_by(name)
+            is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # an hour later it is less
+            has_reclaimed_else = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
             if has_reclaimed_else or known.reservation != reserved.get(name):
-                turned.add(name)
-        return turned
+                changed_groups.add(name)
+        return changed_groups
 
 
 class _Sums:
@@ -347,8 +360,8 @@ def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
 
 
 def _queues(
-    sleepers: Sleepers,
-    round_: Round,
+    inadmissible: InadmissibleGroups,
+    cycle: Cycle,
     counts: Mapping[Place, int],
     more: Mapping[Place, int],
     positions: Positions,
@@ -357,8 +370,8 @@ def _queues(
 
     `more`: difference of `counts`.
     """
-    snapshot, shares, before = round_.snapshot, round_.budget.shares, sleepers.before.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(sleepers, round_)
+    snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
+    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(inadmissible, cycle)
     columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
@@ -367,10 +380,10 @@ def _queues(
         if name in queues:
             asked.add(name, queues[name].requested)
             asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
-    reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
+    reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
     lines = positions.lines
     unlike = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.unlike)}
-    unlike |= earlier.turned(round_, reserved, lines)
+    unlike |= earlier.changed_groups(cycle, reserved, lines)
     if not unlike:
         return before
     flavors = _Flavors(snapshot, shares)
@@ -404,19 +417,19 @@ def _queues(
             fault=queue.fault,
             missing_flavors=tuple(it.shared for it in queue.record.flavors if it.is_missing),
             reservation=reserved.get(name),
-            reclaimed=round_.reclaimed_by(name),
+            reclaimed=cycle.reclaimed_by(name),
             waiting=len(lines.get(name, ())),
         )
         changes[name] = _same(before.get(name), decision)
     return with_changes(earlier.decisions, changes)
 
 
-def _keeping(sleepers: Sleepers, now: Mapping[str, QueueDecision]) -> Set[str]:
+def _keeping(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or that reclaimed capacity."""
-    notes, before = sleepers.notes, sleepers.before.queues
-    changed = set(differing(now, before if notes is not None else {}))
-    kept = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
-    return {*(notes.keeping - changed if notes is not None else ()), *kept}
+    carried, before = inadmissible.carried, inadmissible.before.queues
+    changed = set(differing(now, before if carried is not None else {}))
+    reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
+    return {*(carried.keeping - changed if carried is not None else ()), *reserved}
 
 
 class _Flavors:
@@ -438,7 +451,7 @@ class _Flavors:
         }
         return summed_up(self._shares.tree, own)
 
-    def of(self, queue: QueueView, node: int) -> Mapping[str, FlavorShare]:
+    def of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         if not self._pools.all:
             return {}
         deserved, over = self._shares.standing.deserved_at(node), self._shares.borrowed(node)

@@ -16,7 +16,7 @@ from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
-from extender.domain.queues.tree import QueueView
+from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -45,7 +45,7 @@ class Standing(NamedTuple):
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         pooled = _pooled(snapshot)
-        known: tuple[Mapping[str, QueueView], Demands, Mapping[str, Resources]] = {}, {}, {}
+        known: tuple[Mapping[str, QueueInfo], Demands, Mapping[str, Resources]] = {}, {}, {}
         if (
             before is not None
             and _pooled(before.snapshot) is pooled
@@ -128,7 +128,7 @@ class QueueShares:
         """Add to what the queue holds; -1 times subtracts."""
         self._holdings.take(queue, asked, times)
         self._slacks.clear()
-        self._journal.note(partial(self._take, queue, asked), times)
+        self._journal.record(partial(self._take, queue, asked), times)
 
     def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)
@@ -345,7 +345,7 @@ class QueueShares:
         """
         limit = {name: self._limit(node, name) for name in asked}
         if over := exceeded(more, self._taken(node), limit):
-            return [self._excess(node, name, more[name], self._kept_below(node, name)) for name in over]
+            return [self._excess(node, name, more[name], self._reserved_below(node, name)) for name in over]
         over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
         return [self._excess(node, name, asked[name]) for name in over]
 
@@ -363,7 +363,7 @@ class QueueShares:
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
-        if node == TOP and self._kept_below(TOP, name):
+        if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
         # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
         # same: pods may hold more than there is, on nodes that are gone or have become smaller.
@@ -376,17 +376,17 @@ class QueueShares:
             }
         return self._ceilings[node][name]
 
-    def _kept_below(self, node: int, name: str) -> int:
+    def _reserved_below(self, node: int, name: str) -> int:
         """Return what is reserved for queues below a node, and not held."""
         return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
+    def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
-        kept_text = f" + {show(name, kept)} kept for other queues" if kept > 0 else ""
+        reserved_text = f" + {show(name, retained)} kept for other queues" if retained > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
-            kept_text += f" + {show(name, reserved)} reserved"
+            reserved_text += f" + {show(name, reserved)} reserved"
         asked = f"{show(name, more)} asked > {show(name, most)}"
-        text = f"{resource_of(name)}: {show(name, held)} held{kept_text} + {asked}"
+        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {asked}"
         if name in self._short and most < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
@@ -436,7 +436,7 @@ class QueueShares:
         for node in self.tree.path(queue):
             if node in gains:
                 return
-            yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.kept(node)
+            yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.reserved(node)
 
 
 def total_of(snapshot: Snapshot) -> Resources:
@@ -458,7 +458,7 @@ def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
 
 
-def _demand(queue: QueueView, oversell: float) -> QueueDemand:
+def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
     """Return the demand of a queue.
 
     A queue that does not exist takes no part. One whose groups cannot start asks for what it holds.
@@ -479,7 +479,7 @@ def _demand(queue: QueueView, oversell: float) -> QueueDemand:
     )
 
 
-def _with_flavors(demand: QueueDemand, queue: QueueView, pooled: PoolRows) -> QueueDemand:
+def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> QueueDemand:
     """Return the demand with what the queue names and asks of flavors.
 
     What waits is asked of each flavor that it may use. Of what a queue deserves, or is guaranteed, of

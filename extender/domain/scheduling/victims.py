@@ -16,14 +16,21 @@ from math import inf
 from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
+from extender.domain.placement.eviction_units import (
+    Disruptions,
+    EvictionUnit,
+    eviction_unit_of,
+    eviction_units_of,
+    inverted,
+    standing,
+)
 from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
+from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.obstacles import obstacle
-from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView, once
+from extender.domain.snapshot.group_info import GroupInfo, once
 from extender.domain.snapshot.phases import runs
-from extender.domain.snapshot.snapshot import moment_of
+from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
 _MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
@@ -34,16 +41,16 @@ ALL_CAUSES = tuple(EvictionCause)
 # ---- groups that are evicted whole
 
 
-def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
+def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that is evicted whole; None for others."""
     if not runs(group):
         return None
-    if group.key in round_.draining:
-        why = f"all its members are being evicted: {_drained_by(round_, group)} is drained"
+    if group.key in cycle.draining:
+        why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
-        pods = group.once(standing) if round_.promised and group.placed else ()
-        claimants = {round_.promised.get(pod.uid) for pod in pods}
+        pods = group.once(standing) if cycle.promised and group.placed else ()
+        claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
         why = f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
@@ -52,88 +59,88 @@ def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
 
 
-def _drained_by(round_: Round, group: GroupView) -> str:
+def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
     """Return the queue or LocalQueue that evicts it, for people."""
     local = group.local_queue
-    if local is None or group.queue in round_.budget.rules.drained:
+    if local is None or group.queue in cycle.budget.rules.drained:
         return f"queue {group.queue}"
     return f"LocalQueue {local.key}"
 
 
-def drain(round_: Round) -> None:
+def drain(cycle: Cycle) -> None:
     """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
 
     A group that has begun to go is finished first; then the least important, then the shortest run.
     """
-    by_queue: dict[str, list[GroupView]] = {}
-    for group in round_.draining.values():
+    by_queue: dict[str, list[GroupInfo]] = {}
+    for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
         groups.sort(key=lambda it: (not it.leaving, it.priority, inverted(it.running_since), it.key))
-        may_go = round_.limits.drain - sum(group.leaving for group in groups)
+        may_go = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
-            with Guard(round_, group):  # all its members, once none of them is on its way to a node
+            with Guard(cycle, group):  # all its members, once none of them is on its way to a node
                 pods = group.once(standing) if runs(group) and not group.pinned else ()
             if not pods:
                 continue
             if may_go <= 0:
                 break
             may_go -= len(pods)
-            why, whose = f"{_drained_by(round_, group)} is drained", (group.key, group.queue)
+            why, whose = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
             for pod in pods:
                 victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, EvictionCause.DRAIN)
-                round_.evictions[pod.uid] = Eviction(victim, why)
+                cycle.evictions[pod.uid] = Eviction(victim, why)
 
 
 # ---- what has become of the victims of reclaims
 
 
-def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
+def left(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
     """Return the pod, if it still exists and does not terminate."""
     if not victim.group:
-        pod = round_.snapshot.others.get(victim.uid)
+        pod = cycle.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
-    group = round_.snapshot.groups.get(victim.group)
+    group = cycle.snapshot.groups.get(victim.group)
     return _by_uid(group).get(victim.uid) if group is not None else None
 
 
 @once
-def _by_uid(group: GroupView) -> dict[Uid, PodRecord]:
-    return {pod.uid: pod for pod in group.placed if pod.holds_room}
+def _by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
+    return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
 
 
-def departing(round_: Round) -> Iterator[PodRecord]:
+def departing(cycle: Cycle) -> Iterator[PodRecord]:
     """Pods on nodes that are being deleted."""
-    for group in round_.snapshot.groups.values():
+    for group in cycle.snapshot.groups.values():
         yield from group.departing
-    yield from round_.snapshot.others.leaving.values()
+    yield from cycle.snapshot.others.leaving.values()
 
 
-def lingering(round_: Round) -> Iterator[ReclaimVictim]:
+def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
     """Yield pods that terminate longer than their queue allows where others wait for their capacity.
 
     The user who deletes a pod may say how long that takes.
     """
-    snapshot = round_.snapshot
+    snapshot = cycle.snapshot
     for group in snapshot.groups.values():
         for pod in group.departing:
             latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
-            if latest < moment_of(pod.gone_by, snapshot.epoch) < inf:
+            if latest < clock_time_of(pod.gone_by, snapshot.epoch) < inf:
                 whose = group.key, group.queue, EvictionCause.RECLAIM
                 yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose)
 
 
-def would_be_split(round_: Round, key: GroupKey) -> bool:
+def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     """Return whether a group that gives back some members is no longer whole: it has lost others since."""
-    group = round_.snapshot.groups.get(key)
+    group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
-    pods = [pod for pod in group.placed if pod.uid not in round_.promised]
+    pods = [pod for pod in group.placed if pod.uid not in cycle.promised]
     return len(pods) < len(group.placed) and _is_in_part(group, pods)
 
 
-def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
+def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
     """Return whether some victims of a gang have gone, so that it is not whole, and others have not.
 
     The others have to follow, even if their evictions are refused.
@@ -141,23 +148,23 @@ def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
     remaining: set[GroupKey] = set()
     begun: set[GroupKey] = set()
     for victim in reclaim.victims:
-        (begun if left(round_, victim) is None else remaining).add(victim.group)
-    views = (round_.snapshot.groups.get(key) for key in remaining & begun)
+        (begun if left(cycle, victim) is None else remaining).add(victim.group)
+    views = (cycle.snapshot.groups.get(key) for key in remaining & begun)
     return any(group is not None and _is_in_part(group, group.placed) for group in views)
 
 
-def resting(round_: Round, group: GroupView) -> str:
+def resting(cycle: Cycle, group: GroupInfo) -> str:
     """Return the namespace of a group to whose groups a queue gives nothing for now; else empty.
 
     That says nothing about other equal groups.
     """
-    namespace, taken = group.key.partition("/")[0], round_.reclaimed_by(group.queue).items()
+    namespace, taken = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
     known = (last for losing, last in taken if losing.namespace == namespace)
-    rests = any(not round_.is_due(rests_until(round_, group, last)) for last in known)
+    rests = any(not cycle.is_due(rests_until(cycle, group, last)) for last in known)
     return namespace if rests else ""
 
 
-def rests_until(round_: Round, group: GroupView, last: Reclaimed) -> float:
+def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
     """Return until when a queue that gave capacity in vain gives none to a group.
 
     A group that came later, such as a job that was cancelled and submitted again, has its capacity back
@@ -165,15 +172,15 @@ def rests_until(round_: Round, group: GroupView, last: Reclaimed) -> float:
     """
     if last.in_vain < _MOST_IN_VAIN:
         return -inf
-    until = round_.snapshot.moment(last.at) + round_.limits.reclaim_memory
+    until = cycle.snapshot.instant(last.at) + cycle.limits.reclaim_memory
     if group.created < last.at or group.key == last.group:
         return until
-    at_most = max(round_.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
-    return min(until, round_.snapshot.moment(ready_since(group)) + at_most)
+    at_most = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
+    return min(until, cycle.snapshot.instant(ready_since(group)) + at_most)
 
 
-def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
-    if not any(pod.holds_room for pod in pods):
+def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
+    if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
     return not whole(group.min_member, group.min_task_member, roles, len(pods))
@@ -185,15 +192,15 @@ def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
 class Candidates:
     """Looked up once for all groups of a round that need room."""
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
-        self._known: dict[str, list[GroupView]] = {}
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._known: dict[str, list[GroupInfo]] = {}
         self._lowest_of: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
-        self._units_of_others: dict[Uid, Unit] = {}
+        self._podgroups_of_others: dict[Uid, EvictionUnit] = {}
         self.taken: set[Uid] = set()  # pods that were promised to a group in this round
         # When room is taken back for a group whatever that costs.
-        self.latest: Callable[[GroupView], float] = lambda _: -inf
+        self.latest: Callable[[GroupInfo], float] = lambda _: -inf
         self.spared = ""  # who was left out of the last answer because it has given already, for people
 
     @cached_property
@@ -202,23 +209,23 @@ class Candidates:
 
         They are asked again for each unit that is chosen: several may count for one budget.
         """
-        round_, budgets = self._round, self._round.snapshot.disruption_budgets
-        evictions = round_.evictions.values() if budgets else ()
-        pods = (left(round_, eviction.victim) for eviction in evictions)
+        cycle, budgets = self._cycle, self._cycle.snapshot.disruption_budgets
+        evictions = cycle.evictions.values() if budgets else ()
+        pods = (left(cycle, eviction.victim) for eviction in evictions)
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
-    def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
+    def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
         """Return False if nothing runs that any of these rules could find.
 
         Cheap: all pending groups ask it.
         """
-        alike = group.queue, group.priority, causes
-        if alike not in self._may_exist:
-            self._may_exist[alike] = any(self._may_find(group, cause) for cause in causes)
-        return self._may_exist[alike]
+        similar = group.queue, group.priority, causes
+        if similar not in self._may_exist:
+            self._may_exist[similar] = any(self._may_find(group, cause) for cause in causes)
+        return self._may_exist[similar]
 
-    def _may_find(self, group: GroupView, cause: EvictionCause) -> bool:
-        rules = self._round.snapshot.queues[group.queue].record.preemption
+    def _may_find(self, group: GroupInfo, cause: EvictionCause) -> bool:
+        rules = self._cycle.snapshot.queues[group.queue].record.preemption
         match cause:
             case EvictionCause.RECLAIM | EvictionCause.BORROW:
                 return len(self._above_share) > (group.queue in self._above_share)
@@ -227,7 +234,7 @@ class Candidates:
             case EvictionCause.CONSOLIDATE:
                 return rules.consolidation and any(map(self._moves, self._on_nodes))
             case EvictionCause.UNMANAGED:
-                return rules.unmanaged and group.priority > self._round.snapshot.others.lowest_priority
+                return rules.unmanaged and group.priority > self._cycle.snapshot.others.lowest_priority
             case _:
                 return False
 
@@ -241,119 +248,121 @@ class Candidates:
     @cached_property
     def _above_share(self) -> frozenset[str]:
         """Queues with groups on nodes that held too much when this was first asked: later they hold less."""
-        shares, queues = self._round.budget.shares, self._round.snapshot.queues
+        shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
 
-    def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
+    def of(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, by these rules."""
         self.spared = ""
-        queues = self._round.snapshot.queues
-        units: list[Unit] = []
+        queues = self._cycle.snapshot.queues
+        eviction_units: list[EvictionUnit] = []
         rules = queues[group.queue].record.preemption
         for cause in causes:
             match cause:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
-                    is_lent = cause is EvictionCause.BORROW
-                    below = min(group.priority - 1, rules.borrows_up_to) if is_lent else inf
+                    lends = cause is EvictionCause.BORROW
+                    below = min(group.priority - 1, rules.borrows_up_to) if lends else inf
                     givers = (queue for queue in queues if queue != group.queue and self._gives(group, queue))
-                    units += self._units(group, self._running_up_to(below, givers), cause)
+                    eviction_units += self._podgroups(group, self._running_up_to(below, givers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]
-                    units += self._units(group, lower, cause)
+                    eviction_units += self._podgroups(group, lower, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
                     known = self._running_up_to(group.priority, filter(self._moves, queues))
-                    units += self._units(group, filter(self._may_move, known), cause)
+                    eviction_units += self._podgroups(group, filter(self._may_move, known), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
-                            units += filter(self._is_free, map(self._unit_of, pods))
-        return units
+                            eviction_units += filter(self._is_free, map(self._eviction_unit_of, pods))
+        return eviction_units
 
-    def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
+    def _podgroups(
+        self, group: GroupInfo, runners: Iterable[GroupInfo], cause: EvictionCause
+    ) -> Iterator[EvictionUnit]:
         for victim in runners:
-            protection = self._round.snapshot.queues[victim.queue].protection
+            protection = self._cycle.snapshot.queues[victim.queue].protection
             is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
-                units: list[Unit] = []
+                eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
-                    units = units_of(victim, cause, protection)
-                is_any_barred = self._busy or self._round.snapshot.disruption_budgets
-                yield from filter(self._is_free, units) if is_any_barred else units
+                    eviction_units = eviction_units_of(victim, cause, protection)
+                is_any_barred = self._busy or self._cycle.snapshot.disruption_budgets
+                yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units
 
-    def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupView]:
+    def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
         return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
 
-    def _gives(self, group: GroupView, queue: str) -> bool:
+    def _gives(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, of which a group may have some."""
-        is_above = self._round.budget.shares.holds_too_much(queue)
-        may_give = is_above and self._round.snapshot.queues[queue].record.reclaimable
+        is_above = self._cycle.budget.shares.holds_too_much(queue)
+        may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
         if (
             may_give
-            and self._is_one_unit_above(queue)
-            and self._round.budget.shares.is_owed(queue, group.queue)
+            and self._is_one_podgroup_above(queue)
+            and self._cycle.budget.shares.is_owed(queue, group.queue)
         ):
-            periods = self._round.snapshot.now // _OWED_PERIOD + 1  # the same whenever it is evaluated
-            self._round.look_again_at(periods * _OWED_PERIOD)
+            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same whenever it is evaluated
+            self._cycle.look_again_at(periods * _OWED_PERIOD)
             return False
         return may_give and self._may_take_from(group, queue)
 
-    def _is_one_unit_above(self, queue: str) -> bool:
+    def _is_one_podgroup_above(self, queue: str) -> bool:
         """Return whether a queue would hold less than it deserves without one of its groups.
 
         The group has no members to spare: elastic ones give those one by one.
         """
-        shares = self._round.budget.shares
+        shares = self._cycle.budget.shares
         groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _moves(self, queue: str) -> bool:
         """Return whether groups of a queue may have to move."""
-        queues = self._round.snapshot.queues
+        queues = self._cycle.snapshot.queues
         return queue in queues and queues[queue].record.preemption.consolidation
 
-    def _may_move(self, victim: GroupView) -> bool:
+    def _may_move(self, victim: GroupInfo) -> bool:
         """Return whether a victim may move: it comes back, and may start again on any node.
 
         Claims of volumes and devices may be tied to a node. A group that has moved stays there for a
         while.
         """
-        last = self._round.snapshot.moves.get(victim.key)
-        if last is not None and not self._round.is_due(last.at + self._round.limits.reclaim_memory):
+        last = self._cycle.snapshot.moves.get(victim.key)
+        if last is not None and not self._cycle.is_due(last.at + self._cycle.limits.reclaim_memory):
             return False
         pods = victim.once(standing)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
         is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
-        return comes_back and is_free and obstacle(self._round, victim) is None
+        return comes_back and is_free and obstacle(self._cycle, victim) is None
 
-    def _may_take_from(self, group: GroupView, queue: str) -> bool:
+    def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may take from a queue: two queues do not take turns.
 
         Where capacity was taken in vain too often for groups of one namespace, these have a rest.
         """
-        round_, namespace = self._round, group.key.partition("/")[0]
-        last = round_.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
-        if last is None or round_.is_due(until := rests_until(round_, group, last)):
+        cycle, namespace = self._cycle, group.key.partition("/")[0]
+        last = cycle.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
+        if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
             return True
         whose = f"groups of namespace {namespace} in queue {group.queue}"
         self.spared = f"queue {queue} gave room to {whose} in vain, and gives none until "
-        self.spared += round_.snapshot.timestamp(until)
+        self.spared += cycle.snapshot.timestamp(until)
         return False
 
-    def _may_lose_to(self, group: GroupView, victim: GroupView, cause: EvictionCause) -> bool:
+    def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
         """Return whether a group may lose to another: only once, since the capacity did not help.
 
         To others of that queue it does not again while they may wait. None does before it has run for
         its queue's minimum runtime.
         """
-        least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
+        least = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
             return False
-        if least and not self._round.is_due(self._round.snapshot.moment(victim.running_since) + least):
+        if least and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + least):
             return False
         given = group.history.took_from.get(victim.key)
-        if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
+        if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
             self.spared = (
                 f"{victim.called} gave its room to this group already, and is not evicted for it again"
             )
@@ -361,58 +370,58 @@ class Candidates:
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
         if gave is None:
             return True
-        at_most = self._round.snapshot.queues[group.queue].record.preemption.at_most
-        until = min(gave + self._round.limits.reclaim_memory, max(self.latest(group), gave + at_most))
-        if not self._round.is_due(until):
+        at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
+        until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
+        if not self._cycle.is_due(until):
             self.spared = f"{victim.called} gave its room to queue {group.queue} already, and is not evicted "
-            self.spared += f"for it again until {self._round.snapshot.timestamp(until)}"
+            self.spared += f"for it again until {self._cycle.snapshot.timestamp(until)}"
             return False
         return True
 
-    def _is_free(self, unit: Unit) -> bool:
+    def _is_free(self, eviction_unit: EvictionUnit) -> bool:
         """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""
-        is_busy = any(pod.uid in uids for uids in self._busy for pod in unit.pods)
-        return not is_busy and (unit.overrules or self.disruptions.allow(unit.pods))
+        is_busy = any(pod.uid in uids for uids in self._busy for pod in eviction_unit.pods)
+        return not is_busy and (eviction_unit.overrules or self.disruptions.allow(eviction_unit.pods))
 
     @property
     def _busy(self) -> list[Container[Uid]]:
-        known = self._round.promised, self._round.snapshot.spared, self.taken
+        known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 
     # ---- what runs
 
-    def _running_in(self, queue: str) -> list[GroupView]:
+    def _running_in(self, queue: str) -> list[GroupInfo]:
         """Return groups of a queue that run and may have to go, as far as they allow it."""
         if queue not in self._known:
-            known: list[GroupView] = []
+            known: list[GroupInfo] = []
             for group in self._on_nodes.get(queue, ()):
-                decision = self._round.decision_on(group.key)
+                decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
-                if runs(group) and group.once(standing) and group.key not in self._round.draining:
+                if runs(group) and group.once(standing) and group.key not in self._cycle.draining:
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]
 
     @cached_property
-    def _on_nodes(self) -> dict[str, list[GroupView]]:
+    def _on_nodes(self) -> dict[str, list[GroupInfo]]:
         """Groups with members on nodes, by queue."""
-        by_queue: dict[str, list[GroupView]] = {}
-        for group in self._round.snapshot.groups.values():
+        by_queue: dict[str, list[GroupInfo]] = {}
+        for group in self._cycle.snapshot.groups.values():
             if group.placed:
                 by_queue.setdefault(group.queue, []).append(group)
         return by_queue
 
-    def _unit_of(self, pod: PodRecord) -> Unit:
-        if pod.uid not in self._units_of_others:
-            self._units_of_others[pod.uid] = unit_of(pod)
-        return self._units_of_others[pod.uid]
+    def _eviction_unit_of(self, pod: PodRecord) -> EvictionUnit:
+        if pod.uid not in self._podgroups_of_others:
+            self._podgroups_of_others[pod.uid] = eviction_unit_of(pod)
+        return self._podgroups_of_others[pod.uid]
 
     @cached_property
     def _others(self) -> dict[int, list[PodRecord]]:
         """Pods that are not ours, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
-        for pod in self._round.snapshot.others:
+        for pod in self._cycle.snapshot.others:
             if pod.may_be_evicted() and not pod.deleting:
                 by_priority.setdefault(pod.priority, []).append(pod)
         return by_priority

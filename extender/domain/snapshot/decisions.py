@@ -15,7 +15,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.queues.tree import Orphan
-from extender.domain.snapshot.group_view import Reservation, Start
+from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
 NOT_WORKED_OUT = Life()  # until all is decided
@@ -39,7 +39,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     life: Life = NOT_WORKED_OUT  # its phase and numbers of members, filled in once all is decided
     stood_whole: bool = False  # whether the round found that it has stood whole by now
     rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
-    claims_room: bool = False  # whether room is kept for it, within its queue's share
+    claims_capacity: bool = False  # whether room is kept for it, within its queue's share
     reservation: Reservation | None = None  # the nodes reserved for it
     reclaim: Reclaim | None = None  # the room that is being taken back for it
     spared: str = ""  # what would be its victim if it had not been already, for people; empty: none
@@ -99,17 +99,19 @@ class Decisions(msgspec.Struct, frozen=True):
     version: int = -1  # of the snapshot that they were made on
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}  # by name
-    wake_at: float | None = None  # the next moment at which time alone could change a decision; None: never
+    requeue_at: float | None = (
+        None  # the next moment at which time alone could change a decision; None: never
+    )
     orphans: tuple[Orphan, ...] = ()  # groups to delete, because the queue that took them in is gone
     evictions: Mapping[Uid, Eviction] = {}  # the pods that have to give their room back
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # one more than that of the previous decisions
-    turned: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
+    changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
     renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for people changed: details, positions
     memory: object = None  # what the next round may reuse to save work
 
-    def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
+    def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer of the `seen` decisions has to look at.
 
         Where these are the previous ones, groups of which only numbers changed are left out.
@@ -117,7 +119,7 @@ class Decisions(msgspec.Struct, frozen=True):
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:
-            return self.turned
+            return self.changed
         return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
 
 
@@ -161,7 +163,7 @@ def start_after(
                 idle,
                 admitted=False,
                 rotation=rotation,
-                claims_since=now if since is None and decision.claims_room else since,
+                claims_since=now if since is None and decision.claims_capacity else since,
                 places_since=places_since,
                 reservation=decision.reservation,
                 reclaim=decision.reclaim,
@@ -278,7 +280,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     """
 
     ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
-    shows_waiting_for_room: bool = True  # pods that lack room are Unschedulable
+    shows_waiting_for_capacity: bool = True  # pods that lack room are Unschedulable
     shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
@@ -290,7 +292,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         reason = spoken_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
-        is_shown = self.shows_waiting_for_room or (self.shows_never_fits and reason is Reason.NEVER_FITS)
+        is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
         nodes_help = not by_request and is_shown and self.asks(decision, pod)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None

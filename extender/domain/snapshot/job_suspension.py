@@ -24,7 +24,7 @@ from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import created
 
 
-def unit_queue(job: JobRecord, queue: str) -> str:
+def podgroup_queue(job: JobRecord, queue: str) -> str:
     """Return spec.queue of the job's PodGroup: empty where a LocalQueue leads to `queue`."""
     return "" if job.local_queue is not None and not job.queue else queue
 
@@ -35,7 +35,7 @@ def min_resources(job: JobRecord) -> dict[str, str]:
     return quantities({name: amount for name, amount in asked.items() if name != PODS})
 
 
-def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
+def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     """Return the PodGroup of a job as it is created.
 
     It belongs to the job, and ends with it. `members`: how many pods start together.
@@ -43,14 +43,14 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     spec = {
         "minMember": members,
         "minTaskMember": dict(job.by_role),
-        "queue": unit_queue(job, queue),
+        "queue": podgroup_queue(job, queue),
         "priorityClassName": job.priority_class,
         "minResources": min_resources(job) if members == job.needed else {},
         "subGroupPolicy": job.sub_groups,
     }
     owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
     metadata = {
-        "name": job.unit,
+        "name": job.podgroup,
         "namespace": job.namespace,
         "ownerReferences": [msgspec.to_builtins(owner)],
         "labels": {job.local_queue.key: job.local_queue.name} if job.local_queue else {},
@@ -61,7 +61,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 # ---- What is to be done about a job that is managed: its PodGroup is made, it is let go when its group
 # starts, and suspended again when it has to make room or does not get going in time.
 
-KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
+RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
 _LET_GO_WITHIN = 60.0  # seconds in which a job whose room is found has to be let go
 _LONGEST = 2048  # characters of what is said of pods
@@ -69,8 +69,8 @@ _LONGEST = 2048  # characters of what is said of pods
 
 class JobStep(Enum):
     NOTHING = auto()
-    MAKE_UNIT = auto()  # its PodGroup
-    UPDATE_UNIT = auto()  # the job asks for something else now
+    MAKE_PODGROUP = auto()  # its PodGroup
+    UPDATE_PODGROUP = auto()  # the job asks for something else now
     UNSUSPEND = auto()  # its pods may be made
     ASK = auto()  # no more of its pods come: the API server is asked whether they are refused
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
@@ -78,7 +78,7 @@ class JobStep(Enum):
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     FORGET_START = auto()  # a Command has stopped it: once resumed it waits again
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
-    REMOVE_UNIT = auto()  # it finished a while ago
+    REMOVE_PODGROUP = auto()  # it finished a while ago
 
 
 _OF_ONE_POD = re.compile(
@@ -123,8 +123,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
-    has_room: bool = False  # it is as it was when room was claimed for all pods with which it starts
-    room_since: float | None = None  # since when room is claimed for it while it waits; None: none is
+    has_capacity: bool = False  # it is as it was when room was claimed for all pods with which it starts
+    capacity_since: float | None = None  # since when room is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     coming: ComingPods = ComingPods()  # those that its controller has created
     lacks_pods: bool = False  # more are expected
@@ -140,9 +140,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def due_at(self) -> float | None:
         """Return when time alone asks for a step; None: never."""
         if self.finished_at is not None:
-            return self.finished_at + KEPT
-        moments = [at for at in (self.late_at, self.over_at, self.asks_at) if at is not None]
-        return min(moments, default=None)
+            return self.finished_at + RETENTION
+        instants = [at for at in (self.late_at, self.over_at, self.asks_at) if at is not None]
+        return min(instants, default=None)
 
     @property
     def asks_at(self) -> float | None:
@@ -190,7 +190,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         it.
         """
         if self.job.suspended:
-            return self.room_since + _LET_GO_WITHIN if self.room_since is not None else None
+            return self.capacity_since + _LET_GO_WITHIN if self.capacity_since is not None else None
         is_starting = self.job.started and not self.job.suspended and not self.got_going
         return self.let_go + self.timeout if is_starting and self.let_go is not None else None
 
@@ -198,10 +198,10 @@ class ManagedJob(msgspec.Struct, frozen=True):
 def next_step(managed: ManagedJob, now: float) -> JobStep:
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
-        is_over = now >= managed.finished_at + KEPT and managed.group is not None
-        return JobStep.REMOVE_UNIT if is_over else JobStep.NOTHING
+        is_over = now >= managed.finished_at + RETENTION and managed.group is not None
+        return JobStep.REMOVE_PODGROUP if is_over else JobStep.NOTHING
     if managed.group is None:
-        return JobStep.MAKE_UNIT
+        return JobStep.MAKE_PODGROUP
     if job.stopped:
         return JobStep.FORGET_START if job.commanded and job.started else JobStep.NOTHING
     if decision is None:
@@ -231,12 +231,12 @@ def _of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> Job
     is_starting = decision.verdict is Verdict.STARTING
     if is_starting and managed.late_at is not None and now >= managed.late_at:
         return JobStep.GIVE_UP
-    is_as_decided = managed.has_room and not differences(managed)
+    is_as_decided = managed.has_capacity and not differences(managed)
     return JobStep.UNSUSPEND if is_starting and is_as_decided else _update(managed)
 
 
 def _update(managed: ManagedJob) -> JobStep:
-    return JobStep.UPDATE_UNIT if differences(managed) else JobStep.NOTHING
+    return JobStep.UPDATE_PODGROUP if differences(managed) else JobStep.NOTHING
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
@@ -252,7 +252,7 @@ def differences(managed: ManagedJob) -> dict[str, object]:
         return {"minMember": managed.members} if managed.members != group.min_member else {}
     if managed.got_going:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
-    queue = unit_queue(job, managed.queue)
+    queue = podgroup_queue(job, managed.queue)
     wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
     there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
@@ -286,9 +286,9 @@ def unsuspend(
         *version_tests(obj),
         *([{"op": "replace", "path": pointer(row.suspend), "value": False}] if row.suspend else []),
         *_with_count(obj, row, reduced_to),
-        _noted(obj, ("metadata",), keys.STARTED, at_time),
+        _recorded(obj, ("metadata",), keys.STARTED, at_time),
         *(
-            _noted(obj, path[:-1], keys.GROUP_ANNOTATION, group)
+            _recorded(obj, path[:-1], keys.GROUP_ANNOTATION, group)
             for path in (annotations if row.suspend else ())  # else its pods name their group by themselves
             if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
@@ -331,13 +331,13 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     """
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
-        return [is_same, _noted(obj, ("metadata",), keys.STARTED, "")]
-    note, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
+        return [is_same, _recorded(obj, ("metadata",), keys.STARTED, "")]
+    record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
     noting: list[Operation] = []
     if for_good:
-        noting = [_noted(obj, note[:1], note[-1], for_good)]
-    elif at(obj, note) is not None:
-        noting = [{"op": "remove", "path": pointer(note)}]
+        noting = [_recorded(obj, record[:1], record[-1], for_good)]
+    elif at(obj, record) is not None:
+        noting = [{"op": "remove", "path": pointer(record)}]
     return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *noting]
 
 
@@ -349,11 +349,11 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     count = asked if reduced_to is None else reduced_to
     resized = at(obj, row.parallelism) != count
     changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
-    note = ("metadata", "annotations", keys.PARTIAL_START)
+    record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
-        changes.append(_noted(obj, note[:1], note[-1], str(PartialStart(reduced_to, asked))))
-    elif at(obj, note) is not None:
-        changes.append({"op": "remove", "path": pointer(note)})
+        changes.append(_recorded(obj, record[:1], record[-1], str(PartialStart(reduced_to, asked))))
+    elif at(obj, record) is not None:
+        changes.append({"op": "remove", "path": pointer(record)})
     return changes
 
 
@@ -365,7 +365,7 @@ def version_tests(obj: Json) -> list[Operation]:
     ]
 
 
-def _noted(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
+def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, together with its parent."""
     found: Any = _in(obj, metadata)
     if found is None:

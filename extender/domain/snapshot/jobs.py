@@ -31,7 +31,7 @@ from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
     local_queue_label,
-    noted_use,
+    recorded_use,
 )
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
@@ -98,7 +98,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         return size._replace(members=min(size.members, self.needed))
 
     @property
-    def unit(self) -> str:
+    def podgroup(self) -> str:
         """The name of its PodGroup."""
         return self.group.partition("/")[2]
 
@@ -181,7 +181,7 @@ def job_record(
         kind=kind,
         namespace=meta.namespace,
         name=meta.name,
-        group=unit_of(kind, meta),
+        group=podgroup_of(kind, meta),
         created=meta.creation_timestamp or "",
         queue=_named_by_itself(row, job),
         commanded=row.commanded is not None,
@@ -193,7 +193,7 @@ def job_record(
         is_part=made_by is not None and made_by.manageable,
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
-        may_use=noted_use(meta, kind.kind),
+        may_use=recorded_use(meta, kind.kind),
     )
     if record.outcome is not None:
         return record
@@ -205,7 +205,7 @@ def job_record(
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
         if row.commanded is not None:
-            group = row.commanded.unit(obj)
+            group = row.commanded.podgroup(obj)
             by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
             gang = replace(gang, asked=str(group["minMember"] or ""))
             sub_groups = group.get("subGroupPolicy", ())
@@ -239,7 +239,7 @@ def owner_of_pods(
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
-        may_use=noted_use(meta, kind.kind),
+        may_use=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
     )
@@ -272,15 +272,15 @@ def queue_of_job(job: JobRecord, ways: QueueWays) -> str:
     return entered or (keys.DEFAULT_QUEUE if job.commanded else "")
 
 
-def unit_of(kind: JobKind, meta: Meta) -> GroupKey:
+def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
     """Return the key of the group as which the job waits."""
-    return GroupKey(f"{meta.namespace}/{ownership.unit_name(OwnerReference(*kind, meta.name, meta.uid))}")
+    return GroupKey(f"{meta.namespace}/{ownership.podgroup_name(OwnerReference(*kind, meta.name, meta.uid))}")
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the key of the group of its pods that name none; see `ownership.maker_of`."""
+    """Return the key of the group of its pods that name none; see `ownership.group_owner_of`."""
     name = ownership.group_name_of(meta.uid)
-    if kind in ownership.NAMED_MAKERS:
+    if kind in ownership.NAMED_CONTROLLERS:
         name = ownership.named_group(OwnerReference(*kind, meta.name))
     return GroupKey(f"{meta.namespace}/{name}")
 
@@ -317,7 +317,7 @@ def _with_pods(
         pods=tuple(expected),
         fault=fault,
         ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
-        named_group=any(ownership.group_name(pod) not in ("", record.unit) for pod in pods),
+        named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )
 
 

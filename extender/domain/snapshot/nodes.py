@@ -203,7 +203,7 @@ class NodeTable:
         if len(table.nodes) != len(self.nodes):
             return table
         was, now = self.nodes, table.nodes
-        changed = [row for row in rows if not _suit_alike(was[row], now[row])]
+        changed = [row for row in rows if not _suit_similar(was[row], now[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
         table._index, table._pooled = self._index, None if changed else self._pooled
         if changed:
@@ -263,7 +263,7 @@ class NodeTable:
         return self._index.domains(topology_key)
 
 
-def _suit_alike(one: NodeRecord | None, other: NodeRecord | None) -> bool:
+def _suit_similar(one: NodeRecord | None, other: NodeRecord | None) -> bool:
     """Return whether the same shapes suit both."""
     if one is None or other is None:
         return one is other

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.group_view import GroupView, once
+from extender.domain.snapshot.group_info import GroupInfo, once
 from extender.domain.snapshot.wholeness import missing, whole
 
 
@@ -59,7 +59,7 @@ def reported_verdict(phase: str, reason: str) -> Verdict:
 
 
 def life_of(
-    group: GroupView, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
+    group: GroupInfo, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
     """`verdict`, `plan` and `reason` are those of the group's decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
@@ -75,12 +75,12 @@ def life_of(
     return Life(phase, *numbers, outcome, group.is_in_queue, _counted_in(group))
 
 
-def _counted_in(group: GroupView) -> str:
+def _counted_in(group: GroupInfo) -> str:
     """Return the LocalQueue that counts the group; empty if none does."""
     return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
 
 
-def outcome_of(group: GroupView) -> Outcome | None:
+def outcome_of(group: GroupInfo) -> Outcome | None:
     """Return how a group without members on nodes or on the way to one ended; None if it has not.
 
     A group has ended once enough members succeeded, even while members that it can do without wait.
@@ -99,7 +99,7 @@ def outcome_of(group: GroupView) -> Outcome | None:
     return Outcome.FAILED if group.failed else None
 
 
-def ended(group: GroupView) -> Outcome | None:
+def ended(group: GroupInfo) -> Outcome | None:
     """Return how the group ended; None if it has not, or has members left to start."""
     return None if group.waiting or group.held_back else outcome_of(group)
 
@@ -111,13 +111,13 @@ def ending(life: Life) -> str:
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
 
-def is_ending(group: GroupView) -> bool:
+def is_ending(group: GroupInfo) -> bool:
     """Return whether a group that was whole is ending: members are being deleted and not replaced."""
     replaced = group.waiting or group.pinned or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
 
 
-def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
     if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
     if group.running and _lost(group, plan):
@@ -132,15 +132,15 @@ def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outc
     return Phase.INQUEUE if coming else Phase.PENDING
 
 
-def _were_placed(group: GroupView) -> int:
+def _were_placed(group: GroupInfo) -> int:
     return len(group.placed) + group.leaving + group.failed
 
 
-def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
+def _lost(group: GroupInfo, plan: Collection[Uid]) -> bool:
     """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
-    wanted = [pod for pod in missing(group).members if not pod.kept_for]
+    wanted = [pod for pod in missing(group).members if not pod.reserved_for]
     pinned = {pod.uid for pod, _ in group.pinned}
     unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted)
     return unplaced or _were_placed(group) + len(wanted) < group.min_member
@@ -163,13 +163,13 @@ class State(Enum):
 _RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
-def runs(group: GroupView) -> bool:
+def runs(group: GroupInfo) -> bool:
     """Return whether a group is fully running, or was and replaces members."""
     return state_of(group) in _RUNS
 
 
 @once
-def state_of(group: GroupView) -> State:
+def state_of(group: GroupInfo) -> State:
     if ended(group) is not None:
         return State.ENDED
     if is_ending(group):

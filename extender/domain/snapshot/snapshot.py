@@ -19,8 +19,8 @@ from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage
 from extender.domain.queues.records import LosingTo, Reclaimed
-from extender.domain.queues.tree import Orphan, QueueView
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.queues.tree import Orphan, QueueInfo
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
@@ -49,11 +49,11 @@ class Attention(msgspec.Struct, frozen=True):
             return self
         return replace(self, leading_since=now if leading else None)
 
-    def since(self, moment: float) -> float | None:
-        """Since when, `moment` at the earliest, the scheduler has asked and we have led; None: not yet."""
+    def since(self, instant: float) -> float | None:
+        """Since when, `instant` at the earliest, the scheduler has asked and we have led; None: not yet."""
         if self.leading_since is None:
             return None
-        begun = max(moment, self.leading_since)
+        begun = max(instant, self.leading_since)
         return max(begun, self.asked_since) if self.asked_at >= begun else None
 
 
@@ -70,7 +70,7 @@ class Freed(msgspec.Struct, frozen=True):
     by: GroupKey = OF_OTHERS  # the group that it had belonged to
     before: float = -inf  # when something last became free that had not belonged to that group
 
-    def noted(self, now: float, by: GroupKey) -> "Freed":
+    def recorded(self, now: float, by: GroupKey) -> "Freed":
         return Freed(now, by, self.before if by == self.by else self.at)
 
     def for_group(self, group: GroupKey) -> float:
@@ -92,7 +92,9 @@ class Limits(msgspec.Struct, frozen=True):
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
     whole_grace: float = 30.0  # how long members are on nodes without failing until their group stood whole
     asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count anew once it asks
-    room_kept: float = 600.0  # how long room is kept for a group within its share, then lent for as long
+    capacity_reserved: float = (
+        600.0  # how long room is kept for a group within its share, then lent for as long
+    )
     reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
     spared: float = 60.0  # how long a pod whose eviction was refused is no victim
@@ -123,7 +125,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; never changed
     namespaces: int = 0  # in how many namespaces pods of groups have terms
 
-    def is_alike(self, other: "Occupancy") -> bool:
+    def is_similar(self, other: "Occupancy") -> bool:
         own = self.ports, self.selected, self.carried
         return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
 
@@ -164,7 +166,7 @@ def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted])
     return found
 
 
-def moment_of(timestamp: str, epoch: float) -> float:
+def clock_time_of(timestamp: str, epoch: float) -> float:
     """Return a timestamp on the ledger's clock, `epoch` behind the wall clock; inf if unreadable."""
     try:
         return as_datetime(timestamp).timestamp() - epoch
@@ -237,18 +239,18 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     now: float  # the ledger's clock, in seconds
     epoch: float  # what is to be added to the ledger's clock for the seconds since 1970
     limits: Limits
-    dimensions: tuple[str, ...]  # the names of the resources in the columns of `room` and `allocatable`
+    dimensions: tuple[str, ...]  # the names of the resources in the columns of `capacity` and `allocatable`
     nodes: NodeTable  # the nodes in the rows of both
-    room: AmountRows  # what all pinned claims leave free; planned claims are not subtracted
+    capacity: AmountRows  # what all pinned claims leave free; planned claims are not subtracted
     allocatable: AmountRows  # what nodes offer
     occupancy: Occupancy  # what pinned claims use besides amounts
     refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
-    queues: Mapping[str, QueueView]  # all queues of the API, `default`, and those that groups name, by name
-    groups: Mapping[GroupKey, GroupView]
+    queues: Mapping[str, QueueInfo]  # all queues of the API, `default`, and those that groups name, by name
+    groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # the flavors of all queues
     expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
     orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
-    touched: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
+    dirty: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
     past: PastUsage = PastUsage()  # what queues and users have held lately
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
@@ -259,7 +261,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
-    moments: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
+    instants: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
 
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
         """Return what pods on these nodes hold of each pool, by its name."""
@@ -267,11 +269,11 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         places = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
         return self.pools.hold((shape, node.labels if node else None) for shape, node in places)
 
-    def moment(self, timestamp: str) -> float:
+    def instant(self, timestamp: str) -> float:
         """Return an object's timestamp on the ledger's clock; now if unreadable or in the future."""
-        known = self.moments.get(timestamp)
-        return min(moment_of(timestamp, self.epoch) if known is None else known, self.now)
+        known = self.instants.get(timestamp)
+        return min(clock_time_of(timestamp, self.epoch) if known is None else known, self.now)
 
-    def timestamp(self, moment: float | None) -> str:
+    def timestamp(self, instant: float | None) -> str:
         """Return a time for people; empty if it is unknown, or beyond all calendars."""
-        return timestamp_at(self.epoch + (inf if moment is None else moment))
+        return timestamp_at(self.epoch + (inf if instant is None else instant))

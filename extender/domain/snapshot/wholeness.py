@@ -12,7 +12,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.snapshot.group_view import GroupView, once
+from extender.domain.snapshot.group_info import GroupInfo, once
 
 if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
     from extender.domain.snapshot.snapshot import Snapshot
@@ -53,25 +53,25 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
-def missing(group: GroupView) -> Missing:
+def missing(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group is whole: pinned ones first, then planned ones."""
     return group.once(missing_of)
 
 
-def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
     """Return the members to start next, those known to be `fitting` before the others."""
     return _missing(group, group.needs, fitting)
 
 
 @once
-def lost(group: GroupView) -> Missing:
+def lost(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
-    return _missing(group, group.history.stood_with or Needs(0, {}), ())
+    return _missing(group, group.history.ran_with or Needs(0, {}), ())
 
 
-def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
+def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned ones first, then those that fit; then by priority, highest first, and name.
-    pods = sorted((pod for pod in group.waiting if not pod.keeps_room), key=attrgetter("place"))
+    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("place"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
@@ -88,18 +88,18 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
         else:
             spare.append(pod)
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_room))
+    members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_capacity))
     return Missing(members, _absent(group, needed, still - len(spare)))
 
 
 _MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
 
 
-def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
+def _absent(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
-    there = len(group.placed) + len(group.pinned) + sum(not pod.keeps_room for pod in group.waiting)
+    there = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
     more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
@@ -119,14 +119,14 @@ def created(there: int, needed: int) -> str:
 # does so within seconds and before any container runs. Slow images and volumes are no failure.
 
 
-def whole_at(group: GroupView, grace: float) -> float | None:
+def whole_at(group: GroupInfo, grace: float) -> float | None:
     """Return when members on nodes made the group whole; None: they are too few."""
     since = _whole_since(group)
     return None if since is None else since + grace
 
 
 @once
-def _whole_since(group: GroupView) -> float | None:
+def _whole_since(group: GroupInfo) -> float | None:
     """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
     members = sorted(
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
@@ -144,7 +144,7 @@ def _whole_since(group: GroupView) -> float | None:
 # asks. Gates that are not open yet, and time without either, do not count against the group.
 
 
-def start_begun(group: GroupView, snapshot: "Snapshot") -> float | None:
+def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     """Return when a start's deadline began to count; None: its clock does not run.
 
     A start that was admitted before a crash, and whose admission is not recorded, counts from now.
@@ -159,7 +159,7 @@ def start_begun(group: GroupView, snapshot: "Snapshot") -> float | None:
     return attention.since(begun) if _depends_on_the_scheduler(group) else begun
 
 
-def partly_placed_since(group: GroupView, snapshot: "Snapshot") -> float | None:
+def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     """Since when a group that was not admitted has members on nodes; None: none, or no leader."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
@@ -167,21 +167,21 @@ def partly_placed_since(group: GroupView, snapshot: "Snapshot") -> float | None:
     return max(leading, min(group.bound_since.values()))
 
 
-def running_since(group: GroupView, moment: Callable[[str], float]) -> float | None:
+def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | None:
     """Return since when a group runs, by its pods' status, else by the watch; None: it does not run."""
     if group.running_since:
-        return moment(group.running_since)
+        return instant(group.running_since)
     return min(group.bound_since.values(), default=None)
 
 
 @once
-def ready_since(group: GroupView) -> str:
+def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started: all needed objects were there."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)
     return max((group.created, group.history.ready_at, *created))
 
 
-def _depends_on_the_scheduler(group: GroupView) -> bool:
+def _depends_on_the_scheduler(group: GroupInfo) -> bool:
     """Return whether the start waits for the scheduler.
 
     Gates are open, and a scheduler that may not be running has neither taken nor refused a member.

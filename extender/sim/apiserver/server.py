@@ -122,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
         read = openapi_document if path.startswith(OPENAPI) else discovery_document
-        if self.command == "GET" and (told := read(path.rstrip("/"))) is not None:
-            return self._send(200, told)
+        if self.command == "GET" and (reported := read(path.rstrip("/"))) is not None:
+            return self._send(200, reported)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # before the body: a kind that is not there has no form

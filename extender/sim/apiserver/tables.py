@@ -259,7 +259,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
-    kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
+    retained = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
     columns, rows = columns_of(kind), list[Json]()
     for item in items:
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
@@ -268,7 +268,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": kept,
+        "metadata": retained,
         "columnDefinitions": [
             {**_TEXTS, "name": name, "format": "name" if name == "Name" else "", "priority": int(wide)}
             for name, _, wide in columns

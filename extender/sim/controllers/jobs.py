@@ -35,21 +35,21 @@ class JobEndings:
         if change.kind is JOBS and is_gone:
             self._by_job.pop(meta["uid"], None)
         if change.kind is PODS and (is_gone or "deletionTimestamp" in meta):
-            self._note(change.object)
+            self._record(change.object)
         if is_gone:
             self._withdrawn.discard(meta["uid"])
 
     def of(self, job: Json, owned: list[Json]) -> list[Ending]:
         """`owned`: its pods that are there."""
         for pod in filter(has_ended, owned):
-            self._note(pod)
+            self._record(pod)
         return list(self._by_job.get(job["metadata"]["uid"], {}).values())
 
     def withdraw(self, obj: Json) -> None:
         """Its controller deletes it."""
         self._withdrawn.add(obj["metadata"]["uid"])
 
-    def _note(self, pod: Json) -> None:
+    def _record(self, pod: Json) -> None:
         uid, owners = pod["metadata"]["uid"], pod["metadata"].get("ownerReferences") or ()
         names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         jobs = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
@@ -94,12 +94,12 @@ class JobPods:
             MALFORMED: The object cannot be read.
         """
         taken = {*self.succeeded_indexes}
-        kept: list[Json] = []
+        retained: list[Json] = []
         surplus: list[Json] = []  # whose index is taken by another or no longer wanted
         for pod in self.active:
             index = index_of(pod)
             unwanted = self.indexed and (index in taken or index >= self._most)
-            (surplus if unwanted else kept).append(pod)
+            (surplus if unwanted else retained).append(pod)
             taken.add(index)
         wanted: int = self._spec.get("parallelism", 1)
         if self.suspended or self.has_failed:
@@ -108,11 +108,13 @@ class JobPods:
             wanted = min(max(int(completions) - self.succeeded, 0), wanted)
         elif self.succeeded:
             wanted = len(self.active)
-        surplus += kept[wanted:]
+        surplus += retained[wanted:]
         if surplus:  # a pod goes before another one comes in its place
             return ComparedOffspring([], surplus, [])
         free = (index for index in range(self._most) if index not in taken) if self.indexed else count()
-        return ComparedOffspring(list(pods_at(self._job, islice(free, max(wanted - len(kept), 0)))), [], [])
+        return ComparedOffspring(
+            list(pods_at(self._job, islice(free, max(wanted - len(retained), 0)))), [], []
+        )
 
 
 # ---- status

@@ -162,16 +162,18 @@ class WorkloadControllers(StoreFollower):
                     self._service.create(of_kind, "", child)
                 made += 1
         except BeyondQuota as refusal:
-            self._note_refusal(RefusedOffspring(obj, made, len(owned) + len(found.missing), refusal.message))
+            self._record_refusal(
+                RefusedOffspring(obj, made, len(owned) + len(found.missing), refusal.message)
+            )
         for child in found.surplus:
             self._remove(child)
-        for child, wanted in found.kept:
+        for child, wanted in found.retained:
             if _kind(child) is kinds.REPLICA_SETS:
                 self._scale(child, wanted["spec"].get("replicas", 1))
             elif _revision(child) != _revision(wanted):
                 self._remove(child)  # and make it anew when it is gone
 
-    def _note_refusal(self, refused: RefusedOffspring) -> None:
+    def _record_refusal(self, refused: RefusedOffspring) -> None:
         obj = refused.workload
         self.refused[obj["metadata"]["uid"]] = refused
         self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()

@@ -43,14 +43,14 @@ class Extender:
         answer = self._choose("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer.get("Error"):
             raise ExtenderError(answer["Error"])
-        kept = answer.get("NodeNames") or []
-        if strangers := set(kept) - set(nodes):
+        retained = answer.get("NodeNames") or []
+        if strangers := set(retained) - set(nodes):
             raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(strangers))}")
         rejections = {}
         for field, lasting in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
             for node, message in (answer.get(field) or {}).items():
                 rejections[node] = Rejection((message,), lasting)
-        return Filtered(kept, rejections)
+        return Filtered(retained, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """Victims' UIDs by node: takes those that the scheduler would evict, returns those that it may."""

@@ -56,8 +56,8 @@ class StatusRecorder:
 
     def scheduled(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
-        note = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
-        self._event(pod, "Normal", "Scheduled", "Binding", note)
+        record = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+        self._event(pod, "Normal", "Scheduled", "Binding", record)
 
     def evict(self, victim: Json, preemptor: Json, node: str) -> None:
         """Say why on the pod, then delete it; its kubelet ends it."""
@@ -67,8 +67,8 @@ class StatusRecorder:
         self.change_status(meta, lambda status: set_condition(status, target))
         with suppress(StatusError):
             self._service.delete_this(PODS, meta)
-        note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
-        self._event(victim, "Normal", "Preempted", "Preempting", note, scheduler)
+        record = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
+        self._event(victim, "Normal", "Preempted", "Preempting", record, scheduler)
 
     def change_status(self, meta: Json, how: Callable[[Json], object]) -> None:
         def made(found: Json) -> Json:
@@ -79,8 +79,8 @@ class StatusRecorder:
         with suppress(StatusError):
             self._service.set_status(PODS, meta, made)
 
-    def _event(self, pod: Json, type_: str, reason: str, action: str, note: str, speaker: str = "") -> None:
-        self._service.record(pod, type_, reason, action, note, speaker or pod["spec"]["schedulerName"])
+    def _event(self, pod: Json, type_: str, reason: str, action: str, record: str, speaker: str = "") -> None:
+        self._service.record(pod, type_, reason, action, record, speaker or pod["spec"]["schedulerName"])
 
 
 EXTENDED = frozenset({"muster", "volcano"})
@@ -259,7 +259,7 @@ class Scheduler:
                 return  # gone, or bound after all
             with self._lock:
                 self._nodes.remove(item.uid)
-            self.queue.wake(but=item)  # the room is free again
+            self.queue.requeue(but=item)  # the room is free again
             self.queue.add_failed(item)
             self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:

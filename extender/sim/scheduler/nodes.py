@@ -37,7 +37,7 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self.room: dict[str, dict[str, int]] = {}  # all that each node offers
+        self.capacity: dict[str, dict[str, int]] = {}  # all that each node offers
         self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, tuple[str, PodInfo]] = {}
@@ -50,10 +50,10 @@ class Nodes:
         name = node.metadata.name
         self._nodes[name] = node
         self._taints[name] = node_taints(node.spec.taints, node.spec.unschedulable)
-        self.room[name] = offered(node.status.allocatable)
+        self.capacity[name] = offered(node.status.allocatable)
 
     def drop_node(self, name: str) -> None:
-        for known in (self._nodes, self._taints, self.room):
+        for known in (self._nodes, self._taints, self.capacity):
             known.pop(name, None)
 
     def place(self, pod: Json, node: str) -> None:
@@ -124,8 +124,8 @@ class Nodes:
     def load(self, pod: PodInfo, name: str) -> float:
         """Return how full a node would be with the pod: the mean over cpu and memory."""
         used = total(each.shape.requests for each in (*self.on(name), pod))
-        room = self.room[name]
-        return sum(used.get(resource, 0) / (room.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
+        capacity = self.capacity[name]
+        return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Yield the pods that a term selects, on some nodes or on all."""
@@ -160,9 +160,9 @@ REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules"
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
     """Return the nodes that fit, and why each of the others does not."""
-    judged = {name: rejection_of(nodes, pod, name) for name in among}
-    fit = [name for name, fault in judged.items() if fault is None]
-    return fit, {name: fault for name, fault in judged.items() if fault is not None}
+    reviewed = {name: rejection_of(nodes, pod, name) for name in among}
+    fit = [name for name, fault in reviewed.items() if fault is None]
+    return fit, {name: fault for name, fault in reviewed.items() if fault is not None}
 
 
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
@@ -172,11 +172,11 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     taken = (port for other in beside for port in other.shape.constraints.ports)
     if clashing(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
-    asked, room = pod.shape.requests, nodes.room[name]
+    asked, capacity = pod.shape.requests, nodes.capacity[name]
     used = total(each.shape.requests for each in (*beside, pod))
-    if short := [resource for resource in asked if used[resource] > room.get(resource, 0)]:
+    if short := [resource for resource in asked if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
-        lasting = any(asked[resource] > room.get(resource, 0) for resource in short)
+        lasting = any(asked[resource] > capacity.get(resource, 0) for resource in short)
         return Rejection(tuple(reasons), lasting)
     for term in pod.shape.constraints.affinity:
         domain = nodes.domain(term, name)

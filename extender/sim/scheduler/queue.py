@@ -86,21 +86,21 @@ class SchedulingQueue:
             if item.place is SubQueue.GATED:
                 self._move(item, SubQueue.ACTIVE)
             else:
-                self._wake(item, concerns_all)
+                self._requeue(item, concerns_all)
 
     def forget(self, uid: str) -> None:
         with self._changed:
             if item := self._pods.pop(uid, None):
                 item.ticket = -1
 
-    def wake(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
+    def requeue(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
         """Requeue pods after an event: all of them, or those that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
                 if item is not but:
-                    self._wake(item, concerns_all)
+                    self._requeue(item, concerns_all)
 
-    def _wake(self, item: QueuedPod, concerns_all: bool) -> None:
+    def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
         if item.place is SubQueue.IN_FLIGHT:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True
@@ -203,12 +203,12 @@ class Informer(StoreFollower):
             with self._lock:
                 if change.kind is NODES and change.type == "DELETED":
                     self._nodes.drop_node(change.object["metadata"]["name"])
-                    self._queue.wake(concerns_all=False)
+                    self._queue.requeue(concerns_all=False)
                 elif change.kind is NODES:
                     node, before = change.object, change.before
                     self._nodes.set_node(node)
                     if before is None or _without_heartbeat(node) != _without_heartbeat(before):
-                        self._queue.wake()
+                        self._queue.requeue()
                 elif change.kind is PODS:
                     self._take_pod(change)
 
@@ -218,11 +218,11 @@ class Informer(StoreFollower):
         if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
             self._queue.forget(uid)
             if self._nodes.remove(uid) or node:
-                self._queue.wake()  # it stood there, was assumed or nominated: its room is free
+                self._queue.requeue()  # it stood there, was assumed or nominated: its room is free
         elif node:
             self._queue.forget(uid)
             self._nodes.place(pod, node)
-            self._queue.wake(concerns_all=False)
+            self._queue.requeue(concerns_all=False)
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
             self._queue.see(pod, concerns_all=change.before is None or _wishes(pod) != _wishes(change.before))

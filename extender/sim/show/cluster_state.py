@@ -180,7 +180,7 @@ def _written(amounts: Mapping[str, Any] | None) -> Written:
 def _quantity(name: str, amount: int) -> str:
     if name == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if amount and amount % unit == 0:
-            return f"{amount // unit}{suffix}"
+    for suffix, podgroup in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount and amount % podgroup == 0:
+            return f"{amount // podgroup}{suffix}"
     return str(amount)

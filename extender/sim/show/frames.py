@@ -36,24 +36,24 @@ _VERBS = {
 }
 
 
-class Moment(NamedTuple):
+class Picture(NamedTuple):
     cluster: ClusterState
     log: TransitionLog  # what happened so far
     second: float  # since the beginning
     settled: bool = False  # nothing changes by itself any more
 
 
-def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
+def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Lines of at most the canvas's width, fewer than its height."""
-    lines = [clock_line(moment.second, moment.settled), *drawn_head(head, canvas)]
-    lines += [Text(tables.cpu_in_use(moment.cluster)), Text()]
-    lines += [*tables.queue_lines(moment.cluster, canvas, canvas.height // 3), Text()]
-    loose = _loose_lines(moment.cluster.loose, canvas)
-    lines += _gang_lines(moment, canvas, canvas.height - len(lines) - len(loose) - 1)
+    lines = [clock_line(instant.second, instant.settled), *drawn_head(head, canvas)]
+    lines += [Text(tables.cpu_in_use(instant.cluster)), Text()]
+    lines += [*tables.queue_lines(instant.cluster, canvas, canvas.height // 3), Text()]
+    loose = _loose_lines(instant.cluster.loose, canvas)
+    lines += _gang_lines(instant, canvas, canvas.height - len(lines) - len(loose) - 1)
     lines += loose
-    room, turns = canvas.height - len(lines) - 2, moment.log.transitions
-    if room > 0 and turns:
-        latest = turns[-min(room, _LATEST) :]
+    capacity, turns = canvas.height - len(lines) - 2, instant.log.transitions
+    if capacity > 0 and turns:
+        latest = turns[-min(capacity, _LATEST) :]
         lines += [Text(), *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in latest)]
     lines = lines[: canvas.height - 1]
     for line in lines:
@@ -85,21 +85,21 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
     return [*canvas.wrapped(sentence), *alone, *([together] if 0 < len(together) <= canvas.width else rest)]
 
 
-def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
+def _gang_lines(instant: Picture, canvas: Canvas, capacity: int) -> list[Text]:
     """Return each gang with its whole reason where there is space for that, else a line for each.
 
     Rows that are not shown are not made, as there may be thousands.
     """
-    gangs = moment.cluster.gangs
+    gangs = instant.cluster.gangs
     if not gangs:
         return []
-    if len(gangs) < room:
-        rows = tables.rows_of(gangs, moment.cluster, moment.log, moment.second, canvas)
+    if len(gangs) < capacity:
+        rows = tables.rows_of(gangs, instant.cluster, instant.log, instant.second, canvas)
         full = tables.gang_table(rows, canvas)
-        return full if len(full) <= room else tables.brief_table(rows, canvas)
+        return full if len(full) <= capacity else tables.brief_table(rows, canvas)
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
-    shown = max(room - 2, 0)  # a heading above, and the others below
-    rows = tables.rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
+    shown = max(capacity - 2, 0)  # a heading above, and the others below
+    rows = tables.rows_of(gangs[:shown], instant.cluster, instant.log, instant.second, canvas)
     counted = Counter(gang.state for gang in gangs[shown:])
     parts = [f"{count} {_VERBS[state]}" for state, count in counted.items()]
     if len(counted) == 1:  # `and 37 more wait`, or `and 37 more: 30 wait, 7 run`
@@ -111,7 +111,7 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     """Return the waiting pods in full, the others in a line."""
-    kinds = sentences.alike([pod for pod in pods if pod.state is Verdict.WAITING])
+    kinds = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
     rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
@@ -149,7 +149,7 @@ class View:
     def begin(self, head: Sequence[str]) -> None:
         pass
 
-    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
+    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
         pass
 
     def end(self, lines: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ class LogView(View):
     def begin(self, head: Sequence[str]) -> None:
         self._write(head_lines(head, self._canvas))
 
-    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
+    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
         for transition in new:
             self._write(transition_text(transition, self._canvas))
 
@@ -196,12 +196,12 @@ class LiveView(View):
         self._live.start()
         self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
-    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
+    def show(self, instant: Picture, new: Sequence[ShownTransition]) -> None:
         # In another size the old lines stand elsewhere: start over on an empty screen.
         if (now := tables.canvas_of(self._stream)) != self._canvas:
             self._canvas, self._shown = now, []
             self._console.clear()
-        self._draw(frame(moment, self._head, self._canvas))
+        self._draw(frame(instant, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
         """End the screen: the last frame stays, `lines` come below it, and the cursor is back."""
@@ -260,7 +260,7 @@ def closing_summary(
     for outcome, titles in found.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
-    for pods in sentences.alike(cluster.loose):
+    for pods in sentences.similar(cluster.loose):
         did = f"{sentences.pods_sentence(pods)}."
         if pods[0].state is Verdict.WAITING:
             did = f"never started. {sentences.why_pods_wait(pods)}"

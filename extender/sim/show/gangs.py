@@ -117,7 +117,7 @@ class Gang(msgspec.Struct, frozen=True):
     @property
     def is_job(self) -> bool:
         """Return whether it stands for a job, which may wait before it has pods."""
-        owner = self.group.maker
+        owner = self.group.controller
         row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
         return row is not None and row.manageable
 

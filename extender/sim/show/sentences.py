@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from extender.api.units import listed
 from extender.domain.model.reasons import (
-    FOR_ROOM,
+    FOR_CAPACITY,
     IN_ITS_QUEUE,
     TO_START_WHOLE,
     Reason,
@@ -45,7 +45,7 @@ def left_out(gang: Gang) -> str:
     """`; 2 more wait. NoRoom: ...`, or nothing."""
     if not gang.left_out:
         return ""
-    apart = f" {TO_START_WHOLE}" if gang.group.maker and gang.starts_apart else ""
+    apart = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_apart else ""
     return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{apart}"
 
 
@@ -93,7 +93,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
         others = [other for other in others if other.queue == gang.queue]
     elif reason == Reason.WINDOW_FULL:
         others = [other for other in others if other.state is Verdict.STARTING]
-    elif reason not in (*FOR_ROOM, Reason.RESERVED):
+    elif reason not in (*FOR_CAPACITY, Reason.RESERVED):
         return ""
     return f" Ahead of it: {listed([other.title for other in others])}." if others else ""
 
@@ -132,13 +132,13 @@ class TransitionLog:
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Note what is new; returns it."""
-        new, turned = list(self._of_gangs(cluster, second)), []
+        new, changed = list(self._of_gangs(cluster, second)), []
         for pod in cluster.loose:
             state = (pod.state, pod.failed, pod.why.reason)
             if pod.state is not Verdict.UNKNOWN and self._pods.get(pod.key) != state:
                 self._pods[pod.key] = state
-                turned.append(pod)
-        for together in alike(turned):
+                changed.append(pod)
+        for together in similar(changed):
             text = pods_sentence(together)
             brief = text.partition(".")[0] if together[0].state is Verdict.WAITING else text
             new.append(ShownTransition(second, listed([pod.key for pod in together], 3), text, brief))
@@ -166,7 +166,7 @@ class TransitionLog:
                 yield ShownTransition(second, gang.title, text, brief)
 
 
-def alike(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
+def similar(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
     """Pods by what they do and why, in the order in which they came."""
     found: dict[tuple[object, ...], list[LoosePod]] = {}
     for pod in pods:

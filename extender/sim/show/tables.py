@@ -74,8 +74,8 @@ def canvas_of(stream: TextIO) -> Canvas:
 def cpu_in_use(cluster: ClusterState) -> str:
     nodes = cluster.report.nodes
     used = sum(offered(node.used).get(CPU, 0) for node in nodes)
-    room = sum(offered(node.allocatable).get(CPU, 0) for node in nodes)
-    return f"{many(len(nodes), 'node')}, {show(CPU, used)} of {show(CPU, room)} cpu in use"
+    capacity = sum(offered(node.allocatable).get(CPU, 0) for node in nodes)
+    return f"{many(len(nodes), 'node')}, {show(CPU, used)} of {show(CPU, capacity)} cpu in use"
 
 
 def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) -> list[Text]:
@@ -160,16 +160,16 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
     _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    room = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - codes
+    capacity = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - codes
     longest = max((len(row.gang.title) for row in rows), default=0)
-    detailed = canvas.wide and codes + room - longest >= _SHORTEST_DETAIL
+    detailed = canvas.wide and codes + capacity - longest >= _SHORTEST_DETAIL
     for row in rows:
         name, *others = _cells(row, canvas)
         why = _code(row)
         if detailed and why:  # the code and the numbers, without what the code means
             why = ": ".join(filter(None, (why, row.gang.hint or row.gang.group.message)))
         table.add_row(
-            Text(canvas.shortened(name, max(room, _SHORTEST_NAME))),
+            Text(canvas.shortened(name, max(capacity, _SHORTEST_NAME))),
             *map(Text, others),
             Text(why, no_wrap=True),
             style=_WORDS[row.gang.state][1],

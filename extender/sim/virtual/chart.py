@@ -22,7 +22,7 @@ from extender.sim.virtual.svg import WIDTH, Panel
 from extender.terminal.text import many
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
-_ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
+_CAPACITY, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
 _MOST_ROWS = 40
 _MOST_BARS = 20_000
 _LEGEND_LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
@@ -80,23 +80,23 @@ def chart(result: Result) -> str:
     scene = Scene(timelines, drawn, resource, measured.capacity[resource], begin, last, colours)
     few = len(scene.timelines) <= _MOST_ROWS
     legend, top = _legend(scene)
-    height = top + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)
+    height = top + _AXIS + (len(scene.timelines) * ROW if few else _CAPACITY + _GAP + _WAITING)
     title = f"{many(report.groups, 'gang')} of {many(report.pods, 'pod')} on {many(report.nodes, 'node')}"
     paper = [svg.box(0, 0, WIDTH, height, "paper"), svg.text(_MARGIN, 24, title, "head")]
-    parts = _rows(scene, top) if few else _room(scene, top)
+    parts = _rows(scene, top) if few else _capacity(scene, top)
     return svg.document(WIDTH, height, title, [*paper, *legend, *parts])
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
     """Return the queues in as many rows as they take, the marks, and where the large panel begins."""
-    marked = {}
+    flagged = {}
     if any(timeline.reserved for timeline in scene.timelines):
-        marked["nodes reserved"] = RESERVED
+        flagged["nodes reserved"] = RESERVED
     if any(timeline.reclaimed for timeline in scene.timelines):
-        marked["evicted for others"] = EVICTED
+        flagged["evicted for others"] = EVICTED
     drawn: list[str] = []
     x, low = _MARGIN, 0.0
-    for name, colour in {**scene.colours, **marked}.items():
+    for name, colour in {**scene.colours, **flagged}.items():
         width = 17 + len(name) * _LEGEND_LETTER
         if x > _MARGIN and x + width > WIDTH:
             x, low = _MARGIN, low + _LINE
@@ -110,7 +110,7 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
     height = len(scene.timelines) * ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
-    yield from panel.moments(top)
+    yield from panel.instants(top)
     place = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
         y, name = place[timeline.key], timeline.name.removeprefix("default/")
@@ -127,11 +127,11 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
         if width > len(label) * _LETTER + 8:
             yield svg.text(x + 5, y + 15, label, "inside")
     for timeline in scene.timelines:
-        yield from marks(panel, timeline, place[timeline.key] + 1, ROW - 2)
+        yield from markers(panel, timeline, place[timeline.key] + 1, ROW - 2)
 
 
-def _room(scene: Scene, top: float) -> Iterator[str]:
-    panel = Panel(scene.begin, scene.end, _LEFT, top, _ROOM, scene.most)
+def _capacity(scene: Scene, top: float) -> Iterator[str]:
+    panel = Panel(scene.begin, scene.end, _LEFT, top, _CAPACITY, scene.most)
     waiting = (change for timeline in scene.timelines for change in _waiting(timeline))
     most_waiting = max(float(np.max(averages(waiting, scene.begin, scene.end, _COLUMNS))), 1.0)
     below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
@@ -147,16 +147,16 @@ def _room(scene: Scene, top: float) -> Iterator[str]:
         yield from areas(panel, scene, lambda timeline: held[timeline.key])
     # the marks of all groups in one strip, as one shape for each kind, since they may be many
     reserved = [span for timeline in scene.timelines for span in timeline.reserved]
-    evicted = {moment for timeline in scene.timelines for moment in timeline.reclaimed}
+    evicted = {instant for timeline in scene.timelines for instant in timeline.reclaimed}
     lengths = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved)
     strip = panel.bottom + 2
     yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in lengths))
-    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, strip + 6, 1, 5) for moment in sorted(evicted)))
+    yield svg.boxes(EVICTED, ((panel.x(instant) - 0.5, strip + 6, 1, 5) for instant in sorted(evicted)))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from below.frame("gangs that wait")
     yield from areas(below, scene, _waiting)
     yield from below.scale(lambda amount: f"{amount:,.0f}")
-    yield from below.moments(top)
+    yield from below.instants(top)
 
 
 def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
@@ -166,14 +166,14 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
         yield timeline.started, -1.0
 
 
-def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
+def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
     """While nodes were reserved for a group, and when members of it were evicted for others."""
     for begin, end in timeline.reserved:
         title = f"{timeline.name}: nodes were reserved for {two_units(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
-    for moment, members in timeline.reclaimed.items():
+    for instant, members in timeline.reclaimed.items():
         title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
-        yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, title)
+        yield svg.box(panel.x(instant) - 1.5, top, 3, height, EVICTED, title)
 
 
 def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
@@ -238,8 +238,8 @@ def averages(changes: Iterable[Change], begin: float, end: float, columns: int) 
     """Return the mean of a sum in each column, from 0 with these changes."""
     width = (end - begin) / columns
     part, rest = np.zeros(columns + 1), np.zeros(columns + 2)
-    for moment, amount in changes:
-        place = min(max((moment - begin) / width, 0.0), float(columns))
+    for instant, amount in changes:
+        place = min(max((instant - begin) / width, 0.0), float(columns))
         column = int(place)
         part[column] += amount * (column + 1 - place)
         rest[column + 1] += amount

@@ -34,7 +34,7 @@ from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_records import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import unit
+from extender.domain.snapshot.job_suspension import job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
 from extender.files.creation import Creation
 from extender.files.manifests import Manifests
@@ -68,7 +68,7 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
     made = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
     for queue in wanted:
-        if not queue.kept and queue.name not in taken and queue.parent in made:
+        if not queue.reserved and queue.name not in taken and queue.parent in made:
             made.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
@@ -95,12 +95,12 @@ def waiting_jobs(
             if JobRules().manage(record, queue):
                 given = obj["metadata"].get("annotations") or {}
                 notes = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
-                made = unit(record, queue, record.size(queues.defaults_of(record)).members)
+                made = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)
                 creation.add({**made, "metadata": {**made["metadata"], "annotations": notes}}, where)
                 if not record.fault:
-                    grouped = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.unit))
+                    grouped = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.podgroup))
                     paths = annotation_paths(row, grouped)
-                    operations = job_suspension.unsuspend(grouped, row, paths, record.unit, stamp(0))
+                    operations = job_suspension.unsuspend(grouped, row, paths, record.podgroup, stamp(0))
                     for child in children_of(json_patched(grouped, operations), lambda _: None):
                         if child["kind"] != kinds.POD_GROUPS.name:  # which is made already
                             creation.add(child, where)
@@ -159,8 +159,8 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     coming: dict[GroupKey, GroupArrival] = {}
-    for unit_made in made[_name(kinds.POD_GROUPS)]:
-        arrival = GroupArrival(unit_made.at or 0.0, msgspec.convert(unit_made.object, PodGroup))
+    for podgroup_made in made[_name(kinds.POD_GROUPS)]:
+        arrival = GroupArrival(podgroup_made.at or 0.0, msgspec.convert(podgroup_made.object, PodGroup))
         coming[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
     for pod in made[_name(kinds.PODS)]:
@@ -169,7 +169,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     arriving = []
     for job, key, runtime in jobs:
         arriving.append(JobArrival(job, coming.pop(key), tuple(members.pop(key, ())), runtime))
-    makers = [name for name, row in WORKLOADS.items() if row.makes_groups]
+    controllers = [name for name, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
         flavors=_all(made[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
@@ -180,12 +180,12 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
-        makers=tuple((JobKind(*name), job) for name in makers for job in _all(made[name], AnyJob)),
+        controllers=tuple((JobKind(*name), job) for name in controllers for job in _all(made[name], AnyJob)),
         groups=tuple(coming.values()),
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(arriving),
         unasked=tuple(left),
-        notes=(*manifests.notes, *notes, *(each.note for each in left), *not_played(creation)),
+        notes=(*manifests.notes, *notes, *(each.record for each in left), *not_played(creation)),
     )
 
 

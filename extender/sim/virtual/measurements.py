@@ -76,7 +76,7 @@ class GroupTimeline(msgspec.Struct):
     started: float | None = None  # when they ran
     over: float | None = None  # when all of it had ended
     present: int = 0
-    stood: int = 0  # members that run or ran
+    ran: int = 0  # members that run or ran
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
     reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # members, by moment: they come again
@@ -88,7 +88,7 @@ class GroupTimeline(msgspec.Struct):
 
         1 for a group without pods.
         """
-        left = 0 if self.over is not None else self.present - self.stood
+        left = 0 if self.over is not None else self.present - self.ran
         return max(left, 1) if self.started is None else left
 
     @property
@@ -123,11 +123,11 @@ class Measurements(Observer):
         self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
         self.members_of = Counter(key_of_group(member.pod) for member in workload.all_members)
-        self._of_jobs = {job.unit.key for job in workload.jobs}
+        self._of_jobs = {job.podgroup.key for job in workload.jobs}
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
             self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
-        for kind, job in workload.makers:  # whose pods may be owned by one of several Jobs
+        for kind, job in workload.controllers:  # whose pods may be owned by one of several Jobs
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
@@ -179,15 +179,15 @@ class Measurements(Observer):
         timeline = self.timelines[pod.group]
         self._since[pod.uid] = now
         timeline.runs_of_members[MemberRun(now, None, pod.shape)] += 1
-        timeline.stood += 1
-        if timeline.started is None and timeline.stood >= timeline.needed:
+        timeline.ran += 1
+        if timeline.started is None and timeline.ran >= timeline.needed:
             timeline.started = now
 
     def ended(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             return
         self.pass_time(now)
-        timeline = self._note_run(pod, now)
+        timeline = self._record_run(pod, now)
         timeline.ended += 1
         if timeline.ended == timeline.present:
             timeline.over = now
@@ -197,11 +197,11 @@ class Measurements(Observer):
         if not pod.group:
             return
         self.pass_time(now)
-        timeline = self._note_run(pod, now)
-        timeline.stood -= 1
+        timeline = self._record_run(pod, now)
+        timeline.ran -= 1
         timeline.reclaimed[now] += 1
 
-    def _note_run(self, pod: PodRecord, now: float) -> GroupTimeline:
+    def _record_run(self, pod: PodRecord, now: float) -> GroupTimeline:
         """Close the run of a member that was running."""
         timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
         if since is not None:
@@ -254,11 +254,11 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
         group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).gang
         for owner in workload.owners
     }
-    for kind, job in workload.makers:
+    for kind, job in workload.controllers:
         gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
     needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
     for group in workload.dumped.groups if workload.dumped else ():
         needed[group.key] = group.min_member
-    for unit in (*workload.groups, *(job.unit for job in workload.jobs)):
-        needed[unit.key] = unit.group.spec.min_member
+    for podgroup in (*workload.groups, *(job.podgroup for job in workload.jobs)):
+        needed[podgroup.key] = podgroup.group.spec.min_member
     return {key: max(number, 1) for key, number in needed.items()}

@@ -248,8 +248,8 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
     if not width or over <= 0:
         return made
     longest = max(len(str(row[0])) for row in rows)
-    room = max(longest - over, _SHORTEST_NAME)
-    cut = [(shortened(str(name), room, unicode=False), *rest) for name, *rest in rows]
+    capacity = max(longest - over, _SHORTEST_NAME)
+    cut = [(shortened(str(name), capacity, unicode=False), *rest) for name, *rest in rows]
     return columns(head, cut, right=len(head) - 1)
 
 

@@ -77,19 +77,19 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
         made = made.with_new(from_rows(rows, (), {}))
         if options.synthetic:
-            rows = trace.gang_rows(options.synthetic, _room(made), options.seed)
+            rows = trace.gang_rows(options.synthetic, _capacity(made), options.seed)
             made = made.with_new(from_rows(rows, (), trace.WEIGHTS))
         if options.synthetic_jobs:
             made = made.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
             made = made.with_new(
-                from_rows(trace.job_rows(options.synthetic_jobs, _room(made), options.seed), (), {})
+                from_rows(trace.job_rows(options.synthetic_jobs, _capacity(made), options.seed), (), {})
             )
         if not (made.pods or made.groups or made.unasked):
             raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
         return made
 
 
-def _room(made: VirtualWorkload) -> ClusterSize:
+def _capacity(made: VirtualWorkload) -> ClusterSize:
     """All nodes as if they were as small as the smallest."""
     offers = made.allocatable
     cpus = min(offer.get(CPU, 0) for offer in offers)

@@ -105,7 +105,7 @@ class Simulation(VirtualCluster):
         for at, group in workload.groups:
             self.plan(begun + at, partial(self._come_group, group))
         for job in workload.jobs:
-            self.plan(begun + job.unit.at, partial(self._queue, job))
+            self.plan(begun + job.podgroup.at, partial(self._queue, job))
         for member in workload.members:
             self.plan(begun + member.at, partial(self._come, member))
 
@@ -129,8 +129,8 @@ class Simulation(VirtualCluster):
         intake.set_quota_namespaces(dict(workload.entering))
         for owner in workload.owners:
             intake.set_owner(owner)
-        for kind, maker in workload.makers:
-            intake.set_maker(kind, maker)
+        for kind, controller in workload.controllers:
+            intake.set_controller(kind, controller)
 
     def _go_on(self, dumped: DumpedState) -> None:
         """Go on from a dump: running pods end after the rest of their time, others may start."""
@@ -138,8 +138,10 @@ class Simulation(VirtualCluster):
         for pod in dumped.snapshot.others:
             self._observer.came(pod, 0.0)
         for group in dumped.groups:
-            running = [pod for pod in group.placed if pod.holds_room]
-            waiting = [pod for pod, _ in group.pinned] + [pod for pod in group.waiting if not pod.kept_for]
+            running = [pod for pod in group.placed if pod.holds_capacity]
+            waiting = [pod for pod, _ in group.pinned] + [
+                pod for pod in group.waiting if not pod.reserved_for
+            ]
             self._left[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.came(pod, 0.0)
@@ -168,18 +170,18 @@ class Simulation(VirtualCluster):
 
     def _settle(self) -> None:
         """Decide until no more pods start."""
-        wake_at = self.ledger.decisions.wake_at
-        due = self.ledger.version != self._seen or (wake_at is not None and wake_at <= self.now)
+        requeue_at = self.ledger.decisions.requeue_at
+        due = self.ledger.version != self._seen or (requeue_at is not None and requeue_at <= self.now)
         while due:
             self.decide()
             self._forget()
             done = self.follow()
             self._run(done.started)
-            self._note_gone(done)
+            self._record_gone(done)
             due = any(done)
         self._seen = self.ledger.version
 
-    def _note_gone(self, done: Followed) -> None:
+    def _record_gone(self, done: Followed) -> None:
         for pod in done.undone:  # nothing creates it again
             self._count_end(pod)
             self._leave(pod)
@@ -215,8 +217,11 @@ class Simulation(VirtualCluster):
 
     def _queue(self, job: JobArrival) -> None:
         """Add a suspended job, and its group."""
-        key, group = job.unit.key, replace(job.unit.group, metadata=self._dated(job.unit.group.metadata))
-        self._jobs[key] = job = job._replace(unit=job.unit._replace(group=group))
+        key, group = (
+            job.podgroup.key,
+            replace(job.podgroup.group, metadata=self._dated(job.podgroup.group.metadata)),
+        )
+        self._jobs[key] = job = job._replace(podgroup=job.podgroup._replace(group=group))
         if job.runtime is not None:
             self.ledger.intake.set_runtime(*job.runtime)
         self.ledger.intake.set_group(group)
@@ -235,11 +240,11 @@ class Simulation(VirtualCluster):
             self._left[key] += len(job.pods[: managed.reduced_to])
             self._tell(job, job.let_go(self.timestamp, managed.reduced_to))
             if (going := self.ledger.managed_job(key)) is not None:
-                spec = replace(job.unit.group.spec, min_member=going.members)
-                self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
+                spec = replace(job.podgroup.group.spec, min_member=going.members)
+                self.ledger.intake.set_group(replace(job.podgroup.group, spec=spec))
         for job, reduced_to in found:
             if reduced_to is not None:
-                self._observer.queued(job.unit.key, reduced_to, self.second)
+                self._observer.queued(job.podgroup.key, reduced_to, self.second)
             for member in job.pods[:reduced_to]:
                 self._come(member)
         return bool(found)
@@ -250,7 +255,7 @@ class Simulation(VirtualCluster):
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
             if step is JobStep.ASK:
-                self.ledger.note_refusal(key, refused.why)
+                self.ledger.record_refusal(key, refused.why)
             elif step is JobStep.GIVE_UP:
                 self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
                 self._suspend(key)
@@ -262,9 +267,9 @@ class Simulation(VirtualCluster):
         """Return the first refused pod of each group."""
         return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
 
-    def wake_at(self) -> float | None:
+    def requeue_at(self) -> float | None:
         asks = (self._job_step(key)[1] for key in self._refused_groups())
-        return min((at for at in (super().wake_at(), *asks) if at is not None), default=None)
+        return min((at for at in (super().requeue_at(), *asks) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
         """Return the next step for an unsuspended job, and when to ask why its pods do not come."""
@@ -279,18 +284,18 @@ class Simulation(VirtualCluster):
             self.remove(pod.uid)
         del self._left[key]
         self._jobs[key] = job
-        self.ledger.intake.set_group(job.unit.group)
+        self.ledger.intake.set_group(job.podgroup.group)
         self._tell(job, job.waiting)
 
     def _tell(self, job: JobArrival, now: AnyJob) -> None:
         """Tell the ledger of a changed job, which may be the owner of its pods."""
         known = self.ledger.intake.set_job(job.kind, now)
         if WORKLOADS[job.kind].makes_groups:
-            self.ledger.intake.set_maker(job.kind, now, known)
+            self.ledger.intake.set_controller(job.kind, now, known)
         else:
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
-    def _note_whole(self, keys: Iterable[GroupKey]) -> None:
+    def _record_whole(self, keys: Iterable[GroupKey]) -> None:
         """Treat jobs as gangs like others once all their pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
@@ -382,7 +387,7 @@ class Simulation(VirtualCluster):
         for (runs, fails), uids in together.items():
             if runs is not None or fails:  # else they run until the end
                 self.plan(self.now + (runs or 0.0), partial(self._end, uids, FAILED if fails else SUCCEEDED))
-        self._note_whole({pod.group for pod in pods})
+        self._record_whole({pod.group for pod in pods})
 
     def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:

@@ -95,8 +95,8 @@ class Panel(NamedTuple):
     def bottom(self) -> float:
         return self.top + self.height
 
-    def x(self, moment: float) -> float:
-        return self.left + (moment - self.begin) / (self.end - self.begin) * self.width
+    def x(self, instant: float) -> float:
+        return self.left + (instant - self.begin) / (self.end - self.begin) * self.width
 
     def y(self, amount: float) -> float:
         return self.bottom - amount / self.most * self.height
@@ -112,7 +112,7 @@ class Panel(NamedTuple):
             yield line(self.left, y, self.left + self.width, y, "grid")
             yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
 
-    def moments(self, top: float) -> Iterator[str]:
+    def instants(self, top: float) -> Iterator[str]:
         """Yield the axis of time below, with lines up to `top`."""
         span = self.end - self.begin
         days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)

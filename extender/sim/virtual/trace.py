@@ -219,26 +219,28 @@ class ClusterSize(NamedTuple):
         return self.nodes * self.cpus
 
 
-def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
+def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
     """Return rows with that many pods, in order of arrival."""
     dice, left = random.Random(seed), pods
     rows: list[Row] = []
     while left:
-        cpus = dice.choice([count for count in (1, 2, 4) if count <= room.cpus] or [1])
-        most = max(1, min(left, room.total // cpus // _LARGEST_PART))
+        cpus = dice.choice([count for count in (1, 2, 4) if count <= capacity.cpus] or [1])
+        most = max(1, min(left, capacity.total // cpus // _LARGEST_PART))
         size = min(dice.choice((1, 2, 4, 8, 16, 32, 64, 128)), most)
         seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
         requests = {"cpu": str(cpus), "memory": f"{cpus * dice.choice((1, 2, 3))}Gi"}
         queue = dice.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
         left -= size
-    return _arriving(rows, room, load=1.25, step=1.0, dice=dice)
+    return _arriving(rows, capacity, load=1.25, step=1.0, dice=dice)
 
 
-def _arriving(rows: list[Row], room: ClusterSize, load: float, step: float, dice: random.Random) -> list[Row]:
-    """Arriving at multiples of `step` seconds, as fast as makes `load` times the work that `room` can do."""
+def _arriving(
+    rows: list[Row], capacity: ClusterSize, load: float, step: float, dice: random.Random
+) -> list[Row]:
+    """Return arrivals at multiples of `step` seconds, with `load` times the work of `capacity`."""
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
-    span = work / room.total / load
+    span = work / capacity.total / load
     arrivals = sorted(dice.uniform(0, span) // step * step for _ in rows)
     return [row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)]
 
@@ -260,13 +262,13 @@ def team_queues() -> list[Queue]:
     return made
 
 
-def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
+def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
     """Return rows with that many jobs, in order of arrival."""
     dice = random.Random(seed)
     rows: list[Row] = []
     for number in range(jobs):
-        cpus = min(dice.choice((1, 1, 2, 4)), room.cpus)
-        most = max(1, room.total // cpus // _LARGEST_PART)
+        cpus = min(dice.choice((1, 1, 2, 4)), capacity.cpus)
+        most = max(1, capacity.total // cpus // _LARGEST_PART)
         size = min(int(dice.paretovariate(_SIZE_TAIL)), most)
         seconds = min(_SHORTEST_JOB * dice.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
         wrong = dice.choice(_DECLARED)
@@ -276,4 +278,4 @@ def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
         declared = None if wrong is None else seconds * wrong
         row = Row(0.0, f"job-{number}", size, size, seconds, requests, queue)
         rows.append(row._replace(priority=priority, declared=declared))
-    return _arriving(rows, room, load=1.1, step=_STEP, dice=dice)
+    return _arriving(rows, capacity, load=1.1, step=_STEP, dice=dice)

@@ -20,7 +20,7 @@ from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, offered
 from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.files.unasked import Unasked
@@ -62,7 +62,7 @@ class JobArrival(NamedTuple):
     """
 
     object: Json
-    unit: GroupArrival
+    podgroup: GroupArrival
     pods: tuple[PodArrival, ...]
     runtime: tuple[RuntimeName, Json] | None = None
 
@@ -77,7 +77,7 @@ class JobArrival(NamedTuple):
     def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
         """Return the job as Muster unsuspends it; `reduced_to`: with so many pods, None: with all."""
         obj, row = self.object, WORKLOADS[self.kind]
-        paths, name = annotation_paths(row, obj), self.unit.group.metadata.name
+        paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
         operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
         return msgspec.convert(json_patched(obj, operations), AnyJob)
 
@@ -90,7 +90,7 @@ class DumpedState(NamedTuple):
     run_seconds: float | None
 
     @property
-    def groups(self) -> list[GroupView]:
+    def groups(self) -> list[GroupInfo]:
         """Return the groups that have not ended."""
         groups = self.snapshot.groups.values()
         return [
@@ -106,16 +106,16 @@ class DumpedState(NamedTuple):
         }
         return self._replace(snapshot=replace(self.snapshot, queues=queues))
 
-    def seconds(self, group: GroupView) -> float | None:
+    def seconds(self, group: GroupInfo) -> float | None:
         """Return the run time of pods of a group that start later."""
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
-    def seconds_left(self, group: GroupView) -> float | None:
+    def seconds_left(self, group: GroupInfo) -> float | None:
         """Return the rest of the run time of pods of a group that run now."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
             return self.seconds(group)
-        return max(declared - (self.snapshot.now - self.snapshot.moment(group.running_since)), 1.0)
+        return max(declared - (self.snapshot.now - self.snapshot.instant(group.running_since)), 1.0)
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     local_queues: tuple[LocalQueue, ...] = ()
     entering: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
-    makers: tuple[tuple[JobKind, AnyJob], ...] = ()
+    controllers: tuple[tuple[JobKind, AnyJob], ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
     jobs: tuple[JobArrival, ...] = ()

@@ -38,10 +38,10 @@ _JOBS = 4.0  # for each that is estimated: many start at once, or before the nex
 def estimate_case(bench: Bench) -> Iterator[Row]:
     nodes = made_nodes(_NODES, str(_CPUS), "256Gi", 0)
     jobs = from_rows(arrivals(round(_JOBS * bench.sizes.pods), seed=1), (), _QUEUES)
-    judge = Judge()
+    review = Review()
     # Nobody is evicted: what is lost would overload so small a cluster.
-    Simulation(nodes + jobs, Limits(reclaims=0), frozenset({"muster"}), judge).run()
-    yield judge.row()
+    Simulation(nodes + jobs, Limits(reclaims=0), frozenset({"muster"}), review).run()
+    yield review.row()
 
 
 def arrivals(jobs: int, seed: int) -> list[Arrival]:
@@ -66,11 +66,11 @@ def _owner(name: str, dice: random.Random) -> Arrival:
     return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, dice.choice([*_QUEUES]))
 
 
-class Judge(Observer):
+class Review(Observer):
     """Compares starts with what was told first, and corrects what is told next, as a running Muster does."""
 
     def __init__(self) -> None:
-        self._told: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
+        self._reported: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
         self._waits: set[GroupKey] = set()  # of which nothing is told yet
         self._begun = 0  # groups that began to wait since the last forecast
         self._seen = Decisions()
@@ -81,12 +81,12 @@ class Judge(Observer):
 
     def settled(self, decisions: Decisions, now: float) -> None:
         seen, self._seen = self._seen, decisions
-        for key in decisions.turned_since(seen):
+        for key in decisions.changed_since(seen):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._waits.discard(key)
-                self._compare(key, self._told.pop(key, None), now)
-            elif key not in self._told and key not in self._waits:
+                self._compare(key, self._reported.pop(key, None), now)
+            elif key not in self._reported and key not in self._waits:
                 self._waits.add(key)
                 self._begun += 1
         if self._begun >= _EVERY and self._waits:
@@ -96,18 +96,18 @@ class Judge(Observer):
         started, found = time.process_time(), worked_out(decisions)
         self._costs.append(time.process_time() - started)
         for key in self._waits:
-            self._told[key] = self._calibration.applied(key, found[key])
+            self._reported[key] = self._calibration.applied(key, found[key])
         self._waits.clear()
         self._begun = 0
         if len(self._costs) % _SHOWN == 0 and self._known:
             show(f"estimates: {self.row()}")
 
-    def _compare(self, key: GroupKey, told: ExpectedStart | None, now: float) -> None:
-        if told is None:
+    def _compare(self, key: GroupKey, reported: ExpectedStart | None, now: float) -> None:
+        if reported is None:
             return
-        if told.is_known:
-            self._known.append((told, now))
-            self._calibration = self._calibration.after(key, told, now)
+        if reported.is_known:
+            self._known.append((reported, now))
+            self._calibration = self._calibration.after(key, reported, now)
         else:
             self._unknown += 1
 
@@ -119,10 +119,10 @@ class Judge(Observer):
             "inside %": 100 * where["inside"] / known,
             "before %": 100 * where["before"] / known,
             "after %": 100 * where["after"] / known,
-            "by p50 %": 100 * sum(at <= told.p50 for told, at in self._known) / known,
-            "waited s": median(at - told.made_at for told, at in self._known),
-            "p50 off by s": median(abs(at - told.p50) for told, at in self._known),
-            "interval s": median(told.p90 - told.p10 for told, _ in self._known),
+            "by p50 %": 100 * sum(at <= reported.p50 for reported, at in self._known) / known,
+            "waited s": median(at - reported.made_at for reported, at in self._known),
+            "p50 off by s": median(abs(at - reported.p50) for reported, at in self._known),
+            "interval s": median(reported.p90 - reported.p10 for reported, _ in self._known),
             "forecast ms": 1000 * median(self._costs),
         }
 

@@ -131,9 +131,9 @@ def measures(trace: Trace, measured: Cost, end: float) -> dict[str, float]:
     runs = {measured.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
     delays = [(each.over or end) - (each.came or 0.0) - runs[each.name] for each in timelines]
     waits = [wait for each in of_size.values() for wait in each]
-    room = measured.capacity[measured.scarce] * (measured.full_until - measured.full_from)
+    capacity = measured.capacity[measured.scarce] * (measured.full_until - measured.full_from)
     evictions = [len(each.reclaimed) for each in measured.timelines.values()]
-    made = {"utilisation": measured.held / room, "makespan h": (end - (measured.first or 0.0)) / _HOUR}
+    made = {"utilisation": measured.held / capacity, "makespan h": (end - (measured.first or 0.0)) / _HOUR}
     for size, found in [("all", waits), *of_size.items()]:
         made |= {f"{size} mean": fmean(found or [0.0]), f"{size} p95": _p95(found)}
     made |= {"delay s": fmean(delays), "lost cpu h": measured.lost["cpu"] / 1000.0 / _HOUR}

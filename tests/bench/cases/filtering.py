@@ -29,7 +29,7 @@ Json = dict[str, Any]
 CALLS = 1000
 _BINDS = 200  # of each kind
 _SPARE = 100
-_MOMENT = 0.5  # seconds
+_INSTANT = 0.5  # seconds
 _CALM = 50_000.0  # microseconds of its processor time in a second
 
 
@@ -121,8 +121,10 @@ class Calls:
             finally:
                 line.close()
 
-        kept = self._called(lambda n: self._line.send("POST", "/v1/bind", bodies[n])[1], _no_error, _BINDS)
-        yield {"held": 0, "call": "bind, connection kept", "names": 1, **kept}
+        reserved = self._called(
+            lambda n: self._line.send("POST", "/v1/bind", bodies[n])[1], _no_error, _BINDS
+        )
+        yield {"held": 0, "call": "bind, connection kept", "names": 1, **reserved}
         new = self._called(on_a_new_line, _no_error, _BINDS)
         yield {"held": 0, "call": "bind, new connection", "names": 1, **new}
 
@@ -149,8 +151,8 @@ class Calls:
 
         def calm() -> bool:
             before = cpu_microseconds(self.muster.process.pid)
-            time.sleep(_MOMENT)
-            return cpu_microseconds(self.muster.process.pid) - before < _MOMENT * _CALM
+            time.sleep(_INSTANT)
+            return cpu_microseconds(self.muster.process.pid) - before < _INSTANT * _CALM
 
         wait_for(calm, 120, "a quiet Muster")
 

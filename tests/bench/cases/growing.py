@@ -59,13 +59,13 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             start = cpu_microseconds(muster.process.pid) / 1e6
             with PlayedScheduler(muster, cluster.service.store.version) as scheduler:
                 _play(cluster, scheduler, range(_WARM_UP))
-                rounds, before = _rounds(muster), cpu_microseconds(muster.process.pid)
+                cycles, before = _rounds(muster), cpu_microseconds(muster.process.pid)
                 _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
                 spent = cpu_microseconds(muster.process.pid) - before  # without reading all metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
-                "rounds a gang": (_rounds(muster) - rounds) / _GANGS,
+                "rounds a gang": (_rounds(muster) - cycles) / _GANGS,
                 "idle ms a second": 1000 * _idle(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),

@@ -87,7 +87,7 @@ def large_affinities(pods: int) -> Row:
     before = _traced()
     for text in texts:
         world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
-    kept = _traced() - before
+    reserved = _traced() - before
     world.settle()
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
@@ -96,7 +96,7 @@ def large_affinities(pods: int) -> Row:
     world.settle()
     left = _traced() - before
     tracemalloc.stop()
-    return {"what": what, "pods": pods, "kept/size": kept / pods / size, "left/size": left / pods / size}
+    return {"what": what, "pods": pods, "kept/size": reserved / pods / size, "left/size": left / pods / size}
 
 
 def _large(number: int) -> bytes:

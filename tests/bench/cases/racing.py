@@ -119,7 +119,7 @@ class Races:
                 if self._sizes.bound:
                     fleet.fill(self._sizes.bound)
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
-                for number in range(self._sizes.rounds):
+                for number in range(self._sizes.cycles):
                     for size in self._sizes.gangs:
                         yield from self._block(fleet, size, number)
 
@@ -204,12 +204,12 @@ def makespan(bench: Bench) -> Iterator[Row]:
 
 
 def _medians(bench: Bench) -> Iterator[Row]:
-    rounds: dict[tuple[int, int, str], list[float]] = {}
+    cycles: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
         if ratio := result.ratio(lambda each: each.seconds):
             race = result.race
-            rounds.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
-    for (nodes, size, variant), ratios in rounds.items() if bench.sizes.rounds > 1 else ():
+            cycles.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
+    for (nodes, size, variant), ratios in cycles.items() if bench.sizes.cycles > 1 else ():
         yield {
             "nodes": nodes,
             "gang": size,

@@ -92,23 +92,23 @@ def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callabl
     """Its address, and what has happened there since the last question."""
     command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        ask, told = process.stdin, process.stdout
+        ask, reported = process.stdin, process.stdout
         assert ask is not None
-        assert told is not None
+        assert reported is not None
 
         def mark() -> Mark:
             ask.write(b"\n")
             ask.flush()
-            return msgspec.json.decode(told.readline(), type=Mark)
+            return msgspec.json.decode(reported.readline(), type=Mark)
 
         try:
-            yield told.readline().decode().strip(), mark
+            yield reported.readline().decode().strip(), mark
         finally:
             process.kill()
 
 
 async def _looked_at(groups: int, changes: int) -> Row:
-    api = await asyncio.start_server(_judge, "127.0.0.1", 0)
+    api = await asyncio.start_server(_review, "127.0.0.1", 0)
     with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, mark):
         mark()
         await asyncio.sleep(_SECONDS)
@@ -134,8 +134,8 @@ async def _looked_at(groups: int, changes: int) -> Row:
             for kind, times in (("filter alone", alone.answers), ("filter", after.answers))
             for name, value in zip(("p50", "p99", "longest"), _spread_of(times), strict=True)
         },
-        "round alone ms": median(alone.rounds or [0.0]),
-        "round ms": median(after.rounds or [0.0]),
+        "round alone ms": median(alone.cycles or [0.0]),
+        "round ms": median(after.cycles or [0.0]),
     }
 
 
@@ -157,7 +157,7 @@ async def _page(session: aiohttp.ClientSession, address: str, number: int, statu
         await asyncio.sleep(again + random.uniform(0, _SPREAD))
 
 
-async def _judge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """An API server that knows everybody by their token and refuses nothing."""
     with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
         while True:

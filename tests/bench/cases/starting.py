@@ -36,8 +36,8 @@ def start(bench: Bench) -> Iterator[Row]:
         create(fleet.access, _standing(standing, sizes.standing, fleet.size))
         _report(fleet, standing)
         facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
-        for number in range(1, sizes.rounds + 1):
-            yield from ({**facts, "round": number, **row} for row in _round(fleet))
+        for number in range(1, sizes.cycles + 1):
+            yield from ({**facts, "round": number, **row} for row in _cycle(fleet))
 
 
 def _report(fleet: Fleet, namespace: str) -> None:
@@ -52,7 +52,7 @@ def _report(fleet: Fleet, namespace: str) -> None:
         wait_for(reported, _PATIENCE)
 
 
-def _round(fleet: Fleet) -> Iterator[Row]:
+def _cycle(fleet: Fleet) -> Iterator[Row]:
     stock, stock_peaks = _stock(fleet)
     yield {"started": "stock scheduler", "seconds": stock, **stock_peaks}
     for name, (seconds, peaks) in {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
-from tests.controllers.podgroup_desk import Desk, crowd, stir
+from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed
 from tests.domain.builders import node
 
 _SECONDS = 30
@@ -29,7 +29,7 @@ def _row(groups: int) -> Row:
         desk.look()
         patches, spent = [], 0.0
         for second in range(_SECONDS):
-            stir(desk, second)
+            requeue_changed(desk, second)
             started = time.thread_time()
             desk.reporter.look(desk.decisions)
             spent += time.thread_time() - started

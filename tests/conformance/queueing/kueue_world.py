@@ -33,7 +33,7 @@ from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.wholeness import missing
-from tests.conformance.queueing.waiting import moment, selector
+from tests.conformance.queueing.waiting import instant, selector
 from tests.conformance.volcano.objects import priority_class
 from tests.domain import builders
 from tests.domain.world import World, key
@@ -185,13 +185,13 @@ class KueueWorld:
     def _nodes(self) -> Iterator[ResourceFlavor | Node]:
         """Those of each flavor, and the flavor unless it is missing. Only flavors have taints."""
         flavors = {flavor["name"]: flavor for flavor in self._given.get("flavors", ())}
-        room: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        capacity: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for each in _owners(self._given):
             for (flavor, resource), limit in limits(each):
-                room[flavor][resource] += limit["nominal"]
-        missing = {*self._given.get("missing_flavors", ())} | ({*room} - {*flavors} if flavors else set())
-        for name in room:
-            flavor, amounts = flavors.get(name, {}), _written(room[name])
+                capacity[flavor][resource] += limit["nominal"]
+        missing = {*self._given.get("missing_flavors", ())} | ({*capacity} - {*flavors} if flavors else set())
+        for name in capacity:
+            flavor, amounts = flavors.get(name, {}), _written(capacity[name])
             if name not in missing:
                 taints = (Taint(**taint) for taint in flavor.get("taints", ()))
                 yield builders.shared(name, *taints, **{_FLAVOR: name})
@@ -248,7 +248,7 @@ class KueueWorld:
             weight=max(1, round(100 * given.get("fair_weight", 1))),
             strategy={"StrictFIFO": "fifo"}.get(given.get("strategy", ""), ""),
             parent=_cohort(above) if above else "",
-            created=moment(_LONG_AGO),
+            created=instant(_LONG_AGO),
             flavors=flavors or ([] if above else [_NONE]),
             reclaimable=self._is_reclaimable(name),
             namespace_selector=selector(given.get("namespace_selector")),
@@ -277,7 +277,7 @@ class KueueWorld:
                 len(used),
                 given["queue"],
                 priority_class=level,
-                created=moment(given["created"]),
+                created=instant(given["created"]),
                 stood_whole=True,
                 annotations=notes,
             ),
@@ -286,7 +286,7 @@ class KueueWorld:
             pod = f"{name}-{part}-{flavor}"
             uid = f"uid-{given.get('uid', name)}-{pod}"
             running = _pod(pod, name, amounts, on=flavor, uid=uid)
-            status = replace(running.status, start_time=moment(given["reserved_at"]))
+            status = replace(running.status, start_time=instant(given["reserved_at"]))
             self.world.add(replace(running, status=status))
             if given.get("evicted"):
                 self.world.mark_deleted(running.metadata.name)
@@ -320,7 +320,7 @@ class KueueWorld:
             for part in given["podsets"]
         }
         queue = given.get("queue", "nowhere")
-        yield builders.group(given["id"], sum(roles.values()), queue, roles, level, moment(given["created"]))
+        yield builders.group(given["id"], sum(roles.values()), queue, roles, level, instant(given["created"]))
         for part in given["podsets"]:
             chosen = {each["flavor"] for each in given.get("assignment", {}).get(part["name"], {}).values()}
             wanted = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))

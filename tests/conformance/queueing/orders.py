@@ -6,8 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.domain.queues.past_usage import PastUsage, UsedBy
+from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies, in_lines
-from extender.domain.scheduling.round import Round
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
@@ -25,7 +25,7 @@ def check_queue_order(case: Case) -> Iterator[str]:
 
 def check_compare(case: Case) -> Iterator[str]:
     """The sign is that of the distance in line; two notes of one unit are one group, at distance 0."""
-    one, other = _unit(case.input["a"]), _unit(case.input["b"])
+    one, other = _podgroup(case.input["a"]), _podgroup(case.input["b"])
     order = line(World(*waiting([one, other])))
     distance = order.index(one["id"]) - order.index(other["id"])
     yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
@@ -41,7 +41,7 @@ def check_submitters(case: Case) -> Iterator[str]:
     used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
     parts = {UsedBy(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
     seen = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
-    rank = Strategies(Round(seen, seen.groups, {}, None)).rank
+    rank = Strategies(Cycle(seen, seen.groups, {}, None)).rank
     ordered = in_lines(seen.groups.values(), lambda view: view, rank).get(QUEUE, ())
     names = [view.key.partition("/")[2] for view in ordered]
     yield from unequal("top", [case.expect["top"]], names[:1])
@@ -51,7 +51,7 @@ def _weighs_resources(case: Case) -> bool:
     return bool(case.input["config"].get("resource_weights"))
 
 
-def _unit(given: Given) -> Given:
+def _podgroup(given: Given) -> Given:
     return {**given, "id": given["name"], "created": given.get("first_attempt", 0)}
 
 

@@ -15,15 +15,15 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
+from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.order import Strategies, in_lines
-from extender.domain.scheduling.round import Round
-from extender.domain.snapshot.group_view import GroupView, Start
+from extender.domain.snapshot.group_info import GroupInfo, Start
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import QUEUE, moment
+from tests.conformance.queueing.waiting import QUEUE, instant
 from tests.conformance.verdicts import Check, NoCounterpart, Skip
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
@@ -106,13 +106,13 @@ class _Script:
         starting = [each.key.partition("/")[2] for each in decided if each.verdict is Verdict.STARTING]
         return starting[0] if starting else None
 
-    def _line(self) -> list[GroupView]:
+    def _line(self) -> list[GroupInfo]:
         seen = self._seen()
         waiting = [view for view in seen.groups.values() if not _id(view).startswith(_BUSY)]
-        return list(in_lines(waiting, lambda view: view, Strategies(Round(seen)).rank).get(QUEUE, ()))
+        return list(in_lines(waiting, lambda view: view, Strategies(Cycle(seen)).rank).get(QUEUE, ()))
 
     def _classes(self) -> dict[str, list[str]]:
-        strategies = Strategies(Round(self._seen()))
+        strategies = Strategies(Cycle(self._seen()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
         for view in self._line():
             classes["high" if strategies.of(view).is_high(view) else "low"].append(_id(view))
@@ -122,7 +122,7 @@ class _Script:
         seen = self._world().ledger.snapshot()
         return replace(seen, groups={key: self._tried(view, seen.now) for key, view in seen.groups.items()})
 
-    def _tried(self, view: GroupView, now: float) -> GroupView:
+    def _tried(self, view: GroupInfo, now: float) -> GroupInfo:
         turns = self._turns.get(_id(view), 0)
         again_at = now + 60 if turns else 0.0
         return replace(view, start=Start(failures=turns, retry_at=again_at, rotation=turns))
@@ -136,7 +136,7 @@ class _Script:
         for name, job in self._jobs.items():
             level, priority = f"p{job['priority']}", job["priority"]
             world.add(PriorityClass(Meta(name=level), priority))
-            since = moment(job["first_attempt"])
+            since = instant(job["first_attempt"])
             on = "n" if name in self._granted else ""
             world.add(_of(name, job["quota"], priority_class=level, priority=priority, created=since, on=on))
         return world
@@ -146,7 +146,7 @@ def _of(name: str, quota: str, **more: Any) -> list[Any]:
     return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **more)
 
 
-def _id(view: GroupView) -> str:
+def _id(view: GroupInfo) -> str:
     return view.key.partition("/")[2]
 
 

@@ -20,12 +20,12 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.order import in_lines
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.group_view import Start
+from extender.domain.snapshot.group_info import Start
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import QUEUE, moment, selector
+from tests.conformance.queueing.waiting import QUEUE, instant, selector
 from tests.conformance.verdicts import Check, NoCounterpart, Skip
 from tests.conformance.volcano.objects import group, pod, priority_class
 from tests.domain import builders
@@ -133,7 +133,7 @@ class _Script:
             priority_class({"name": f"p{given['priority']}", "value": given["priority"]}),
             group(
                 {**about, "queue": QUEUE, "minMember": 1, "priorityClassName": f"p{given['priority']}"},
-                created=moment(given["created"]),
+                created=instant(given["created"]),
             ),
             pod({**about, "name": f"{name}-0", "podgroup": name, "requests": {"cpu": "1m", **scarce}}),
         )
@@ -176,7 +176,7 @@ def check_rule(case: Case) -> Iterator[str]:
     decided = decide(_left(world, reason), None)
     head = decided.groups[_HEAD]
     by_itself = head.verdict is Verdict.STARTING or head.reason is Reason.RECLAIMING
-    placement = "active" if by_itself or decided.wake_at is not None else "inadmissible"
+    placement = "active" if by_itself or decided.requeue_at is not None else "inadmissible"
     yield from unequal("placement", case.expect["placement"], placement)
     if "second_insert_accepted" in case.expect:
         before = len(world.ledger.snapshot().groups)
@@ -228,7 +228,7 @@ def _world(case: Case) -> World:
 
 def _head(reason: str) -> Iterator[Any]:
     about = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
-    yield group({**about, "name": "head"}, created=moment(-10))
+    yield group({**about, "name": "head"}, created=instant(-10))
     scarce = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     asked = {"cpu": str(_ALL), **scarce}
     yield pod({"namespace": "ns", "name": "head-0", "podgroup": "head", "requests": asked, "priority": 1})

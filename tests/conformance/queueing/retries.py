@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.group_view import Start
+from extender.domain.snapshot.group_info import Start
 from extender.domain.snapshot.snapshot import Limits
 from tests.conformance.amounts import apart, unequal
 from tests.conformance.cases import Case

@@ -16,7 +16,7 @@ Given = Mapping[str, Any]
 _FLAVOR, _RESOURCE = "f", "units"
 _UNITS = "x.io/units"
 _STAYS = "stays"
-_MOST_ROUNDS = 20
+_MOST_CYCLES = 20
 
 
 # ---- the order of victims
@@ -40,13 +40,16 @@ def _for_newcomer(given: Given, number: int) -> KueueWorld:
     """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
     room is held by one that stays: the newcomer is within its queue's share next to all candidates."""
     own, candidates = given["preemptor_queue"], given["candidates"]
-    room, top = 2 * len(candidates), max((candidate["priority"] for candidate in candidates), default=0) + 1
+    capacity, top = (
+        2 * len(candidates),
+        max((candidate["priority"] for candidate in candidates), default=0) + 1,
+    )
     names = sorted({own, _STAYS, *(candidate["queue"] for candidate in candidates)})
-    queues = [_in_cohort(name, room if name == own else 0) for name in names]
+    queues = [_in_cohort(name, capacity if name == own else 0) for name in names]
     stays = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
     held = [(stays, len(candidates)), *((candidate, 1) for candidate in candidates)]
     admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
-    pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, room)]
+    pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, capacity)]
     return KueueWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
 
 
@@ -104,7 +107,7 @@ def _waits_for_evictions(case: Case) -> bool:
 def check_guaranteed(case: Case) -> Iterator[str]:
     """Groups of one, until nothing changes any more."""
     world = _running(case.input)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MOST_CYCLES):
         decided = world.settle().decisions
         victims = [eviction.victim.name for eviction in decided.evictions.values()]
         starting = [key for key, each in decided.groups.items() if each.verdict is Verdict.STARTING]
@@ -118,8 +121,8 @@ def check_guaranteed(case: Case) -> Iterator[str]:
 
 def _running(given: Given) -> World:
     """What runs before, and what is asked for besides."""
-    room = max((each.get("max", 0) for each in given["queues"]), default=0)
-    there = node("n", pods="10000", more={_UNITS: str(room)})
+    capacity = max((each.get("max", 0) for each in given["queues"]), default=0)
+    there = node("n", pods="10000", more={_UNITS: str(capacity)})
     world = World(there, *(_guaranteed(each) for each in given["queues"] if each["name"] != "root"))
     inner = {each.get("parent") for each in given["queues"]} | {"root"}
     for each in given["queues"]:
@@ -130,13 +133,13 @@ def _running(given: Given) -> World:
 
 
 def _guaranteed(given: Given) -> Any:
-    most, kept = given.get("max"), given.get("guaranteed")
+    most, reserved = given.get("max"), given.get("guaranteed")
     return queue(
         given["name"],
         parent=given.get("parent", "root"),
         capability=None if most is None else {_UNITS: str(most)},
-        guarantee=None if kept is None else {_UNITS: str(kept)},
-        deserved=None if kept is None else {_UNITS: str(kept)},
+        guarantee=None if reserved is None else {_UNITS: str(reserved)},
+        deserved=None if reserved is None else {_UNITS: str(reserved)},
     )
 
 

@@ -19,7 +19,7 @@ _NAMESPACE = "ns"
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def moment(seconds: float) -> str:
+def instant(seconds: float) -> str:
     """As the API server writes it, but to the microsecond."""
     return (_NOW + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
@@ -36,7 +36,7 @@ def waiting(
         notes = {keys.HOLD: "true"} if is_held else {}
         notes |= {keys.SUBMITTER: workload["submitter"]} if "submitter" in workload else {}
         metadata |= {"annotations": notes} if notes else {}
-        yield group({**metadata, "priorityClassName": level}, created=moment(workload["created"]))
+        yield group({**metadata, "priorityClassName": level}, created=instant(workload["created"]))
 
 
 def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:

@@ -29,11 +29,11 @@ _ON_THEIR_WAY = ("Binding", "Allocated")
 
 def check_phase(case: Case) -> Iterator[str]:
     tasks = case.input["tasks"]
-    rooms = {task["node"] for task in tasks if task.get("node")}
+    capacities = {task["node"] for task in tasks if task.get("node")}
     size = str(len(tasks))
-    nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(rooms)]
-    nodes.append(node({"name": _PLACE, "allocatable": {CPU: str(_room(case))}}))
-    fill = [_filling(name, len(tasks), tasks) for name in sorted(rooms)]
+    nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(capacities)]
+    nodes.append(node({"name": _PLACE, "allocatable": {CPU: str(_capacity(case))}}))
+    fill = [_filling(name, len(tasks), tasks) for name in sorted(capacities)]
     world = World(nodes, fill, _group(case), [_member(n, task) for n, task in enumerate(tasks)]).settle()
     for number, task in enumerate(tasks):
         if task["status"] in _ON_THEIR_WAY:
@@ -47,7 +47,7 @@ def _waits(task: Given) -> bool:
     return task["status"] in ("Pending", "Pipelined", *_ON_THEIR_WAY)
 
 
-def _room(case: Case) -> int:
+def _capacity(case: Case) -> int:
     tasks, phase = case.input["tasks"], case.input["currentPhase"]
     if phase == "Pending" or case.input["unschedulableThisCycle"]:
         return 0

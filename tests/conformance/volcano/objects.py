@@ -65,9 +65,9 @@ def pod(given: Given) -> Pod:
 
 def priority_class(given: Given) -> PriorityClass:
     """With the mark that lets groups have it whatever their pods have, as in Volcano."""
-    marked = {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}
+    flagged = {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}
     policy = given.get("preemptionPolicy") or ""
-    return _made(PriorityClass, marked, value=given.get("value", 0), preemptionPolicy=policy)
+    return _made(PriorityClass, flagged, value=given.get("value", 0), preemptionPolicy=policy)
 
 
 def key(given: Given) -> str:

@@ -51,22 +51,22 @@ def _taken_back(case: Case, world: World) -> Iterator[str]:
 
 
 def _evicted(case: Case, found: list[str]) -> Iterator[str]:
-    wanted, alike = sorted(case.expect.get("evicted", found)), _alike(case)
-    if sorted(map(alike, wanted)) != sorted(map(alike, found)):
+    wanted, similar = sorted(case.expect.get("evicted", found)), _similar(case)
+    if sorted(map(similar, wanted)) != sorted(map(similar, found)):
         yield from unequal("evicted", wanted, found)
 
 
-def _alike(case: Case) -> Callable[[str], str]:
+def _similar(case: Case) -> Callable[[str], str]:
     """What makes one victim another: equal ones are taken at random there, here by UID."""
     queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
-    alike = {
+    similar = {
         f"{pod['namespace']}/{pod['name']}": json.dumps(
             [queues.get(pod.get("podgroup")), pod.get("node"), pod.get("priority"), pod.get("requests")],
             sort_keys=True,
         )
         for pod in case.input["pods"]
     }
-    return lambda name: alike.get(name, name)
+    return lambda name: similar.get(name, name)
 
 
 def check_cycles(case: Case) -> Iterator[str]:

@@ -56,10 +56,10 @@ class Ledger(Appearances):
         taken, self._changes = self._changes, []
         return taken
 
-    def note_left(self, node: str) -> None:
+    def record_left(self, node: str) -> None:
         self.left.append(node)
 
-    def note_fresh_start(self) -> None: ...
+    def record_fresh_start(self) -> None: ...
 
-    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+    def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         return None

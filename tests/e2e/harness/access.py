@@ -86,7 +86,7 @@ def _base64(data: bytes) -> str:
 ADMIN = User("admin", ("system:masters",))
 SCHEDULER = User("system:kube-scheduler")
 CONTROLLER_MANAGER = User("system:kube-controller-manager", ("system:masters",))
-NOBODY = User("nobody")
+NO_GROUP = User("nobody")
 SUBMITTER = User("submitter")
 
 

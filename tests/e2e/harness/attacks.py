@@ -93,8 +93,8 @@ def owners_in_a_loop(tenant: Tenant) -> int:
 def uids_of_others(tenant: Tenant) -> int:
     """Owners that are somebody else's, records that name his UIDs, and names that come back at once."""
     uid = tenant.victim["metadata"]["uid"]
-    noted = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
-    made = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=noted)
+    recorded = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
+    made = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=recorded)
     made += tenant.create(PODS, (_with_owner(f"owned{n}", tenant.victim) for n in range(20 * TIMES)))
     for _ in range(20 * TIMES):
         made += tenant.pods("again", 1, group="noted-0", cpu="1000")

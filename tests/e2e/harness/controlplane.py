@@ -12,7 +12,7 @@ from tests.e2e.harness import flags, loopback
 from tests.e2e.harness.access import (
     ADMIN,
     CONTROLLER_MANAGER,
-    NOBODY,
+    NO_GROUP,
     SCHEDULER,
     SUBMITTER,
     User,
@@ -26,7 +26,7 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
-USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY, SUBMITTER)
+USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NO_GROUP, SUBMITTER)
 CONTROLLERS = (
     "deployment-controller",
     "job-controller",

@@ -97,7 +97,7 @@ class FaultProxy:
                 fault.hit.set()
         return fault
 
-    def note(self, call: Call) -> None:
+    def record(self, call: Call) -> None:
         with self._lock:
             self.calls.append(call)
 
@@ -190,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = 0
         if status == 0:
             self.close_connection = True
-            self._note(status)
+            self._record(status)
 
     @property
     def _agent(self) -> str:
@@ -254,15 +254,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         return answer.status
 
-    def _note(self, status: int) -> None:
-        self.server.proxy.note(Call(self.command, self.path, status, self._body))
+    def _record(self, status: int) -> None:
+        self.server.proxy.record(Call(self.command, self.path, status, self._body))
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
         """Noted before it is sent: who has the answer finds it among the calls."""
-        self._note(status)
+        self._record(status)
         self.send_response_only(status)
-        kept = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
-        for name, value in (*kept, length):
+        reserved = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+        for name, value in (*reserved, length):
             self.send_header(name, value)
         self.end_headers()
 

@@ -71,7 +71,7 @@ class Gang:
     recorded: bool = False
     gone_at: float | None = None  # when its PodGroup was deleted
 
-    def judge(self, now: float, deadline: float) -> str | None:
+    def review(self, now: float, deadline: float) -> str | None:
         """Called after each change of its members; a gang that stood whole once is never judged again."""
         if self.min_member is None or self.stood_whole:
             return None
@@ -109,7 +109,7 @@ class Room:
         return most
 
 
-class Judge:
+class Review:
     """Replays a history and collects what was wrong in it."""
 
     def __init__(
@@ -162,10 +162,10 @@ class Judge:
         """A node that shrinks under its pods is no scheduler's fault: only bindings are judged."""
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
-        elif (room := self._nodes.get(event.key)) is None:
+        elif (capacity := self._nodes.get(event.key)) is None:
             self._nodes[event.key] = Room(event.allocatable)
         else:
-            room.change(event.allocatable, self._calm(event.at))
+            capacity.change(event.allocatable, self._calm(event.at))
 
     def _take_gang(self, event: GangSeen) -> None:
         """What a gang needs outlives its record, until the last of its members is gone."""
@@ -206,11 +206,11 @@ class Judge:
 
     def _judge_node(self, event: PodSeen) -> None:
         """Only what the newcomer asks for: what went over without it is no fault of its scheduler."""
-        room = self._nodes.get(event.node)
+        capacity = self._nodes.get(event.node)
         since = self._calm(event.at) - self._sight
-        if room is None or self._unseen(event, since):
+        if capacity is None or self._unseen(event, since):
             return
-        held, most = self._held(event.node, since), room.most(since)
+        held, most = self._held(event.node, since), capacity.most(since)
         asked = [name for name, value in event.requests.items() if value]
         over = {name: held[name] for name in asked if held[name] > most[name]}
         if over:
@@ -233,7 +233,7 @@ class Judge:
     def _judge_gang(self, gang: Gang, at: float) -> None:
         if self._is_forgotten(gang, at):
             gang.partial_since = None
-        elif (what := gang.judge(self._calm(at), self._deadline)) is not None:
+        elif (what := gang.review(self._calm(at), self._deadline)) is not None:
             self.found.append(Violation(at, gang.name, what))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:

@@ -20,14 +20,14 @@ def node(
     **extended: str,
 ) -> Json:
     """A ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
-    room = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by the tests"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {"taints": taints or []},
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
     }
 
 

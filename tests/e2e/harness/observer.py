@@ -13,7 +13,7 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import Amounts, amounts, requests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower, Following
-from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen, Violation
+from tests.e2e.harness.judge import GangSeen, NodeSeen, PodSeen, Review, Seen, Violation
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, Resource
 from tests.e2e.harness.waiting import wait_for
@@ -60,12 +60,12 @@ class Observer(Following):
     def found(self) -> list[Violation]:
         """The same with its moments, once all that has happened until now has been received."""
         self._settle()
-        return self._judged().found
+        return self._evaluated().found
 
     def in_pieces(self) -> list[str]:
         """The gangs that stand between 0 and minMember now."""
         self._settle()
-        return self._judged().in_pieces()
+        return self._evaluated().in_pieces()
 
     def _settle(self) -> None:
         for follower in self._followers:
@@ -82,12 +82,12 @@ class Observer(Following):
         reached = list(zip(self._followers, versions, strict=True))
         wait_for(lambda: all(follower.has_reached(version) for follower, version in reached))
 
-    def _judged(self) -> Judge:
+    def _evaluated(self) -> Review:
         with self._lock:
             history = list(self._history)
-        judge = Judge(self.deadline, sight=self._sight, calm=self._calm, restarts=self._restarts)
-        judge.replay(history, time.monotonic())
-        return judge
+        review = Review(self.deadline, sight=self._sight, calm=self._calm, restarts=self._restarts)
+        review.replay(history, time.monotonic())
+        return review
 
     def gaps(self) -> list[str]:
         """Where the API server no longer knew what happened since the last event."""
@@ -98,7 +98,7 @@ class Observer(Following):
 
         `namespace`: of a test that is over, so that something may be created there."""
         self._catch_up(namespace) if namespace else self._settle()
-        wrong = _once(self._judged().found)
+        wrong = _once(self._evaluated().found)
         wrong += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]
         assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
 
@@ -154,8 +154,8 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
 
 
 def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
-    room: Amounts | None = amounts(item.get("status", {}).get("allocatable"))
-    return NodeSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else room)
+    capacity: Amounts | None = amounts(item.get("status", {}).get("allocatable"))
+    return NodeSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else capacity)
 
 
 def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:

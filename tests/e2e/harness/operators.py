@@ -51,7 +51,7 @@ class Operator:
         """All of a kind, or those of these names. Returns the names."""
         chosen = [self._filled(kind, name) for name in names or self.names(kind)]
         for each in chosen:
-            self._note(self._stage.api.create(self._resource(each), each))
+            self._record(self._stage.api.create(self._resource(each), each))
         return list(names or self.names(kind))
 
     def apply(self, kind: str, manager: str) -> None:
@@ -60,7 +60,7 @@ class Operator:
             body = self._filled(kind, name)
             path = self._resource(body).path(self._stage.namespace, name)
             query = f"fieldManager={manager}&force=true"
-            self._note(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
+            self._record(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
 
     def update_pod_group(self, name: str, **spec: Any) -> None:
         """As operators do it: read, change the spec, write the whole object, and again after a conflict."""
@@ -92,7 +92,7 @@ class Operator:
         uid: str = self._made[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
         return uid
 
-    def _note(self, made: Json) -> None:
+    def _record(self, made: Json) -> None:
         self._made[f"{made['kind']}/{made['metadata']['name']}"] = made
 
     def _resource(self, body: Json) -> Resource:

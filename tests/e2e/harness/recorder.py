@@ -55,7 +55,7 @@ class Recorder:
         self._thread.join()
         self._server.server_close()
 
-    def note(self, verb: str, args: Json) -> Answered:
+    def record(self, verb: str, args: Json) -> Answered:
         call = Answered(verb, _pod(args), frozenset(_nodes(verb, args)))
         with self._lock:
             self._calls.append(call)
@@ -130,7 +130,7 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             verb = self.path.rpartition("/")[2]
-            call = recorder.note(verb, json.loads(body))
+            call = recorder.record(verb, json.loads(body))
             self._muster.request("POST", self.path, body, {"Content-Type": "application/json"})
             answer = self._muster.getresponse()
             content = answer.read()

@@ -34,21 +34,21 @@ class Echo:
 
     def __init__(self, luck: Random) -> None:
         self._luck = luck
-        self._told = deque[bytes](maxlen=REMEMBERED)
+        self._reported = deque[bytes](maxlen=REMEMBERED)
         self.doubles = self.retells = False
 
     def __call__(self, pieces: Pieces) -> Iterator[bytes]:
-        if self.retells and self._told:
-            yield b"".join(self._told)
+        if self.retells and self._reported:
+            yield b"".join(self._reported)
         cutter: Lines | Frames | None = None
         for piece in pieces:
             cutter = cutter or (Lines() if piece.startswith(b"{") else Frames())
-            if told := b"".join(map(self._passed_on, cutter.feed(piece))):
-                yield told
+            if reported := b"".join(map(self._passed_on, cutter.feed(piece))):
+                yield reported
 
     def _passed_on(self, event: bytes) -> bytes:
         if b"ERROR" not in event[:_BEGINNING]:
-            self._told.append(event)
+            self._reported.append(event)
         return event * 2 if self.doubles and self._luck.random() < 0.5 else event
 
 

@@ -1,0 +1,395 @@
+"""The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from functools import reduce
+from math import ceil
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import OwnerReference
+from extender.api.units import timestamp_at
+from extender.domain.ledger.claims import Claims
+from extender.domain.ledger.groups import Group, Members
+from extender.domain.ledger.registry import Registry
+from extender.domain.model.ownership import name_of, too_long
+from extender.domain.model.records import GroupKey, Needs, Uid
+from extender.domain.model.resources import Resources, tally
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
+from extender.domain.model.shapes import asked_by
+from extender.domain.model.shared_maps import with_changes
+from extender.domain.queues.flavors import Pools
+from extender.domain.queues.tree import QueueInfo
+from extender.domain.snapshot.group_info import GroupHistory, GroupInfo, GroupSpec, JobState
+from extender.domain.snapshot.wholeness import whole
+
+
+class Used(msgspec.Struct):
+    """The sums of one queue; amounts are without zeros."""
+
+    groups: int = 0  # groups that the queue counts
+    views: int = 0  # groups that name it
+    allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
+    requested: dict[str, int] = {}  # the same, and what entitled groups wait for
+    by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
+
+
+class Usage:
+    """Usage and requests of the groups of each queue, updated by differences.
+
+    Only resources that some node offers are added up: no pod can make a queue's status longer than the
+    cluster's list of them.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[str, Used] = {}  # by queue that groups name
+        self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
+        self.changed: set[str] = set()  # LocalQueues that were counted anew
+        self.changed_queues: set[str] = set()  # and queues
+        self._offered: frozenset[str] = frozenset()
+
+    def sum_up(self, offered: Iterable[str], views: Mapping[GroupKey, GroupInfo]) -> None:
+        """Nodes offer the resources `offered`: if that is new, all is summed again from the views so far."""
+        names = frozenset(offered)
+        if names == self._offered:
+            return
+        self.changed_queues.update(self.of)
+        self._offered, self.of, self.of_local = names, {}, {}
+        for view in views.values():
+            self.count(view, 1)
+
+    def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
+        """Update the sums for a group that was `before` and is `now`; None: it is absent.
+
+        Mostly they stay.
+        """
+        if before is not None and now is not None and _counted(before) == _counted(now):
+            return
+        if before is not None:
+            self.count(before, -1)
+        if now is not None:
+            self.count(now, 1)
+
+    def count(self, view: GroupInfo, times: int) -> None:
+        """Add a group, or remove it (-1)."""
+        self.changed_queues.add(view.queue)
+        used = self.of.setdefault(view.queue, Used())
+        allocated = self._offered_of(view.allocated)
+        tally(used.allocated, allocated, times)
+        tally(used.requested, allocated, times)
+        tally(used.requested, self._offered_of(view.asks), times)
+        if view.local_queue is not None:
+            key = view.local_queue.key
+            self.changed.add(key)
+            tally(self.of_local.setdefault(key, {}), allocated, times)
+            if not self.of_local[key]:
+                del self.of_local[key]
+        for pool, amounts in view.by_pool.items():
+            tally(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
+            if not used.by_pool[pool]:
+                del used.by_pool[pool]
+        used.groups += times if view.is_in_queue else 0
+        used.views += times
+        if not used.views:
+            del self.of[view.queue]
+
+    def _offered_of(self, amounts: Resources) -> Resources:
+        return {name: amount for name, amount in amounts.items() if name in self._offered}
+
+
+def _counted(view: GroupInfo) -> tuple[object, ...]:
+    """All that sums depend on."""
+    amounts = (view.allocated, view.asks, view.by_pool)
+    return (view.queue, view.local_queue and view.local_queue.key, view.is_in_queue, *amounts)
+
+
+class GroupInfos:
+    """Views of groups and queues for decide(), rebuilt only if something about a group changed.
+
+    The sums of its queue are updated by the difference. Callers hold the ledger's lock.
+    """
+
+    def __init__(
+        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck: Container[Uid]
+    ) -> None:
+        self._registry, self._wall_clock, self._stuck = registry, wall_clock, stuck
+        self._claims = claims
+        self.usage = Usage()
+        self._views: Mapping[GroupKey, GroupInfo] = {}
+        self._queues: Mapping[str, QueueInfo] = {}
+        self._queues_at = -1  # the version of the tree as which they are
+        self.pools = Pools()
+
+    def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
+        """Return the groups that changed since the last call, and all current views of groups and queues."""
+        self.usage.sum_up(self._claims.capacity.columns.names, self._views)
+        if self._registry.queues.pools != self.pools:
+            self.pools = self._registry.queues.pools
+            for key in self._registry.groups:
+                self._registry.touch(key)
+        dirty, moved = self._registry.take_dirty()
+        changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
+        for key in dirty:
+            group, before = self._registry.groups.get(key), self._views.get(key)
+            was_in = before.queue if before is not None else ""
+            if group is not None and not group.pods and group.record is None and group.job is None:
+                self._registry.record_view(key, was_in, "")
+                self._registry.forget(group)
+                group = None
+            if group is not None:
+                after = None
+                if before is not None and key in moved and group.job is None:
+                    after = self._moved_view(group, before)
+                group.view = changes[key] = after or self._view(group)
+                self._registry.record_view(key, was_in, group.view.queue)
+            self.usage.follow(before, group.view if group is not None else None)
+        self._views = with_changes(self._views, changes)
+        self._refresh_queues()
+        return dirty, self._views, self._queues
+
+    def _refresh_queues(self) -> None:
+        """Refresh the queues whose holdings changed: few of a thousand."""
+        changed, self.usage.changed_queues = self.usage.changed_queues, set()
+        there = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
+        known = self._queues if self._registry.queues.version == self._queues_at else {}
+        self._queues_at = self._registry.queues.version
+        changes = {
+            name: self.queue_view(name) if any(name in names for names in there) else None for name in changed
+        }
+        if known and all(name in known for name in changed):
+            self._queues = with_changes(known, changes)
+        else:  # in the order of names
+            every = sorted(set().union(*there))
+            self._queues = {
+                name: changes.get(name) or known.get(name) or self.queue_view(name) for name in every
+            }
+
+    def queue_view(self, name: str) -> QueueInfo:
+        used = self.usage.of.get(name) or Used()
+        by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
+        return self._registry.queues.view(
+            name, used.groups, dict(used.allocated), dict(used.requested), by_pool
+        )
+
+    # ---- inside
+
+    def _moved_view(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+        """Return the view of a group of which only claims, attempts and the start differ from `before`.
+
+        The parts from its pods and all others are kept. None: the change moved the group to another
+        queue.
+        """
+        members = Members(group, self._claims, self._stuck)
+        self._registry.record_start(group, members.are_under_way)
+        if self._registry.routes.queue_of(group) != before.queue:
+            return None
+        return replace(
+            before,
+            job=self._job(group),
+            history=self._history(group, before.queue, before.history.ran_with),
+            start=group.start,
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            planned=members.planned,
+            attempts=dict(group.attempts),
+            allocated=asked_by(members.holding),
+            pending=members.pending,
+            by_pool=self._by_pool(group),
+        )
+
+    def _view(self, group: Group) -> GroupInfo:
+        named, members = self._registry, Members(group, self._claims, self._stuck)
+        named.routes.follow(group)
+        named.settle_defaults(group)
+        named.record_start(group, members.are_under_way)
+        queue, needs = named.routes.queue_of(group), group.needs
+        on_nodes = Counter([pod.role for pod in members.placed])
+        self._record_history(group, queue, needs, members)
+        self._record_reserved_back(group, queue, needs, members)
+        ran_with = group.ran_with.within(needs) if group.ran_with else None
+        return GroupInfo(
+            key=group.key,
+            exists=group.exists and not named.awaits_controller(group),
+            queue=queue,
+            local_queue=named.routes.local_queue_of(group),
+            namespace_allowed=named.takes_namespace(queue, group.namespace),
+            use_allowed=named.may_use(group, queue),
+            priority=named.priority_of(group),
+            preempts=named.preempts(group),
+            created=self._created(group),
+            min_member=needs.min_member,
+            min_task_member=needs.min_task_member,
+            run_limit=self._run_limit(group),
+            aborted=named.lost_its_queue(group) or named.is_suspended(group),
+            spec=self._spec(group, queue),
+            job=self._job(group),
+            history=self._history(group, queue, ran_with),
+            start=group.start,
+            placed=tuple(members.placed),
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            departing=tuple(members.departing),
+            held_back=members.held_back,
+            planned=members.planned,
+            attempts=dict(group.attempts),
+            bound_since=dict(group.bound_since),
+            running=members.running,
+            succeeded=members.succeeded,
+            failed=members.failed,
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            stands=whole(*needs, on_nodes, on_nodes.total()),
+            stands_as_before=ran_with is not None and whole(*ran_with, on_nodes, on_nodes.total()),
+            allocated=asked_by(members.holding),
+            pending=members.pending,
+            by_pool=self._by_pool(group),
+            checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
+        )
+
+    def _created(self, group: Group) -> str:
+        """Return when its PodGroup was created.
+
+        A PodGroup that Muster makes may come late, for example after a restart: the creation of its
+        job or its first pod counts, if that is earlier.
+        """
+        record, job = group.record, self._registry.jobs.get(group.key)
+        times = [record.created] if record is not None else []
+        if record is None or record.stands_for or group.plain_pod is not None:
+            times += [pod.created for pod in group.pods.values()] + ([job.created] if job is not None else [])
+        return min(filter(None, times), default="")
+
+    def _job(self, group: Group) -> JobState:
+        job, made_by = group.job, self._registry.jobs.get(group.key)
+        return JobState(
+            managed=job is not None,
+            let_go=job is not None and job.is_let_go,
+            outcome=made_by.outcome if made_by is not None else None,
+            least=group.least,
+            crowded_out=group.crowded_out,
+            start_timeouts=group.start_timeouts,
+            made=group.coming.there if group.coming.asked_at is not None else None,
+        )
+
+    def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
+        """Return the history of a group.
+
+        Members on nodes belong to a start that Muster admitted before its last restart, if a
+        protected annotation says so: users may write a phase or a node name. If annotations are not
+        protected, or there was no time to write one, missing members are evaluated like all others.
+        """
+        record, markers_count = group.record, self._registry.markers_count
+        return GroupHistory(
+            entitled=group.entitled_in == queue,
+            accepted_by=self._registry.accepts(group, queue),
+            ran_with=ran_with,
+            resumes=record is not None and record.admitted and markers_count and not group.waited,
+            took_from=dict(group.took_from),
+            gave_to=dict(group.gave_to),
+            lost_work=group.lost_work,
+            ready_at=group.ready_at,
+        )
+
+    def _spec(self, group: Group, queue: str) -> GroupSpec:
+        record, is_sized = group.record, group.job is not None or group.is_implied
+        is_sized &= group.job is not None or not group.stood_whole  # how many started together is past
+        fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
+        fault = fault or too_long("group", group.key) or too_long("queue", queue)
+        submitter = self._registry.submitter_of(group)
+        if record is None:  # pods that name no PodGroup
+            names = [pod.name for pod in group.pods.values()]
+            series = series_of(group.namespace, "Pod", min(names)) if names else ""
+            run_time, controller = self._run_time(group), self._controller(group)
+            return GroupSpec(
+                False, fault, False, {}, run_time, True, series, submitter, "", stands_for=controller
+            )
+        return GroupSpec(
+            recorded=True,
+            fault=fault or record.fault,
+            held=record.held,
+            min_resources=record.min_resources,
+            run_time=self._run_time(group),
+            preemptable=record.preemptable,
+            series=record.series,
+            stands_for=record.stands_for,
+            submitter=submitter,
+            reported_phase=record.phase,
+            goes_whole=record.goes_whole,
+        )
+
+    def _controller(self, group: Group) -> str:
+        """Return what the PodGroup that Muster is about to make stands for: `job/train`; empty: not known."""
+        if (job := self._registry.jobs.get(group.key)) is not None:
+            return name_of(OwnerReference(*job.kind, job.name).spoken_name)
+        return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
+
+    def _by_pool(self, group: Group) -> dict[str, Resources]:
+        """Return what its members hold on the nodes of each pool."""
+        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
+        pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
+        return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
+
+    def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
+        """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""
+        job = self._registry.jobs.get(group.key)
+        yield NEVER_SAVED
+        yield from (it.checkpoint for it in (group.record, job, group.owner) if it is not None)
+        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
+
+    def _run_time(self, group: Group) -> float | None:
+        """Return the run time in its PodGroup, else in the owner of its pods, else in all of these."""
+        said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
+        said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
+        return said[0] if said else _longest(pod.run_time for pod in group.pods.values())
+
+    def _run_limit(self, group: Group) -> float | None:
+        """Return the limit of its pods' run time, if all have one; else that of their controller."""
+        of_pods = _longest(pod.run_limit for pod in group.pods.values())
+        return self._registry.run_limit_of(group) if of_pods is None else of_pods
+
+    def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
+        """Update the facts that stay true: its queue was open at its creation; it has fully run.
+
+        Only a group with no member left on a node counts as never having run: it must start whole
+        again. After the first time, further needed members count as soon as they are on nodes.
+        """
+        is_new = group.entitled_in != queue
+        if is_new and (self._registry.was_taken_in(group, queue) or self._registry.queues.is_open(queue)):
+            group.entitled_in = queue
+        if group.record is not None and self._registry.markers_count:
+            group.lost_work = max(group.lost_work, group.record.lost_work)
+        if not members.placed:
+            group.ran_with = None
+            return
+        roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
+        recorded = group.record.ran_with if group.record and self._registry.markers_count else None
+        if whole(*needs, roles, roles.total()):
+            group.ran_with = needs
+        elif group.ran_with is None and not group.waited and recorded is not None:
+            group.ran_with = Needs(recorded, {})  # the mark on a PodGroup does not record roles
+
+    def _record_reserved_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
+        """Record since when the group could have started.
+
+        Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
+        others kept members back.
+        """
+        record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
+        waiting = sum(not pod.keeps_capacity for pod in members.waiting)
+        there = len(members.placed) + len(members.pinned) + waiting
+        was_reserved_back = group.is_reserved_back
+        group.is_reserved_back = (
+            (group.record is not None and group.record.held)
+            or (record is not None and bool(record.stop_policy))
+            or (local is not None and (local.is_shut or bool(local.stop_policy)))
+            or self._registry.is_suspended(group)
+            or there < needs.min_member
+        )
+        if was_reserved_back and not group.is_reserved_back:  # to the next second: rather too late
+            group.ready_at = timestamp_at(ceil(self._wall_clock()))
+
+
+def _longest(times: Iterable[float | None]) -> float | None:
+    """Return the longest time; None: one is not known, or there is none."""
+    known = list(times)
+    return max((float(it) for it in known if it is not None), default=None) if None not in known else None

@@ -1,0 +1,405 @@
+"""Units of eviction: pods that are evicted together, so that no gang is left in part.
+
+Of a group that runs, members beyond its minMember go one by one; the rest goes as a whole, or stays. A
+managed job only goes as a whole, since it is suspended, and so does a group that asks for it. A group of one
+is a whole group, and a pod of another scheduler its own unit.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import chain
+from math import inf
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from extender.domain.model.evictions import (
+    BudgetsByNamespace,
+    BudgetsOfNamespace,
+    DisruptionBudget,
+    EvictionCause,
+    Protection,
+    ReclaimVictim,
+)
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
+from extender.domain.model.shapes import asked_by
+from extender.domain.placement.planner import Planner
+from extender.domain.snapshot.group_info import GroupInfo
+from extender.domain.snapshot.wholeness import binding_roles
+
+
+class Run(NamedTuple):
+    """Run of a group: the work that an eviction loses."""
+
+    since: str = ""  # when it began, as a timestamp; empty: not known
+    checkpoint: Checkpoint = NEVER_SAVED
+    lost: float = 0.0  # the seconds that earlier evictions have cost its group
+    members: int = 1  # how many pods of its group are on nodes
+
+
+class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """Pods that are evicted together."""
+
+    pods: tuple[PodRecord, ...]
+    cause: EvictionCause
+    queue: str  # the queue that loses the room; empty for a pod that is not ours
+    tier: int  # lower ones go first: surplus before whole groups, other queues before the own
+    rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
+    group: GroupKey = GroupKey("")
+    run: Run = Run()
+    overrules: bool = False  # disruption budgets do not keep its pods
+
+    @cached_property
+    def last_first(self) -> tuple[int, ...]:
+        """Sorts what ranks highest first."""
+        return inverted(self.rank)
+
+    @cached_property
+    def order(self) -> tuple[int, tuple[int, ...], Uid]:
+        return (self.tier, self.last_first, self.pods[0].uid)
+
+    @cached_property
+    def requests(self) -> Resources:
+        """Return the joint requests of all its pods."""
+        return asked_by(pod.shape for pod in self.pods)
+
+    @cached_property
+    def by_node(self) -> dict[str, list[PodRecord]]:
+        nodes: dict[str, list[PodRecord]] = {}
+        for pod in self.pods:
+            nodes.setdefault(pod.node, []).append(pod)
+        return nodes
+
+    def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
+        """Return the amounts that a node gets back with `pods`, which are those left of the unit."""
+        if not pods or len(self.pods) == 1:
+            return self.requests if pods else {}
+        there = self.by_node[node]
+        return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
+
+    def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
+        """Yield the given pods as victims. `seconds`: the work that they lose."""
+        whose, lost = (self.group, self.queue, self.cause), seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, lost) for pod in pods)
+
+
+_TIERS = {
+    EvictionCause.RECLAIM: 0,
+    EvictionCause.BORROW: 0,
+    EvictionCause.CONSOLIDATE: 0,
+    EvictionCause.PREEMPT: 2,
+    EvictionCause.UNMANAGED: 4,
+}
+
+
+def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protection) -> list[EvictionUnit]:
+    """Return the surplus members one by one, the least important first, then the group as a whole.
+
+    The result is computed once: a GroupView never changes.
+
+    Args:
+        protection: That of the capacity that its queue holds beyond its share.
+    """
+    lends = cause is EvictionCause.RECLAIM
+    return group.once(_MADE[cause, not lends or protection.by_word, lends and not protection.by_budgets])
+
+
+def _eviction_units(
+    group: GroupInfo, cause: EvictionCause, by_word: bool, overrules: bool
+) -> list[EvictionUnit]:
+    is_whole = group.job.managed or group.spec.goes_whole
+    spare = () if is_whole else group.once(_SURPLUS[by_word])
+    tier = _TIERS[cause]
+    # The least important, then what ran shortest, then the newest.
+    rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
+    run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
+    of_group = (rank, group.key)
+    eviction_units = [
+        EvictionUnit(
+            (pod,), cause, group.queue, tier, *of_group, run._replace(since=pod.running_since), overrules
+        )
+        for pod in spare
+    ]
+    pods, on_the_way = group.once(standing), group.pinned or group.is_under_way(group.planned)
+    if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
+        eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
+    return eviction_units
+
+
+_MADE = {
+    (cause, by_word, overrules): partial(_eviction_units, cause=cause, by_word=by_word, overrules=overrules)
+    for cause in _TIERS
+    for by_word in (True, False)
+    for overrules in (True, False)
+}
+
+
+def eviction_unit_of(pod: PodRecord) -> EvictionUnit:
+    """Return the unit of a pod of another scheduler."""
+    cause = EvictionCause.UNMANAGED
+    run = Run(pod.running_since, pod.checkpoint)
+    return EvictionUnit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority), run=run)
+
+
+def _unimportance(priority: int) -> str:
+    """Return a sort key that is higher for a lower priority, which has 32 bits."""
+    return f"{2**31 - priority:010d}"
+
+
+def standing(group: GroupInfo) -> tuple[PodRecord, ...]:
+    """Members on nodes that have not ended."""
+    return tuple(pod for pod in group.placed if pod.holds_capacity)
+
+
+def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
+    """Members that the group can spare, the least important first."""
+    left = len(group.placed) - group.min_member
+    if left <= 0:
+        return ()
+    roles = Counter(pod.role for pod in group.placed)
+    spare: list[PodRecord] = []
+    needed = binding_roles(group.min_member, group.min_task_member)
+    pods = list(group.once(standing))
+    # Lowest priority first, then the newest, then the last name.
+    pods.sort(key=attrgetter("place"), reverse=True)
+    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
+    for pod in pods:
+        if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
+            roles[pod.role] -= 1
+            spare.append(pod)
+    return tuple(spare)
+
+
+_SURPLUS = {by_word: partial(_surplus, by_word=by_word) for by_word in (True, False)}
+
+
+def inverted(text: str) -> tuple[int, ...]:
+    """Sorts the last text first."""
+    return tuple(-ord(letter) for letter in text)
+
+
+class Loss(NamedTuple):
+    """Loss by the eviction of pods, smallest first."""
+
+    work: float  # their part of the cluster times the seconds that they have worked in vain
+    part: float  # of all there is, of the resource of which that is the most
+    pods: int
+
+
+class EvictionUnitsOfRow:
+    """The units with pods on one node, by tier and queue. They are added from the cheapest on."""
+
+    def __init__(self) -> None:
+        self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
+        self._losses: list[tuple[Loss, EvictionUnit]] = []
+        self.least = Loss(inf, inf, 0)
+        self.least_left = self.least  # once any unit was taken: a group may have only some pods left
+
+    def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
+        self._tiers.setdefault(eviction_unit.tier, {}).setdefault(eviction_unit.queue, []).append(
+            eviction_unit
+        )
+        self._losses.append((loss, eviction_unit))
+        self.least = min(self.least, loss)
+        self.least_left = min(self.least_left, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
+
+    def first(self) -> EvictionUnit | None:
+        """Return the unit to take first; None where that depends on the shares of several queues."""
+        queues = next(iter(self._tiers.values()))
+        return next(iter(queues.values()))[0] if len(queues) == 1 else None
+
+    def below(self, loss: Loss) -> list[EvictionUnit]:
+        """Return the units with a smaller loss, the smallest first."""
+        if self.least >= loss:
+            return []
+        return [eviction_unit for of, eviction_unit in sorted(self._losses, key=itemgetter(0)) if of < loss]
+
+    def in_turn(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
+        """Yield units of the lowest tier first, each from the queue furthest above its share by then.
+
+        `share` returns what a queue holds of what it deserves.
+        """
+        for queues in self._tiers.values():
+            if len(queues) == 1:
+                yield from next(iter(queues.values()))
+                continue
+            passed = dict.fromkeys(queues, 0)
+            while passed:
+                queue = min(passed, key=lambda name: (-share(name), queues[name][passed[name]].order))
+                yield queues[queue][passed[queue]]
+                passed[queue] += 1
+                if passed[queue] == len(queues[queue]):
+                    del passed[queue]
+
+
+class Disruptions:
+    """Disruptions that PodDisruptionBudgets allow, for all pods that go together.
+
+    No gang goes in part.
+
+    Attributes:
+        going: Pods that are evicted but not yet being deleted, which no budget counts off.
+    """
+
+    def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
+        self._budgets = budgets
+        self._taken: Counter[DisruptionBudget] = Counter()
+        self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
+        self._there: dict[str, BudgetsOfNamespace] = {}
+        self.take(going)
+
+    def clone(self) -> "Disruptions":
+        """One that is used up apart; what is known about pods stays common to both."""
+        other = Disruptions(self._budgets)
+        other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
+        return other
+
+    def allow(self, pods: Iterable[PodRecord]) -> bool:
+        """Return whether all of these may go, with all that was taken.
+
+        A pod that two budgets cover may not: the Eviction API refuses it.
+        """
+        if not self._budgets:
+            return True
+        wanted: dict[DisruptionBudget, int] = {}
+        for pod in pods:
+            budgets = self._of(pod)
+            if len(budgets) > 1:
+                return False
+            for budget in budgets:
+                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
+                if wanted[budget] > budget.allowed:
+                    return False
+        return True
+
+    def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
+        """Return the budgets by which not all of these may go, as `namespace/name`."""
+        of = list(map(self._of, pods))
+        wanted = Counter(chain.from_iterable(of))
+        doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
+        refuse = (it for it, n in wanted.items() if it in doubly or self._taken[it] + n > it.allowed)
+        return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
+
+    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
+        """Count these pods as gone; -1 times: as staying."""
+        for pod in pods if self._budgets else ():
+            for budget in self._of(pod):
+                self._taken[budget] += times
+
+    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
+        known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
+        if known not in self._known:
+            if pod.namespace not in self._there:
+                self._there[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
+            self._known[known] = self._there[pod.namespace].covering(pod.labels)
+        return self._known[known]
+
+
+class Shares(Protocol):
+    """Shares of queues, for one group that lacks capacity: asked before each unit, updated after it."""
+
+    def loss(self, pick: "Pick") -> Resources:
+        """Return the loss of its queue, of flavors, too."""
+
+    def may_lose(self, queue: str, amounts: Resources) -> bool:
+        """Return whether a queue keeps what it deserves without `amounts`."""
+
+    def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        """Subtract from what a queue holds; -1 times adds."""
+
+    def share(self, queue: str) -> float:
+        """Return the part of what it deserves that a queue holds by now."""
+
+    def price(self, picks: Sequence["Pick"]) -> Loss:
+        """Return the loss if these go."""
+
+    def suffices(self) -> bool:
+        """Return whether the group's own queue may hold the group by now."""
+
+
+class Pick(NamedTuple):
+    """A unit that is evicted."""
+
+    eviction_unit: EvictionUnit
+    pods: tuple[PodRecord, ...]  # those of it that no other taking has
+
+    @property
+    def requests(self) -> Resources:
+        """Return the joint requests of these."""
+        is_all = len(self.pods) == len(self.eviction_unit.pods)
+        return self.eviction_unit.requests if is_all else requests_together(self.pods)
+
+
+class Picks:
+    """Units taken so far for a gang, in the order in which they were taken.
+
+    `planner`, `shares` and `disruptions` follow them.
+    """
+
+    def __init__(self, planner: Planner, shares: Shares, disruptions: Disruptions) -> None:
+        self._planner = planner
+        self._shares = shares
+        self._disruptions = disruptions
+        self._pods: set[Uid] = set()
+        self.all: list[Pick] = []
+
+    def left_of(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
+        """Return the pods of a unit that are in no taking, `also` included."""
+        if len(eviction_unit.pods) == 1:
+            return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
+        now = {
+            pod.uid for pick in also if pick.eviction_unit.group == eviction_unit.group for pod in pick.pods
+        }
+        return tuple(pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in now)
+
+    def may_take(self, pick: Pick) -> bool:
+        queue = pick.eviction_unit.queue
+        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(pick))
+        return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.allow(pick.pods))
+
+    def count(self, pick: Pick, times: int = 1) -> None:
+        """Count it as lost, without what it frees; `times` -1: as not lost."""
+        self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
+        self._disruptions.take(pick.pods, times)
+
+    def take_rest(self, eviction_unit: EvictionUnit) -> bool:
+        """Take what is left of a unit, if it may go; whether any of it was taken."""
+        pick = Pick(eviction_unit, self.left_of(eviction_unit))
+        may_go = bool(pick.pods) and self.may_take(pick)
+        if may_go:
+            self.take([pick])
+        return may_go
+
+    def take(self, picks: Iterable[Pick]) -> set[int]:
+        """Take units; returns the rows on which that makes room."""
+        rows: set[int] = set()
+        for pick in picks:
+            pods = pick.pods
+            self.count(pick)
+            self._pods.update(pod.uid for pod in pods)
+            self.all.append(pick)
+            self._planner.free(pods)
+            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
+        return rows
+
+    def put_back(self, pick: Pick) -> None:
+        """Its pods stay."""
+        self.all.remove(pick)
+        self._pods.difference_update(pod.uid for pod in pick.pods)
+        self.count(pick, -1)
+        self._planner.hold((pod, pod.node) for pod in pick.pods)
+
+    def is_needed_whole(self, pick: Pick) -> bool:
+        """Return whether its group, of which it is a part, goes as a whole."""
+        key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
+        return bool(key) and any(
+            each.eviction_unit.group == key and each.eviction_unit.tier > tier for each in self.all
+        )
+
+
+def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:
+    return asked_by(pod.shape for pod in pods)

@@ -1,0 +1,321 @@
+"""One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from itertools import filterfalse
+from operator import attrgetter
+from pathlib import PurePath
+from traceback import extract_tb
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from extender.api.objects.queues import QueueTaken
+from extender.domain.model.evictions import Eviction, Reclaim
+from extender.domain.model.reasons import Outcome, Reason, Verdict
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.placement.affinity import OverBudget
+from extender.domain.placement.planner import Planner
+from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.scheduling.budget import Budget
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.group_info import GroupInfo
+from extender.domain.snapshot.phases import outcome_of
+from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import Missing, running_since
+
+_NOTHING: Mapping[Uid, str] = {}
+_NONE: Mapping[GroupKey, GroupDecision] = {}
+NO_GROUP = GroupKey("")
+# What judging may cost in one round, in looks at a node for a term: about 4 million a second.
+_MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 5e5, 1e6, 1e6
+_MOST_IN_COMMON, _LEAST = 1e6, 2e4
+_SELDOM, _APART = 60.0, 32  # seconds between tries of a group that is too dear, and how far tries are spread
+OVER_BUDGET = (
+    "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
+    "with more time"
+)
+
+
+class Efforts:
+    """Efforts: what evaluations may cost the groups of each namespace in a cycle.
+
+    Each has an amount of its own, so that none waits for what others spend, and what is left of a common
+    one. `namespaces`: how many have terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle longer.
+    """
+
+    def __init__(self, namespaces: int) -> None:
+        self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
+        self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
+        self._in_common = _MOST_IN_COMMON
+
+    def left(self, group: GroupKey, is_over_budget: bool) -> float:
+        """For one group. `is_over_budget`: it was too dear before."""
+        spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
+        left = max(self._own - spent, 0.0) + self._in_common
+        return min(left, _MOST_ALONE - spent if is_over_budget else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
+
+    def spend(self, group: GroupKey, looks: float) -> None:
+        namespace = _namespace_of(group)
+        before = self.spent[namespace]
+        self.spent[namespace] += looks
+        self._in_common -= max(before + looks - self._own, 0.0) - max(before - self._own, 0.0)
+
+
+def _namespace_of(group: GroupKey) -> str:
+    return group.partition("/")[0]
+
+
+class Cycle:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: Mapping[GroupKey, GroupInfo] | None = None,
+        inadmissible: Mapping[GroupKey, GroupDecision] = _NONE,
+        before: Budget | None = None,
+    ) -> None:
+        """Begin a cycle.
+
+        Args:
+            groups: Those that take part, if not all; the decisions on the others are in `inadmissible`.
+            before: Cycle to reuse work from.
+        """
+        self.snapshot = snapshot
+        self.groups = snapshot.groups if groups is None else groups
+        self.limits = snapshot.limits
+        self.budget = Budget(snapshot, before)
+        self.journal = self.budget.journal
+        self.effort = self.budget.planner.affinity.effort
+        self.efforts = Efforts(snapshot.occupancy.namespaces)
+        self.costly: set[GroupKey] = set()  # groups whose judging cost any of that
+        self.reads = self.journal.reads
+        self.decided: dict[GroupKey, GroupDecision] = {}
+        self._inadmissible = inadmissible
+        self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
+        self.evictions: dict[Uid, Eviction] = {}
+        self.has_begun_reclaim = False  # whether room is being taken back for one more group
+        self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
+        # By group, or `NO_GROUP`, when time alone could next change what is decided.
+        self.instants: dict[GroupKey, float] = {}
+        self.evaluated = NO_GROUP  # the group that is judged now
+        if snapshot.expires_at is not None:
+            self.look_again_at(snapshot.expires_at)
+
+    @property
+    def effort_spent(self) -> float:
+        """Return the cost of evaluating its groups, in looks at a node for a term."""
+        return sum(self.efforts.spent.values())
+
+    def decision_on(self, group: GroupKey) -> GroupDecision | None:
+        """Return the current decision; that on a group which does not take part is known from before."""
+        found = self.decided.get(group)
+        return found if found is not None or group in self.groups else self._inadmissible.get(group)
+
+    def settle(self, decision: GroupDecision) -> None:
+        self.decided[decision.key] = decision
+
+    def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
+        """Return when a queue last reclaimed within an hour.
+
+        It is remembered, or an earlier process wrote it.
+
+        The reclaims of this cycle are added there, too.
+        """
+        if queue not in self.reclaimed:
+            found = dict(self.snapshot.queues[queue].record.reclaimed)
+            for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
+                found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
+            until = self.snapshot.now - self.limits.reclaim_memory
+            recent = ((it, last) for it, last in found.items() if self.snapshot.instant(last.at) > until)
+            unused = ((it, last, filterfalse(self._is_used, last.unused)) for it, last in recent)
+            self.reclaimed[queue] = {it: replace(last, unused=tuple(left)) for it, last, left in unused}
+        return self.reclaimed[queue]
+
+    def _is_used(self, taken: QueueTaken) -> bool:
+        """Return whether a group has used its reclaimed capacity.
+
+        It has if it has run for as long as was agreed, or has completed.
+        """
+        group = self.taker(taken)
+        if group is None or outcome_of(group) is Outcome.COMPLETED:
+            return group is not None
+        since = running_since(group, self.snapshot.instant) if group.stood_whole and group.stands else None
+        if since is None:
+            return False
+        used_at = max(since, self.snapshot.instant(taken.at)) + taken.seconds
+        if used_at > self.snapshot.now:
+            self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
+        return used_at <= self.snapshot.now
+
+    def taker(self, taken: QueueTaken) -> GroupInfo | None:
+        """Return the group, unless it has gone: another one may have its name by now."""
+        group = self.snapshot.groups.get(GroupKey(taken.group))
+        return group if group is not None and group.created <= taken.at else None
+
+    def unsettled(
+        self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
+    ) -> list[GroupInfo]:
+        """Return the groups without a decision; the others are settled."""
+        left: list[GroupInfo] = []
+        for group in groups:
+            with Guard(self, group):
+                if (decision := decide(group)) is None:
+                    left.append(group)
+                else:
+                    self.settle(decision)
+        return left
+
+    def is_due(self, instant: float) -> bool:
+        """Return whether a time has come; if not, the group is looked at again when it does."""
+        if self.snapshot.now >= instant:
+            return True
+        self.look_again_at(instant)
+        return False
+
+    def look_again_at(self, instant: float) -> None:
+        """Time alone could change something then: of the group that is judged now, if one is."""
+        self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
+
+    def is_broken(self, group: GroupInfo) -> bool:
+        """Return whether its evaluation raised in this cycle."""
+        return group.key in self.decided and bool(self.decided[group.key].fault)
+
+    @cached_property
+    def reclaims(self) -> Mapping[GroupKey, Reclaim]:
+        """Room that is being taken back since an earlier round, by the group that it is for."""
+        found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
+        return {key: reclaim for key, reclaim in found if reclaim is not None}
+
+    @cached_property
+    def promised(self) -> Mapping[Uid, GroupKey]:
+        """The pods that give this room back, and for whom."""
+        return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
+
+    @property
+    def takes_back(self) -> bool:
+        """Return whether whole groups have to go: any running group may be among them."""
+        return bool(self.has_begun_reclaim or self.reclaims or self.draining)
+
+    @cached_property
+    def draining(self) -> Mapping[GroupKey, GroupInfo]:
+        """The groups whose queue or LocalQueue has them evicted."""
+        drained = self.budget.rules.drained
+        return {
+            key: group
+            for key, group in self.groups.items()
+            if group.queue in drained or (group.local_queue is not None and group.is_drained)
+        }
+
+    @cached_property
+    def in_flight(self) -> int:
+        """Pods that the scheduler has, or soon will have, on its hands for us."""
+        return sum(len(group.planned) + len(group.pinned) for group in self.groups.values())
+
+    @cached_property
+    def largest_offers(self) -> Mapping[str, int]:
+        """The most that any one node offers, by resource; empty without nodes."""
+        snapshot = self.snapshot
+        most = (int(column.max()) for column in snapshot.allocatable.T if len(column))
+        return dict(zip(snapshot.dimensions, most, strict=False))
+
+    @cached_property
+    def empty(self) -> Planner:
+        """The room if nothing ran at all."""
+        return Planner.empty(self.snapshot, self.budget.planner.affinity)
+
+    @cached_property
+    def _empty_but_for_refusals(self) -> Planner:
+        return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
+
+    def could_stand_alone(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
+        """Return whether members would all fit if nothing ran, cached while the nodes are the same.
+
+        With `keeps_refusals`, the nodes that the scheduler refuses are left out, in this cycle.
+        """
+        is_refused = keeps_refusals and bool(self.snapshot.refused)
+        planner = self._empty_but_for_refusals if is_refused else self.empty
+        if planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return planner.could_place(wanted.members, wanted.shapes)
+        known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.standing_alone()
+        numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
+        if numbers not in known:
+            known[numbers] = planner.could_place(wanted.members, wanted.shapes)
+        return known[numbers]
+
+
+class Guard:
+    """Guard: `with Guard(round_, group):` around the evaluation of one group.
+
+    If that raises, the group waits, what it took meanwhile and what was `held` for it before is given
+    back, and the others do not notice.
+
+    Where the evaluation exceeds its budget of work (not of time, since the same must be decided
+    everywhere), the group backs off as after a failed start, with the reason TooComplex, and has more
+    when its turn comes.
+    """
+
+    __slots__ = ("_allowed", "_cycle", "_group", "_held", "_left", "_mark", "_outer", "_read")
+
+    def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NOTHING) -> None:
+        self._cycle, self._group, self._held = cycle, group, held
+
+    def __enter__(self) -> None:
+        cycle, key = self._cycle, self._group.key
+        self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
+        cycle.evaluated, self._read = key, cycle.reads.now
+        cycle.reads.begin(key)
+        is_over_budget = (
+            getattr(self._group.start, "failure", "") == OVER_BUDGET
+        )  # whatever is wrong with the group
+        self._allowed = cycle.efforts.left(key, is_over_budget)
+        self._left = cycle.effort.allow(self._allowed)
+
+    def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
+        if spent := self._allowed - self._cycle.effort.allow(self._left):
+            self._cycle.efforts.spend(self._group.key, spent)
+            self._cycle.costly.add(self._group.key)
+        if isinstance(fault, OverBudget):
+            self._cycle.look_again_at(seldom(self._cycle, self._group))
+        self._cycle.evaluated, self._cycle.reads.now = self._outer, self._read
+        if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
+            return False
+        cycle, group, journal = self._cycle, self._group, self._cycle.journal
+        journal.roll_back(self._mark)
+        is_over_budget = isinstance(fault, OverBudget)
+        cycle.settle(over_budget(cycle, group) if is_over_budget else broken(group, fault))
+        mark = journal.mark()
+        try:
+            cycle.budget.release(group, self._held)
+        except Exception:  # the round is poorer by what cannot be counted
+            journal.roll_back(mark)
+        return True
+
+
+def seldom(cycle: Cycle, group: GroupInfo) -> float:
+    """Return when a group over budget is tried again: not together with others."""
+    pause = max(_SELDOM, cycle.limits.retry_after(group.start.failures))
+    return cycle.snapshot.now + pause + crc32(group.key.encode()) % _APART
+
+
+def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+    retry_at = seldom(cycle, group)
+    waits, why = Verdict.WAITING, Reason.TOO_COMPLEX
+    return GroupDecision(
+        group.key, group.queue, waits, why, OVER_BUDGET, failed=OVER_BUDGET, retry_at=retry_at
+    )
+
+
+def broken(group: GroupInfo, fault: Exception) -> GroupDecision:
+    """Return the decision on a group whose evaluation raised an unforeseen error."""
+    name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
+    place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
+    detail = f"judging it failed: {name}"
+    return GroupDecision(
+        group.key,
+        group.queue,
+        Verdict.WAITING,
+        Reason.INVALID_SPEC,
+        detail,
+        fault=f"{name}: {fault}{place}",
+    )

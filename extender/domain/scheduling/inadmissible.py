@@ -1,0 +1,375 @@
+"""Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
+
+Groups of one queue that miss the same lie in a bucket: they are decided on alike, by what was read of the
+budget for one of them (`Reads`), and sleep while all of that would be read alike. Of each bucket that an
+event touches, the first group is evaluated; of every bucket where anything is allocated or kept in the cycle
+(`is_alert`). If that group starts, the next one of its bucket follows. The others repeat the numbers that it
+is told; if more than numbers differs, they wake, and the cycle is repeated.
+
+No rule knows of it: with or without sleepers, the same is decided."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import TypeVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shared_maps import have_same_keys
+from extender.domain.placement.planner import Kind, Question, Topic
+from extender.domain.placement.totals import PLACES, Totals
+from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
+from extender.domain.scheduling.cycle import Cycle
+from extender.domain.scheduling.gangs import BEHIND, Behind, behind
+from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
+from extender.domain.scheduling.order import orders_by_usage
+from extender.domain.scheduling.reservation import RESERVED, InForce
+from extender.domain.scheduling.shares import QueueShares
+from extender.domain.scheduling.victims import ALL_CAUSES
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.group_info import GroupInfo
+from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import ready_since
+
+T = TypeVar("T")
+
+
+class InadmissibleGroups:
+    """Inadmissible groups of one decision; fewer with each cycle that is repeated for it."""
+
+    def __init__(self, snapshot: Snapshot, previous: Decisions | None, carried: CarriedFacts | None) -> None:
+        self.snapshot = snapshot
+        self.before = Decisions() if previous is None else previous
+        self.carried = carried
+        self.then: Memory | None = None  # what is known of the sleepers; None where nobody sleeps
+        self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
+        self.requeued: dict[Kind, GroupKey] = {}  # by bucket, its group that is judged: the last one so far
+        self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # the groups behind that one
+        self.is_alert = False  # whether one group of each bucket is judged
+        self.are_all_active = True  # but for those at rest, perhaps
+        if carried is None:
+            return
+        if carried.memory.concerns_all:
+            self._requeue_all(carried.memory)
+        else:
+            self.then, self.active, self.are_all_active = carried.memory, {}, False
+            self.is_alert = carried.memory.grounds is None
+            self._requeue(BEFORE, self, carried)
+            self._requeue([lambda: carried.memory.active])
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.carried.evaluated.cycle.budget if self.carried is not None else None
+
+    @property
+    def decisions(self) -> Mapping[GroupKey, GroupDecision]:
+        """Return the decisions on inadmissible groups, and on others before."""
+        return self.before.groups if self.then is not None else {}
+
+    def requeue_changed(self, cycle: Cycle, in_force: InForce) -> list[GroupInfo]:
+        """Return one group of each class that a change concerns, now that the budget is complete."""
+        self.requeued, self._following = {}, {}
+        capacity = cycle.budget.planner.capacity
+        if self.carried is not None and self.carried.memory.totals is not None:
+            capacity.settle(self.carried.memory.totals)
+        if self.then is None or not self.then.classes.groups:
+            return []
+        self.is_alert |= capacity.base is None
+        kinds: Iterable[Kind] = self.then.classes.groups
+        if not self.is_alert and capacity.base is not None:
+            kinds = self._dirty_kinds(cycle, in_force, capacity.base)
+        for kind in self.then.classes.groups if self.is_alert else kinds:
+            self._requeue_one(kind, filter(self.is_inadmissible, self.then.classes.groups[kind]))
+        return [self.snapshot.groups[key] for key in self.requeued.values()]
+
+    def _dirty_kinds(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[Kind]:
+        """Return the kinds for which something of the budget would be read otherwise than it was."""
+        then, dirty = self.then, dict[Kind, None]()
+        if then is None or then.grounds is None:
+            return dirty.keys()
+        now, classes = Grounds.of(cycle, in_force, totals), then.classes
+        for touches in WITHIN:
+            topics = touches(then.grounds, now)
+            self.is_alert |= topics is None
+            for topic in topics or ():
+                for kind in classes.by_topic.get(topic, ()):
+                    if kind not in dirty and not _is_read_similar(classes.read[kind][topic], cycle.budget):
+                        dirty[kind] = None
+        return dirty.keys()
+
+    def _requeue_one(self, kind: Kind, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
+        """Have the next group of a bucket judged, if it has any left."""
+        if (key := next(inadmissible, None)) is not None:
+            self.requeued[kind] = key
+            self._following[key] = kind, inadmissible
+        return key
+
+    def next_equal(self, group: GroupInfo) -> GroupInfo | None:
+        """Return the group of a class that is evaluated after one which starts; None without one."""
+        if group.key not in self._following:
+            return None
+        key = self._requeue_one(*self._following[group.key])
+        return None if key is None else self.snapshot.groups[key]
+
+    def is_inadmissible(self, group: GroupKey) -> bool:
+        return group not in self.active and group in self.snapshot.groups  # it may be gone
+
+    def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
+        """Yield the inadmissible groups of some queues."""
+        groups = self.snapshot.groups.items() if queues else ()
+        return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
+
+    def those_limited(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
+        """Yield the inadmissible groups to which limits of some users and namespaces apply."""
+        budget, groups = self.budget, self.snapshot.groups
+        if budget is None or not scopes:
+            return iter(())
+        inside = self.those_in({scope.queue for scope in scopes})
+        return (key for key in inside if budget.running.concerns(groups[key], scopes))
+
+    def requeues_after(self, evaluated: Evaluation) -> bool:
+        """Return whether decisions requeue a group, so that the cycle has to be repeated."""
+        if self._requeue(AFTER, self, self.then, evaluated):
+            return True
+        if self._has_to_be_alert(evaluated):
+            self.is_alert = True
+            return True
+        if not self.are_all_active or self.then is None or not evaluated.cycle.takes_back:
+            return False
+        self.then, self.active = None, self.snapshot.groups
+        return True
+
+    def _has_to_be_alert(self, evaluated: Evaluation) -> bool:
+        """Return whether anything was allocated or reserved, and a class was left out.
+
+        All that comes after that in the cycle is evaluated by less.
+        """
+        if not evaluated.takes or self.is_alert or self.then is None:
+            return False
+        return self.requeued.keys() != self.then.classes.groups.keys()
+
+    def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
+        if self.are_all_active or self.then is None:
+            return False
+        before, requeued = self.active.keys(), set(self.active)
+        for cause in causes:
+            more = cause(*about)
+            if more is None:  # nobody else may have slept
+                self._requeue_all(self.then)
+                break
+            requeued.update(more)
+        else:
+            self.active = self._there(requeued)
+        return self.active.keys() != before
+
+    def _requeue_all(self, memory: Memory) -> None:
+        """But for those at rest, on which nothing around them has a bearing, only time."""
+        self.are_all_active = True
+        if memory.not_at_rest is None:
+            self.then, self.active = None, self.snapshot.groups
+        else:
+            self.then = memory.of_those_at_rest(self.snapshot)
+            due = () if self.carried is None else instants(self, self.carried)
+            self.active = self._there(memory.not_at_rest.union(self.snapshot.dirty, due))
+
+    def _there(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
+        groups = self.snapshot.groups
+        return {key: groups[key] for key in sorted(keys) if key in groups}
+
+    def reported(
+        self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
+    ) -> Iterator[GroupDecision]:
+        """Yield the decisions of sleepers that repeat the numbers, and the claim, of one of their bucket."""
+        classes = self.then.classes.groups if self.then is not None else {}
+        for kind, key in self.requeued.items():
+            now, before = decided[key], self.before.groups[key]
+            if _is_head(kind, key, heads):
+                now = replace(before, detail=behind(key, now.queue))
+            is_similar = now.detail == before.detail and now.claims_capacity == before.claims_capacity
+            if is_similar or now.verdict is Verdict.STARTING:
+                continue
+            for other in classes[kind]:
+                if other not in decided and self.is_inadmissible(other):
+                    reported = self.before.groups[other]
+                    yield replace(reported, detail=now.detail, claims_capacity=now.claims_capacity)
+
+
+def _is_head(kind: Kind, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
+    """Return whether a group of those behind a head is the head now."""
+    return isinstance(kind, Behind) and heads.get(kind.scope) == group
+
+
+def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
+    """Return whether all questions have the same answer; without questions, any change counts."""
+    parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
+    try:
+        return bool(questions) and all(asked.is_answered_similar(parts[asked.part]) for asked in questions)
+    except Exception:  # whatever is wrong with a group: it is judged again, inside a guard
+        return False
+
+
+# ---- What wakes groups before a round: None where everybody wakes.
+
+
+def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
+    """Return the groups affected by changes of the cluster besides the budget."""
+    before, now = carried.snapshot, inadmissible.snapshot
+    is_similar = (
+        before.now <= now.now
+        and now.limits is before.limits
+        and now.nodes is before.nodes
+        and now.pools == before.pools
+        and now.dimensions == before.dimensions
+        and now.refused == before.refused
+        and have_same_keys(now.queues, before.queues)
+        and now.occupancy.is_similar(before.occupancy)
+        and np.array_equal(now.allocatable, before.allocatable)
+    )
+    return () if is_similar else None
+
+
+def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+    """Return groups with changes in themselves or in what belongs to them.
+
+    These are members, their queue or one above it, and records.
+    """
+    return inadmissible.snapshot.dirty
+
+
+def instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+    """Time alone could change what is decided on it."""
+    now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
+    is_due = requeue_at is not None and requeue_at <= now
+    return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
+
+
+def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+    """Return groups in an order by recent usage of users.
+
+    The usage of queues does not matter to pending groups while nothing is allocated.
+    """
+    if inadmissible.snapshot.past is carried.snapshot.past:
+        return ()
+    queues = inadmissible.snapshot.queues.items()
+    return inadmissible.those_in({name for name, queue in queues if orders_by_usage(queue.record)})
+
+
+# ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
+
+
+def capacity(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """Return changed numbers of pods of a shape that fit, and changed rests of resources."""
+    return now.totals.changed
+
+
+def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """Return changed reservations.
+
+    Turns to get a reservation may depend on it, too; so do passing groups, and those that would fit
+    without it. The first turn depends on shares and usage.
+    """
+    if then.in_force != now.in_force:
+        return None
+    are_turns_similar = now.shares.snapshot.past is then.shares.snapshot.past
+    are_turns_similar = are_turns_similar and now.shares.nodes_unlike(then.shares) == set()
+    is_similar = are_turns_similar and now.history is then.history
+    is_similar = is_similar and PLACES not in (now.totals.changed or ())
+    return () if is_similar or not now.in_force else (RESERVED,)
+
+
+def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
+    is_past_similar = now.shares.snapshot.past is then.shares.snapshot.past
+    unlike = now.shares.queues_unlike(then.shares) if is_past_similar else now.shares.division.tree.seat
+    return ((QueueShares, queue) for queue in unlike)
+
+
+def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """Return changes in what runs of a queue that has limits on it."""
+    queues = (scope.queue for scope in _unlike(then.running, now.running))
+    return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
+
+
+def lines(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """Return changed heads of queues: the first group behind one is evaluated in each cycle."""
+    return (BEHIND,)
+
+
+def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
+    return (key for key in {**one, **other} if one.get(key) != other.get(key))
+
+
+# ---- What wakes groups after a round, which is then repeated: None where everybody wakes.
+
+
+def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+    """One group of a bucket is decided on otherwise, in more than numbers, and does not start."""
+    kind_of = evaluated.cycle.reads.kind_of
+    for kind, key in inadmissible.requeued.items():
+        before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
+        if now.verdict is Verdict.STARTING or _is_head(kind, key, evaluated.heads):
+            continue
+        if (
+            kind_of[key] != kind
+            or replace(now, detail=before.detail, life=before.life, position=before.position) != before
+        ):
+            yield from then.classes.groups[kind]
+
+
+def users(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+    """Return the groups of users and namespaces whose running counts have changed."""
+    now, known = evaluated.cycle.budget.running, inadmissible.budget
+    before = {} if known is None else known.running.personal
+    return inadmissible.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})
+
+
+def heads(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+    """Return groups behind one that newly blocks its queue."""
+    known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
+    return inadmissible.those_in({scope.queue for scope in evaluated.heads.keys() - known.keys()})
+
+
+def turns(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey] | None:
+    """Return groups that may be first now to get a reservation, or to look for victims."""
+    reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
+    if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
+        return None  # all others waited behind it
+    waiting = {
+        group.queue
+        for kind, group in then.first_due.items()
+        if (kind, group.key) not in reservations.lacking
+        and (group.key in evaluated.cycle.decided or group.key not in groups)
+    }
+    starving = (
+        group.queue
+        for kind, group in then.first_starving.items()
+        if _comes_later(first.first.get(kind), group) and first.may_find(group, ALL_CAUSES)
+    )
+    return inadmissible.those_in(waiting.union(starving))
+
+
+def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
+    """Return whether inadmissible groups may come before the one that looks for victims now."""
+    if now is None:
+        return True
+    return now.order > before.order or ready_since(now) > ready_since(before)
+
+
+def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+    """Anything runs that might make way."""
+    cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
+    before, now = then.snapshot.groups, cycle.snapshot
+    moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
+    is_calm = then.grounds and not any(cycle.budget.shares.standing.queues_unlike(then.grounds.shares))
+    if is_calm and not any(group is not None and group.placed for group in moved):
+        causes = (EvictionCause.UNMANAGED,)  # of ours, nothing runs that did not before
+    return inadmissible.those_in(
+        {group.queue for group in idle if evaluated.starving.may_find(group, causes)}
+    )
+
+
+BEFORE = (cluster, objects, instants, usage)
+WITHIN = (capacity, reservations, shares, running, lines)
+AFTER = (decisions, users, heads, turns, victims)

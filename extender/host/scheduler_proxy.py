@@ -1,0 +1,126 @@
+"""Assembles the scheduler's view: its port, and the kubeconfig by which the scheduler reads there.
+
+The kubeconfig's server is plain HTTP behind a proxy, the view. Without `proxy-url` client-go falls back to a
+transport that dials anew for most Events. Over plain HTTP it reads no credential; what lets it in is the
+first segment of the path, which only a reader of the file knows.
+"""
+
+import json
+import os
+import re
+import secrets
+import socket
+from pathlib import Path
+
+from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.api.keys import VIEW_KUBECONFIG
+from extender.api.setting_kinds import Address
+from extender.domain.ledger.releases import Bypasses
+from extender.domain.ledger.shown_pods import ShownPods
+from extender.kube.endpoint import ApiEndpoint
+from extender.proxy.pods import PodReader, PodRequests, readers_text
+from extender.proxy.server import Handlers, StatusPatches, ViewServer
+from extender.proxy.upstream import Upstream
+from extender.telemetry import metrics
+
+_SERVER = "http://kube-apiserver.muster/"
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def write_kubeconfig(folder: str, address: Address) -> str:
+    """Write the kubeconfig for a proxy that listens on `address`; return the secret of its path.
+
+    The secret of an existing file stays, so that a running scheduler goes on.
+
+    Raises:
+        InvalidConfiguration: The file cannot be written.
+    """
+    path = Path(folder) / VIEW_KUBECONFIG
+    secret = _reserved(path) or secrets.token_urlsafe(32)
+    cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "view", "cluster": cluster}],
+        "users": [{"name": "view", "user": {}}],
+        "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
+        "current-context": "view",
+    }
+    new = path.with_name(f".{path.name}.new")
+    try:  # whoever reads the file sees the old text or the new one
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(document, indent=1))
+        new.replace(path)
+    except OSError as fault:
+        allowed = "allowed is a folder in which Muster can write"
+        raise InvalidConfiguration(f"--view-folder: got {folder!r}: {fault.strerror}; {allowed}") from fault
+    return secret
+
+
+def _reserved(path: Path) -> str | None:
+    """Return the secret of a file that Muster wrote and that only its user could read."""
+    try:
+        state = path.stat()
+        if state.st_uid != os.geteuid() or state.st_mode & 0o077:
+            return None
+        server = json.loads(path.read_bytes())["clusters"][0]["cluster"]["server"]
+        found = _SECRET.fullmatch(server.removeprefix(_SERVER))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found[0] if found else None
+
+
+class SchedulerProxy:
+    """Created before the fork, so that a folder that cannot be written ends the start with one clear line."""
+
+    def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:
+        self._endpoint = endpoint
+        self._listener = listener
+        self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
+        self._schedulers = frozenset(configuration.scheduler_names)
+        self._server: ViewServer | None = None
+        self._pods: PodRequests | None = None
+        self._shown: ShownPods | None = None
+
+    def start(self, shown: ShownPods) -> None:
+        def handlers(upstream: Upstream) -> Handlers:
+            self._pods = PodRequests(upstream, shown, self._schedulers)
+            return Handlers(self._pods, StatusPatches(upstream, shown))
+
+        self._shown = shown
+        metrics.view_readers.set_function(lambda: len(self._readers()))
+        metrics.view_since_event.set_function(
+            lambda: max((reader.silent for reader in self._readers()), default=0.0)
+        )
+        self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
+
+    def pass_changes_on(self) -> None:
+        """Notify the proxy of a change for the scheduler. Safe in any thread; nothing is written here."""
+        if self._pods:
+            self._pods.on_change()
+
+    def stop(self) -> None:
+        """End all streams, within a second."""
+        if self._server:
+            self._server.stop()
+
+    def show(self) -> dict[str, object] | None:
+        """For the debug page."""
+        if not self._server or not self._pods or not self._shown:
+            return None
+        counts = self._shown.counts()
+        pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
+        return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
+
+    def record(self) -> str:
+        """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""
+        return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
+
+    def fault(self) -> str | None:
+        """Why it does not serve, for /livez."""
+        return self._server.fault() if self._server else None
+
+    def _readers(self) -> list[PodReader]:
+        return self._pods.readers() if self._pods else []

@@ -1,0 +1,225 @@
+"""Pods in Kubernetes' protobuf: each frame has its length before it.
+
+A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
+the last one counts.
+"""
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from extender.api.keys import ASK_MARK
+from extender.api.protobuf import (
+    ENVELOPES,
+    KUBERNETES_PREFIX,
+    LENGTH,
+    Frames,
+    LongFrame,
+    message_types,
+    opened,
+)
+from extender.domain.model import pod_stream
+from extender.domain.model.pod_stream import Appearance, ListedPod, PodEvent, PodFacts, PodPage
+
+# The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
+# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
+# are written as they came; what is read of them is read of all at once.
+_TYPES = message_types(
+    {
+        "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
+        "Varint": {"number": (1, "int64")},
+        "ReadPods": {"items": (2, "*Pod")},
+        "ListMeta": {"version": (2, "string"), "token": (3, "string")},
+        "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
+        "ObjectMeta": {
+            "name": (1, "string"),
+            "namespace": (3, "string"),
+            "uid": (5, "string"),
+            "version": (6, "string"),
+        },
+        "Bookmark": {"metadata": (1, "BookmarkMeta")},
+        "BookmarkMeta": {"version": (6, "string"), "annotations": (12, "*Annotation")},
+        "Annotation": {"key": (1, "string"), "value": (2, "string")},
+        "PodSpec": {
+            "node": (10, "string"),
+            "scheduler": (19, "string"),
+            "init_containers": (20, "*Container"),
+            "group": (43, "bytes"),
+        },
+        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string")},
+        "Container": {"name": (1, "string"), "resources": (8, "Resources")},
+        "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},
+        "Amount": {"resource": (1, "string"), "quantity": (2, "Quantity")},
+        "Quantity": {"text": (1, "string")},
+    }
+)
+_EVENT, _UNKNOWN = ENVELOPES["WatchEvent"], ENVELOPES["Unknown"]
+_POD, _LIST = _TYPES["Pod"], _TYPES["PodList"]
+_LIST_META, _BOOKMARK, _READ, _VARINT = (
+    _TYPES[name] for name in ("ListMeta", "Bookmark", "ReadPods", "Varint")
+)
+
+
+class ProtobufPods:
+    """The codec of application/vnd.kubernetes.protobuf."""
+
+    content_type = "application/vnd.kubernetes.protobuf"
+    stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
+
+    def events(self) -> pod_stream.PodEvents:
+        return PodFrames()
+
+    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
+        versioned = _POD(metadata={"version": str(version)}).SerializeToString()
+        return _frame(type_, _changed(pod + versioned, appearance))
+
+    def deleted(self, facts: PodFacts, version: int) -> bytes:
+        meta = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid, "version": str(version)}
+        pod = _POD(metadata=meta, spec={"scheduler": facts.scheduler}, status={})
+        return _frame("DELETED", pod.SerializeToString())
+
+    def page(self, body: bytes) -> PodPage:
+        try:
+            kind, raw = opened(body)
+            found = _LIST.FromString(raw)
+            metadata = _LIST_META.FromString(found.metadata)
+            version, token = pod_stream.version_number(metadata.version), metadata.token
+        except DecodeError as fault:
+            raise pod_stream.BrokenPods(f"this is no list of pods: {fault}") from fault
+        if kind != "PodList":
+            raise pod_stream.BrokenPods("this is a list of another kind")
+        try:
+            facts = map(_facts_of, _READ.FromString(raw).items)
+            pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
+        except DecodeError:  # one of them cannot be read
+            pods = [ListedPod(_facts(pod), pod) for pod in found.items]
+        return PodPage(version, token, found.metadata, pods)
+
+    def list_metadata(self, version: int) -> bytes:
+        return bytes(_LIST_META(version=str(version)).SerializeToString())
+
+    def list_writer(self, metadata: bytes) -> pod_stream.PodListWriter:
+        return _ListWriter(metadata)
+
+
+class _ListWriter:
+    """Writer of a list. Its length comes before its items, so they are kept until its end.
+
+    A hundred megabytes are copied once.
+    """
+
+    def __init__(self, metadata: bytes) -> None:
+        self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
+
+    def start(self) -> bytes:
+        return b""
+
+    def item(self, pod: bytes, appearance: Appearance) -> bytes:
+        written = _changed(pod, appearance)
+        self._pieces += (_SECOND, _varint(len(written)), written)
+        return b""
+
+    def end(self) -> bytes:
+        begin, end = _around("PodList")
+        return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
+
+
+_ASKED, *_OTHERS = (
+    {"resource": name, "quantity": {"text": text}}
+    for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
+)
+_ASKING = {"name": pod_stream.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
+# Of a Pod: its spec with one init container, which is appended to those that it has.
+_MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
+_GROUP = b"\xda\x02"  # how the field begins
+_SECOND = b"\x12"  # how the second field of a message begins, if it has a length: `items`, and `raw`
+
+
+def _changed(pod: bytes, appearance: Appearance) -> bytes:
+    if _GROUP in pod:
+        read = _POD.FromString(pod)
+        read.spec.ClearField("group")
+        pod = read.SerializeToString()
+    if appearance.node:
+        pod += _POD(status={"nominated_node": appearance.node}).SerializeToString()
+    return pod + _MARK if appearance.asks else pod
+
+
+@cache
+def _around(kind: str) -> tuple[bytes, bytes]:
+    """Return the bytes before and after an object of the core group. Go writes the two empty fields, too."""
+    begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
+    return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
+
+
+def _closed(kind: str, raw: bytes) -> bytes:
+    begin, end = _around(kind)
+    return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
+
+
+def _varint(number: int) -> bytes:
+    """Return a length as it is written before its content."""
+    return bytes(_VARINT(number=number).SerializeToString()[1:])  # the first byte names the field
+
+
+def _frame(type_: str, pod: bytes) -> bytes:
+    event = bytes(_EVENT(type=type_, object={"raw": _closed("Pod", pod)}).SerializeToString())
+    return len(event).to_bytes(LENGTH) + event
+
+
+class PodFrames:
+    """The events of one watch."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+
+    def feed(self, data: bytes) -> list[PodEvent]:
+        try:
+            return [_event(frame) for frame in self._frames.feed(data)]
+        except LongFrame as fault:
+            raise pod_stream.BrokenPods(str(fault)) from fault
+
+
+def _event(frame: bytes) -> PodEvent:
+    try:
+        event = _EVENT.FromString(frame[LENGTH:])
+        type_, pod = event.type, event.object.raw
+    except DecodeError as fault:
+        raise pod_stream.BrokenPods(f"this is no event of a watch: {fault}") from fault
+    if not type_:
+        raise pod_stream.BrokenPods("an event of a watch has no type")
+    kind = ""
+    with suppress(DecodeError):
+        kind, pod = opened(pod)
+    facts, version, ends_initial = None, 0, False
+    if type_ == "BOOKMARK":
+        version, ends_initial = _bookmark(pod)
+    elif type_ != "ERROR":
+        facts = _facts(pod) if kind == "Pod" else None
+        version = facts.version if facts else _bookmark(pod)[0]
+    return PodEvent(type_, version, facts, ends_initial, pod, frame)
+
+
+def _facts(data: bytes) -> PodFacts | None:
+    try:
+        return _facts_of(_POD.FromString(data))
+    except DecodeError:
+        return None
+
+
+def _facts_of(pod: Any) -> PodFacts | None:
+    meta, spec = pod.metadata, pod.spec
+    version, named = pod_stream.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
+    return pod_stream.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
+
+
+def _bookmark(obj: bytes) -> tuple[int, bool]:
+    """Return the version of any object, and whether it ends the initial events."""
+    try:
+        meta = _BOOKMARK.FromString(obj).metadata
+        notes = {record.key: record.value for record in meta.annotations}
+        return pod_stream.version_number(meta.version), notes.get(pod_stream.INITIAL_EVENTS_END) == "true"
+    except DecodeError:
+        return 0, False

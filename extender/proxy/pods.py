@@ -1,0 +1,413 @@
+"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodStream.
+
+Lists are read and written page by page, so that no list is in memory as a whole.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from extender.api.units import rounded
+from extender.domain.ledger.releases import Bypasses
+from extender.domain.model.pod_stream import (
+    AS_IT_IS,
+    Appearance,
+    Appearances,
+    BrokenPods,
+    ListedPod,
+    PassOn,
+    PodCodec,
+    PodList,
+    PodListWriter,
+    PodPage,
+    PodStream,
+    Show,
+    TakeAway,
+    UnwritablePod,
+    WaitingPod,
+    WaitingPods,
+    Writes,
+)
+from extender.kube.decoding import FIRST_PAGE, next_page
+from extender.proxy.pod_events.json import JsonPods
+from extender.proxy.pod_events.protobuf import ProtobufPods
+from extender.proxy.target import MalformedTarget, ViewTarget, for_client
+from extender.proxy.upstream import CutOff, Upstream, UpstreamGone, hand_over, pass_on, pieces
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+
+class PodLists:
+    def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
+        self._upstream, self._appearances = upstream, appearances
+
+    def first_page(self, target: ViewTarget) -> ViewTarget:
+        """Return the target of the first page: the client gets all pods, whatever limit it asks for.
+
+        Without a version the API server answers with the newest, as good as any that it could choose.
+
+        Raises:
+            MalformedTarget: The query is invalid.
+        """
+        if target.parameter("continue"):
+            raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
+        if target.parameter("resourceVersionMatch") == "Exact":
+            return target.asking(limit=str(FIRST_PAGE))
+        return target.asking(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
+
+    async def send(
+        self,
+        request: web.BaseRequest,
+        first: ViewTarget,
+        answer: aiohttp.ClientResponse,
+        codec: PodCodec,
+        waiting: WaitingPods,
+        version: int,
+    ) -> web.StreamResponse:
+        """Send a list, whose first page is in `answer`.
+
+        Raises:
+            CutOff: The API server's answer ended early.
+        """
+        shown = PodList(waiting, self._appearances, version)
+        page = await _read(answer, codec)
+        headers = for_client(answer.headers)
+        headers.popall(hdrs.CONTENT_LENGTH, None)
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        writer = codec.list_writer(codec.list_metadata(page.version))
+        await response.write(writer.start())
+        async for pods in self._pages(first, request.headers, codec, page):
+            await response.write(b"".join(_written(writer, pod, shown.appearance(pod)) for pod in pods))
+        shown.end(page.version)
+        await response.write(writer.end())
+        await response.write_eof()
+        return response
+
+    async def meet(
+        self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
+    ) -> None:
+        """Read the unbound pods, of which another process may have shown some.
+
+        Raises:
+            UpstreamGone: The API server does not answer.
+        """
+        selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
+        reserved = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
+        first = target._replace(query="").asking(**reserved, limit=str(FIRST_PAGE))
+        met = {}
+        try:
+            page = await self._page(first, headers, codec)
+            async for pods in self._pages(first, headers, codec, page):
+                for facts, pod in pods:
+                    if facts is not None and waiting.are_those(facts):
+                        met[facts.uid] = WaitingPod(facts, pod)
+        except CutOff as fault:
+            raise UpstreamGone(str(fault)) from fault
+        waiting.met(met, page.version)
+
+    async def _pages(
+        self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
+    ) -> AsyncIterator[list[ListedPod]]:
+        """Yield the pods of this page and of those after it."""
+        yield page.pods
+        while page.more:
+            limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
+            further = {"continue": page.more, "limit": limit}
+            next_ = first.asking(resourceVersion=None, resourceVersionMatch=None, **further)
+            page = await self._page(next_, headers, codec)
+            yield page.pods
+
+    async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
+        """Return a page.
+
+        Raises:
+            CutOff: The API server's answer ended early.
+        """
+        try:
+            async with self._upstream.open(target, headers) as answer:
+                if answer.status != 200:
+                    raise CutOff(f"the API server answered {answer.status} to a page of pods")
+                return await _read(answer, codec)
+        except UpstreamGone as fault:
+            raise CutOff(str(fault)) from fault
+
+
+async def _read(answer: aiohttp.ClientResponse, codec: PodCodec) -> PodPage:
+    try:
+        return codec.page(await answer.read())
+    except (aiohttp.ClientError, OSError, TimeoutError, BrokenPods) as fault:
+        raise CutOff(f"a page of pods cannot be read: {fault}") from fault
+
+
+def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
+    if item.facts is None:
+        metrics.view_unreadable_pods.inc()
+    if appearance is None:
+        return b""
+    try:
+        return writer.item(item.pod, appearance)
+    except UnwritablePod:
+        metrics.view_unreadable_pods.inc()
+        return writer.item(item.pod, AS_IT_IS)
+
+
+log = logger(__name__)
+
+_MUCH = 256  # queued: no more is read from the API server until the client has read some
+_MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
+_PIECE = 256 * 1024  # bytes, about: encoded at a time
+_MOST_CLIENTS = 16  # of one that is forgotten, the pods are read again when it comes back
+_CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
+_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for people and for other controllers
+
+
+class PodReader(NamedTuple):
+    name: str  # of the program, as it names itself: kube-scheduler/v1.36.3 (linux/amd64) ...
+    seconds: float  # since it was opened
+    silent: float  # seconds since the last event came from the API server; bookmarks come each minute
+
+
+def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
+    """One line: who reads, since when, how old that is; and whether a scheduler reads pods elsewhere."""
+    texts = [
+        f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
+        f" and got the last event {rounded(int(reader.silent))} ago"
+        for reader in readers
+    ]
+    reading = "; ".join(texts) or "nobody reads pods here"
+    if bypasses.age is None:
+        return reading
+    calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"
+    last = f"the last {rounded(int(bypasses.age))} ago"
+    return f"{reading}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
+
+
+class Sending:
+    """One watch of pods on its way to the client. `put` from the event loop, `run` until the end."""
+
+    def __init__(
+        self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
+    ) -> None:
+        self.stream = stream
+        self.since = self.last_event = time.monotonic()  # when it was opened, and when the last event came
+        self._request, self._response, self._codec = request, response, codec
+        self._queue: deque[PassOn | Show | TakeAway] = deque()
+        self._more = asyncio.Event()
+        self._capacity = asyncio.Event()
+        self._capacity.set()
+        self._ended = False
+
+    def put(self, writes: Writes) -> None:
+        """All of them are in one write, unless they are many."""
+        self._queue.extend(writes)
+        if self._queue:
+            self._more.set()
+        if len(self._queue) > _MUCH:
+            self._capacity.clear()
+        if len(self._queue) > _MOST:
+            log.warning("a client that does not read its watch of pods is cut off")
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection, whatever is queued."""
+        self._queue.clear()
+        if self._request.transport:
+            self._request.transport.abort()
+
+    async def run(self, answer: aiohttp.ClientResponse) -> None:
+        """Serve the watch until the API server's answer ends.
+
+        Raises:
+            CutOff: The answer ended early, or cannot be read.
+        """
+        self.put(self.stream.begin())
+        events = self._codec.events()
+        writing = asyncio.create_task(self._write())
+        writing.add_done_callback(self._check)
+        try:
+            async for piece in pieces(answer):
+                try:
+                    for event in events.feed(piece):
+                        if event.unreadable:
+                            metrics.view_unreadable_pods.inc()
+                        self.last_event = time.monotonic()
+                        self.put(self.stream.take(event))
+                except BrokenPods as fault:
+                    raise CutOff(str(fault)) from fault
+                await self._capacity.wait()  # until the client has read enough to be sent more
+            self._ended = True
+            self._more.set()
+            await writing
+        finally:
+            writing.cancel()
+
+    async def _write(self) -> None:
+        while self._queue or not self._ended:
+            await self._more.wait()
+            self._more.clear()
+            while self._queue:
+                frames, size = [], 0
+                while self._queue and size < _PIECE:
+                    frames.append(self._frame(self._queue.popleft()))
+                    size += len(frames[-1])
+                await self._response.write(b"".join(frames))
+                if len(self._queue) <= _MUCH:
+                    self._capacity.set()
+        await self._response.write_eof()
+
+    def _check(self, writing: asyncio.Task[None]) -> None:
+        """End the connection, and with it the reading, if no write is possible any more."""
+        if not writing.cancelled() and writing.exception():
+            self.cut()
+
+    def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
+        if isinstance(write, PassOn):
+            return write.frame
+        if isinstance(write, TakeAway):
+            return self._codec.deleted(*write)
+        try:
+            return self._codec.write(*write)
+        except UnwritablePod as fault:
+            metrics.view_unreadable_pods.inc()
+            log.warning("a pod is shown to the scheduler as it is", error=str(fault))
+        with suppress(UnwritablePod):
+            return self._codec.write(*write._replace(appearance=AS_IT_IS))
+        return b""
+
+
+class PodClient:
+    """A program that reads pods: the pods that wait, and the watches that it has open."""
+
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self.waiting = WaitingPods(schedulers)
+        self.open: set[Sending] = set()
+
+    def restart(self) -> None:
+        """Stop the earlier reading of the client: the end of that connection may not have been noticed."""
+        for sending in self.open:
+            sending.cut()
+
+    def readers(self, name: str) -> list[PodReader]:
+        """Its open watches; it has the name of its program."""
+        now = time.monotonic()
+        current = (sending for sending in self.open.copy() if not sending.stream.superseded)
+        return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
+
+
+class PodRequests:
+    """The handler. Made in the event loop; `on_change` may be called in any thread."""
+
+    def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:
+        self._upstream, self._appearances = upstream, appearances
+        self._schedulers = schedulers
+        # One for each program, kind of encoding and selection of pods.
+        self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
+        self._lists = PodLists(upstream, appearances)
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+
+    def on_change(self) -> None:
+        """Write the changed appearances. All changes until the loop's next turn are one write."""
+        if not self._is_due:
+            self._is_due = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._pass_changes_on)
+
+    def _pass_changes_on(self) -> None:
+        self._is_due = False
+        changes = self._appearances.take_changes()
+        for client in self._clients.values():
+            for sending in client.open:
+                sending.put(sending.stream.change(changes))
+
+    def show(self) -> list[dict[str, object]]:
+        """Return the readers of pods, and how many each is shown, for the debug page. Safe in any thread."""
+        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        shown: list[dict[str, object]] = []
+        for key, client in self._clients.copy().items():
+            waiting = client.waiting
+            visible = sum(trace.shown for trace in waiting.traces.copy().values())
+            watches = [
+                {"seconds": round(reader.seconds, 1), "secondsSinceEvent": round(reader.silent, 1)}
+                for reader in client.readers("")
+            ]
+            counts = {"version": waiting.version, "shown": visible, "hidden": len(waiting.pods) - visible}
+            shown.append({**dict(zip(parts, key, strict=True)), **counts, "watches": watches})
+        return shown
+
+    def readers(self) -> list[PodReader]:
+        """Return the open watches of pods. Safe in any thread."""
+        clients = self._clients.copy().items()
+        return [reader for key, client in clients for reader in client.readers(key[0] or "")]
+
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+        """Answer a request; it raises the errors of `pass_on`."""
+        accepted = request.headers.get(hdrs.ACCEPT, "").lower()
+        if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
+            return await pass_on(self._upstream, request, target, body)
+        asked = target if target.watches else self._lists.first_page(target)
+        async with self._upstream.open(asked, request.headers) as answer:
+            form = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+            codec = next((codec for codec in _CODECS if codec.content_type == form), None)
+            if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
+                return await hand_over(self._upstream, answer, request, target)  # no pods that we can read
+            selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
+            key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
+            client = self._clients.setdefault(key, PodClient(self._schedulers))
+            self._clients.move_to_end(key)
+            if len(self._clients) > _MOST_CLIENTS:
+                self._clients.popitem(last=False)[1].restart()
+            if target.watches:
+                return await self._watch(request, target, answer, codec, client)
+            client.restart()
+            if target.parameter("resourceVersion") == "0":
+                self._appearances.record_fresh_start()
+            version = version_of(target)
+            return await self._lists.send(request, asked, answer, codec, client.waiting, version)
+
+    async def _watch(
+        self,
+        request: web.BaseRequest,
+        target: ViewTarget,
+        answer: aiohttp.ClientResponse,
+        codec: PodCodec,
+        client: PodClient,
+    ) -> web.StreamResponse:
+        """Serve a watch.
+
+        A client that comes back with a version whose pods are unknown, for another process may have
+        shown some, has the unbound pods read first.
+        """
+        version, asks_all = version_of(target), target.parameter("sendInitialEvents") == "true"
+        if asks_all and not version:
+            self._appearances.record_fresh_start()
+        reads_all = asks_all or not version
+        if not reads_all and not client.waiting.know(version):
+            headers = CIMultiDict(request.headers)
+            headers[hdrs.ACCEPT] = codec.content_type
+            await self._lists.meet(target, CIMultiDictProxy(headers), codec, client.waiting)
+        stream = PodStream(client.waiting, self._appearances, version, reads_all)
+        response = web.StreamResponse(headers=for_client(answer.headers))
+        await response.prepare(request)
+        client.restart()
+        sending = Sending(request, response, stream, codec)
+        client.open.add(sending)
+        try:
+            await sending.run(answer)
+        finally:
+            client.open.discard(sending)
+        return response
+
+
+def version_of(target: ViewTarget) -> int:
+    """Return the resourceVersion that the client has; 0: none."""
+    version = target.parameter("resourceVersion") or ""
+    return int(version) if version.isascii() and version.isdecimal() else 0

@@ -1,0 +1,378 @@
+"""The view's port: one event loop in one thread, on a socket that is listening already.
+
+The socket is opened before the worker process is forked, and the parent keeps it: connections made while a
+worker restarts wait in its backlog instead of being refused.
+
+A request gets one of three answers: it is refused, passed on, or a handler has its own. Whatever happens, a
+client sees what it would see without the view: an answer of the API server, 429 where the server cannot be
+reached, and the end of the connection where an answer ends in the middle.
+"""
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from http import HTTPStatus
+from threading import Thread
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import hdrs, web
+from werkzeug.exceptions import HTTPException, RequestTimeout
+
+from extender.api.setting_kinds import Address
+from extender.domain.model.pod_stream import Appearances
+from extender.kube.endpoint import ApiEndpoint
+from extender.ports.connection import Caller, CallerConnection
+from extender.ports.connections import NEVER, ConnectionLimits, Patience
+from extender.ports.newcomer import ShortRequest
+from extender.ports.port import ServedPort
+from extender.proxy import target as targets
+from extender.proxy import upstream as forwarding
+from extender.proxy.target import (
+    MalformedTarget,
+    RequestClass,
+    ViewTarget,
+    in_bytes,
+    is_allowed,
+    read_resource,
+    read_target,
+    refusal,
+)
+from extender.proxy.upstream import CutOff, TooManyEvents, Unanswered, Upstream, UpstreamGone
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+_requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
+_MOST_LOGGED = 100
+_PATIENCE = 20.0  # seconds for a whole body
+
+# Answers one request, whose body is given. May raise what `pass_on` raises; cancelled if the client hangs up.
+Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
+
+
+class Handlers(NamedTuple):
+    """Answers of the view's own. None: passed on as all others."""
+
+    pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
+    pod_status: Handler | None = None  # PATCH of a pod's status
+
+
+class OpenWatches:
+    """The watches that are open through the view, for the debug page and the metrics."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, tuple[str, str, float]] = {}  # path, client as it names itself, and since when
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def recorded(self, path: str, client: str) -> Iterator[None]:
+        number = next(self._numbers)
+        self._all[number] = path, client, time.monotonic()
+        metrics.view_streams.set(len(self._all))
+        try:
+            yield
+        finally:
+            del self._all[number]
+            metrics.view_streams.set(len(self._all))
+
+    def show(self) -> list[dict[str, object]]:
+        """For the debug page. Any thread."""
+        now = time.monotonic()
+        return [
+            {"path": path, "client": client, "seconds": round(now - since, 1)}
+            for path, client, since in sorted(self._all.copy().values())
+        ]
+
+
+class Relay:
+    def __init__(self, upstream: Upstream, secret: str, handlers: Handlers) -> None:
+        self._upstream = upstream
+        self._secret = secret
+        self._handlers = handlers
+        self.watches = OpenWatches()
+        self._logged: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
+
+    async def __call__(self, request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
+        outcome = "left"
+        try:
+            response, outcome = await self._answer(request, connection)
+            return response
+        except Exception as fault:
+            outcome, reported = _fault(request.method, fault)
+            return reported if reported and not request.writer.output_size else _hang_up(request)
+        finally:
+            _requests_of(outcome).inc()
+
+    def short(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
+        """Return the short way of an Event: there is one for each pod. `__call__` answers all others."""
+        with suppress(MalformedTarget):
+            target = read_target(request.method, request.target, self._secret)
+            if not target or target.request_class is not RequestClass.TELLING:
+                return None
+            if is_allowed(target.method, target.path):
+                return partial(self._tell, target, request)
+        return None
+
+    async def _tell(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+        outcome = "left"
+        try:
+            answer = await self._upstream.tell(target, request)
+            outcome = "passed"
+            return answer
+        except Exception as fault:
+            outcome, reported = _fault(request.method, fault)
+            return in_bytes(reported) if reported else b""
+        finally:
+            _requests_of(outcome).inc()
+
+    async def _answer(
+        self, request: web.BaseRequest, connection: CallerConnection
+    ) -> tuple[web.StreamResponse, str]:
+        if request.method == "CONNECT":
+            return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
+        target = read_target(request.method, request.raw_path, self._secret)
+        if target is None:
+            return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
+        if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
+            resource = read_resource(target.path)
+            kind = target.method, resource.name if resource else target.path  # each is logged once
+            if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
+                self._logged.add(kind)
+                log.warning("refused a request to the view", method=target.method, path=target.path)
+            asked = f"the scheduler's view refuses {target.method} {target.path}"
+            answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
+            return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
+        body = await _whole_body(request, connection)
+        if not target.watches:
+            return await self._pass(request, target, body), "passed"
+        with self.watches.recorded(target.path, request.headers.get("User-Agent", "")):
+            return await self._pass(request, target, body), "passed"
+
+    async def _pass(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+        handler = None
+        if "/pods" in target.path and (resource := read_resource(target.path)):
+            if resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
+                handler = self._handlers.pods
+            elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
+                handler = self._handlers.pod_status
+        if handler is None:
+            return await forwarding.pass_on(self._upstream, request, target, body)
+        return await handler(request, target, body)
+
+
+async def _whole_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
+    """Return the whole body.
+
+    Raises:
+        HTTPException: The body is too large, late or malformed.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            body = await connection.body(request)
+    except TimeoutError:
+        raise RequestTimeout(f"The body did not come within {_PATIENCE:.0f} s") from None
+    connection.serve()
+    return body
+
+
+def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
+    """Return the outcome of a failed request, and its answer. None: its connection ends."""
+    match fault:
+        case MalformedTarget():
+            return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
+        case HTTPException():  # of the body
+            return "refused", _last(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
+        case UpstreamGone():
+            return "gone", targets.gone(str(fault))
+        case TooManyEvents():
+            return "shed", targets.shed(fault.again)
+        case CutOff() | Unanswered():
+            log.info("an answer of the API server was cut off", method=method, error=str(fault))
+            return "cut", None
+        case ConnectionError():
+            return "left", None
+        case _:
+            log.exception("a request to the view failed", method=method)
+            reported = "Muster failed to answer; its log says why"
+            return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reported)
+
+
+def _last(response: web.Response) -> web.Response:
+    """Mark the response as the last of its connection, whose rest is not worth reading."""
+    response.force_close()
+    return response
+
+
+def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
+    """End the connection without the end of an answer."""
+    if request.transport:
+        request.transport.abort()
+    return web.Response()
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    reason: str = "Unschedulable"
+    message: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[_Condition] = []
+    nominatedNodeName: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Patch(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_read_patch = msgspec.json.Decoder(_Patch).decode
+
+
+class StatusPatches:
+    """Status patches of the scheduler. Those that end an attempt of a pod of Muster end here.
+
+    They are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
+    scheduler makes no use of the answer's body). All others go to the API server.
+    """
+
+    def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
+        self._upstream, self._appearances = upstream, appearances
+
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+        """Answer a request; it raises the errors of `pass_on`."""
+        message = _refusal(body)
+        if message is not None:
+            _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
+            if uid := self._appearances.record_status(namespace, name, message):
+                pod = {
+                    "kind": "Pod",
+                    "apiVersion": "v1",
+                    "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                    "spec": {"containers": None},
+                    "status": {},
+                }
+                headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
+                return web.Response(headers=headers, body=msgspec.json.encode(pod))
+        return await forwarding.pass_on(self._upstream, request, target, body)
+
+
+def _refusal(body: bytes) -> str | None:
+    """Return the scheduler's message if it has found no node, empty after errors; None: no attempt ended.
+
+    The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
+    The patch leaves out what its copy of the pod has already: the status of the condition, its reason
+    where Muster has written the same one, or all of it. Other patches come before the devices and volumes
+    of a pod that has its node are bound: they name the node, or the claim made for extended resources.
+    """
+    try:
+        status = _read_patch(body).status
+    except (ValueError, RecursionError):
+        return None
+    for condition in status.conditions:
+        if condition.type == "PodScheduled":
+            return condition.message if condition.reason == "Unschedulable" else ""
+    return "" if status.nominatedNodeName in ("", None) else None
+
+
+# ---- the port
+
+# A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
+# Watches last. A body may be as large as for the API server; the relay says how long it may take, with a 408.
+LIMITS = ConnectionLimits(
+    connections=256,
+    body=3 * 1024 * 1024,
+    unread=64 * 1024 * 1024,
+    patience=Patience(head=10.0, body=NEVER, answer=NEVER),
+    head=1024 * 1024,
+    line=64 * 1024,
+    field=16 * 1024,
+    fields=64,
+    chunks=True,
+)
+_LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
+_STOPPED = 2.0  # seconds until the thread is left alone
+
+
+class ViewServer:
+    """Serves from its creation on. `handlers` is called in the loop."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        endpoint: ApiEndpoint,
+        secret: str,
+        handlers: Callable[[Upstream], Handlers] = lambda _: Handlers(),
+        limits: ConnectionLimits = LIMITS,
+    ) -> None:
+        self.address = Address(*listener.getsockname()[:2])
+        self._listener = listener
+        self._endpoint = endpoint
+        self._secret = secret
+        self._handlers = handlers
+        self._limits = limits
+        self._loop = asyncio.new_event_loop()
+        self._port: ServedPort | None = None
+        self._relay: Relay | None = None
+        self._ending = asyncio.Event()
+
+        def run() -> None:
+            try:
+                with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                    runner.run(self._serve())
+            except Exception:
+                log.exception("the view has ended")
+
+        self._thread = Thread(target=run, name="view", daemon=True)
+        self._thread.start()
+        log.info("serving the scheduler's view", listen=str(self.address))
+
+    def stop(self) -> None:
+        """End all streams and connections, within a second."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(_STOPPED)
+
+    def show(self) -> dict[str, object]:
+        """For the debug page. Any thread."""
+        shown: dict[str, object] = {"listen": str(self.address)}
+        if self._port and self._relay:
+            shown |= {"connections": len(self._port.connections), "watches": self._relay.watches.show()}
+        return shown
+
+    def fault(self) -> str | None:
+        """Why it does not serve, for /livez."""
+        return None if self._thread.is_alive() else "the view's thread has ended"
+
+    async def _serve(self) -> None:
+        upstream = Upstream(self._endpoint)
+        self._relay = relay = Relay(upstream, self._secret, self._handlers(upstream))
+
+        self._port = port = ServedPort(
+            "view",
+            self._listener,
+            self._limits,
+            relay,
+            refuse=_malformed,
+            open_to_pages=True,
+            short=relay.short,
+        )
+        metrics.view_connections.set_function(lambda: len(port.connections))
+        try:
+            await self._ending.wait()
+        finally:
+            await port.stop(_LAST_ANSWERS)
+            await upstream.close()
+
+
+def _malformed(fault: HTTPException, last: bool) -> web.Response:
+    """For what is no HTTP: all that is told otherwise, the relay tells."""
+    metrics.view_requests.labels("refused").inc()
+    answer = refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")
+    if last:
+        answer.force_close()
+    return answer

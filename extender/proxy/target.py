@@ -1,0 +1,262 @@
+"""Target of a request to the scheduler proxy: its meaning, whether a kube-scheduler may send it, and headers.
+
+The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
+roles system:kube-scheduler and system:volume-scheduler, less those that bind, delete or enter pods.
+
+Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
+server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
+"""
+
+import hmac
+import re
+from enum import Enum
+from functools import lru_cache
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qs, parse_qsl, urlencode
+
+import msgspec
+from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from extender.ports.connection import written
+
+# No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
+_QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
+_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy
+
+_READ = frozenset({"GET", "HEAD"})
+_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are old prefixes of paths
+_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
+_REVIEWED = frozenset({"POST"})
+
+# By group, then resource and subresource.
+WRITES: dict[str, dict[str, frozenset[str]]] = {
+    "": {
+        "events": frozenset({"POST", "PUT", "PATCH"}),
+        "pods/status": frozenset({"PATCH"}),
+        "persistentvolumeclaims": frozenset({"PUT", "PATCH"}),  # volumes that bind late
+        "persistentvolumes": frozenset({"PUT", "PATCH"}),
+    },
+    "events.k8s.io": {"events": frozenset({"POST", "PUT", "PATCH"})},
+    "coordination.k8s.io": {
+        "leases": frozenset({"POST", "PUT", "PATCH"}),
+        "leasecandidates": frozenset({"POST", "PUT", "PATCH"}),
+    },
+    "resource.k8s.io": {
+        # Created for extended resources that devices provide, and deleted if the pod is not bound after all.
+        "resourceclaims": frozenset({"POST", "PUT", "PATCH", "DELETE"}),
+        "resourceclaims/status": frozenset({"PUT", "PATCH"}),
+    },
+    "scheduling.k8s.io": {"podgroups/status": frozenset({"PUT", "PATCH"})},  # Kubernetes' own groups
+    # The scheduler's own port asks who calls it, and whether that is allowed; kubectl asks what it may do.
+    "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
+    "authorization.k8s.io": {
+        "subjectaccessreviews": _REVIEWED,
+        "selfsubjectaccessreviews": _REVIEWED,
+        "selfsubjectrulesreviews": _REVIEWED,
+    },
+}
+
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+}
+
+
+class MalformedTarget(ValueError):
+    """No request target of the Kubernetes API."""
+
+
+class RequestClass(Enum):
+    """Class of a request. No class waits for the connections of another."""
+
+    WATCHING = "watches: they last"
+    LEADING = "the scheduler's Lease: late for ten seconds, it ends"
+    TELLING = "Events: nothing depends on them, and they are many"
+    SCHEDULING = "all others"
+
+
+class ViewTarget(NamedTuple):
+    """Target of a client's request to the API server."""
+
+    method: str
+    path: str  # such as /api/v1/pods
+    query: str  # as it was sent, without the question mark
+
+    @property
+    def url(self) -> str:
+        """Below the API server's."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    def parameter(self, name: str) -> str | None:
+        """Return a parameter of the query, the first if there are several."""
+        if name not in self.query:
+            return None
+        return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
+
+    def asking(self, **changed: str | None) -> "ViewTarget":
+        """Return the target with other parameters; None removes one."""
+        reserved = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
+        put = [(name, value) for name, value in changed.items() if value is not None]
+        return self._replace(query=urlencode([*reserved, *put]))
+
+    @property
+    def watches(self) -> bool:
+        """Return whether the API server takes it for a watch: there, every value but false means true."""
+        asked = self.parameter("watch")
+        return asked is not None and asked.lower() not in ("0", "false")
+
+    @property
+    def request_class(self) -> RequestClass:
+        if self.watches:
+            return RequestClass.WATCHING
+        if self.path.startswith("/apis/coordination.k8s.io/"):
+            return RequestClass.LEADING
+        resource = read_resource(self.path)
+        return RequestClass.TELLING if resource and resource.name == "events" else RequestClass.SCHEDULING
+
+
+def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
+    """Return the target of a request; None if the first segment is not the secret.
+
+    Raises:
+        MalformedTarget: The path or the query is invalid.
+    """
+    if absolute := _ABSOLUTE.match(sent):
+        sent = sent[absolute.end() :]
+    path, _, query = sent.partition("?")
+    first, _, rest = path.removeprefix("/").partition("/")
+    if not hmac.compare_digest(first.encode(), secret.encode()):
+        return None
+    if not _PATH.fullmatch(f"/{rest}") or not _QUERY.fullmatch(query):
+        raise MalformedTarget("the request target is no path of the Kubernetes API")
+    return ViewTarget(method, f"/{rest}", query)
+
+
+class AskedResource(NamedTuple):
+    """Resource that a path names."""
+
+    group: str  # empty: core
+    name: str  # such as pods, or pods/status
+    object: str  # empty: all, of a namespace or everywhere
+
+
+@lru_cache(256)  # Events of one namespace have the same one
+def read_resource(path: str) -> AskedResource | None:
+    """Return the resource of a path; None for discovery, health and version."""
+    root, *rest = path.strip("/").split("/")
+    skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # version, or group and version
+    if len(rest) <= skipped:
+        return None
+    group = rest[0] if root == "apis" else ""
+    below = rest[skipped:]
+    if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
+        below = below[2:]
+    name, *more = below
+    return AskedResource(group, "/".join([name, *more[1:]]), more[0] if more else "")
+
+
+def is_allowed(method: str, path: str) -> bool:
+    resource = read_resource(path)
+    if resource is None:
+        return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
+    if method in _READ:
+        return resource.name.removesuffix("/status") == resource.name.split("/")[0] not in _NOT_READ
+    named = method == "POST" or bool(resource.object)  # no collection is changed at once
+    return named and method in WRITES.get(resource.group, {}).get(resource.name, ())
+
+
+def refusal(code: HTTPStatus, message: str) -> web.Response:
+    status: dict[str, object] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": _REASONS.get(code, ""),
+        "code": code.value,
+    }
+    headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
+    if code is HTTPStatus.TOO_MANY_REQUESTS:
+        headers[hdrs.RETRY_AFTER] = "1"  # seconds
+    return web.Response(status=code, headers=headers, body=msgspec.json.encode(status))
+
+
+def in_bytes(answer: web.Response) -> bytes:
+    """Return a refusal as it is written."""
+    assert isinstance(answer.body, bytes)
+    return written(answer.status, answer.reason, answer.headers.items(), answer.body)
+
+
+def gone(why: str) -> web.Response:
+    """Return the refusal while the API server does not answer.
+
+    client-go repeats the request, and its reflector keeps its version, while for any other answer but a
+    refused connection it would read everything again (reflector.go).
+    """
+    return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
+
+
+def shed(again: bool) -> web.Response:
+    """Return the refusal of an Event for which there is no connection.
+
+    client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its
+    event_broadcaster.go).
+    """
+    answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
+    if not again:
+        del answer.headers[hdrs.RETRY_AFTER]
+    return answer
+
+
+# These are not passed on; all others go through as they came, repeated ones too.
+_OF_ONE_HOP = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
+# and would only cost time on loopback.
+_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_CLAIMS = ("impersonate-", "x-remote-")
+
+
+def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+    """Return the headers of a request, with the credentials that Muster has."""
+    dropped = _OF_THE_CLIENT | _named_by(sent)
+    passed = CIMultiDict[str]()
+    for name, value in sent.items():
+        if (lower := name.lower()) not in dropped and not lower.startswith(_CLAIMS):
+            passed.add(name, value)
+    if authorization:
+        passed[hdrs.AUTHORIZATION] = authorization
+    return passed
+
+
+def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """Return the headers of an answer."""
+    dropped = _OF_ONE_HOP | _named_by(answered)
+    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
+    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
+    return passed
+
+
+def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """Return the headers that Connection declares to be of one hop."""
+    named = headers.getall(hdrs.CONNECTION, ())
+    return frozenset(name.strip().lower() for line in named for name in line.split(","))

@@ -1,0 +1,281 @@
+"""Requests to the API server on behalf of the scheduler, and requests passed on as they are.
+
+A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
+class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
+would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp. A body is there before a
+connection is taken for it; answers that are not small pass in pieces.
+"""
+
+import asyncio
+import math
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from io import BytesIO
+from typing import Any, TypeVar
+
+import aiohttp
+from aiohttp import hdrs, web
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from extender.kube.endpoint import ApiEndpoint, keep_alive
+from extender.ports.newcomer import ShortRequest
+from extender.proxy.lines import ANSWER, DIAL, OLDEST_IDLE, TURN, LinePool, Reply, Unsent
+from extender.proxy.target import RequestClass, ViewTarget, for_client, for_upstream
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_SMALL = 64 * 1024  # bytes
+# Connections of each class; further requests wait for one.
+_CONNECTIONS = {
+    RequestClass.WATCHING: 256,
+    RequestClass.LEADING: 4,
+    RequestClass.TELLING: 4,  # those that are not short
+    RequestClass.SCHEDULING: 24,
+}
+_LINES = 24  # for short Events
+_MOST_TELLING = 128  # Events on their way at once, half of what the port takes
+_HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
+_LONGEST_HEADER = 64 * 1024  # bytes
+_REFRESH = 1.0  # seconds between two looks at the credentials
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError, Unsent)
+
+Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
+
+
+class UpstreamGone(Exception):
+    """The API server did not get the request, or may get it again: the client should repeat it."""
+
+
+class TooManyEvents(Exception):
+    """The API server takes Events more slowly than they come. `again`: but it does, so one may come again."""
+
+    def __init__(self, again: bool) -> None:
+        self.again = again
+
+
+class Unanswered(Exception):
+    """The API server may have done what was asked, and did not say so."""
+
+
+class Upstream:
+    """Made and used in one event loop."""
+
+    def __init__(self, endpoint: ApiEndpoint) -> None:
+        self._endpoint = endpoint
+        self._route = _route(endpoint)
+        self._gone = False  # whether the last dial failed
+        self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
+        self._lines = LinePool(endpoint, _LINES)
+        self._under_way = Counter[RequestClass]()
+        self._reported = -math.inf  # when an Event was answered
+        self._refreshing = asyncio.create_task(self._stay_current())
+
+    async def close(self) -> None:
+        self._refreshing.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._refreshing
+        for session in self._sessions.values():
+            await session.close()
+        await self._lines.close()
+
+    @asynccontextmanager
+    async def open(
+        self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the answer to a request with the headers of the client, its body unread.
+
+        aiohttp repeats an idempotent request once if it met an idle connection that had died. Reading
+        the body raises aiohttp.ClientError.
+
+        Raises:
+            UpstreamGone: The API server does not answer.
+            Unanswered: The request may have taken effect, and has no answer.
+            TooManyEvents: No connection is free for an Event.
+        """
+        asked = target.request_class
+
+        async def send() -> aiohttp.ClientResponse:
+            sent = for_upstream(headers, self._endpoint.current)
+            if not body:  # a body that is announced would be waited for, or be read from the next request
+                sent.popall(hdrs.CONTENT_LENGTH, None)
+            return await self._sessions[asked].request(
+                target.method,
+                URL(f"{self._endpoint.url}{target.url}", encoded=True),
+                headers=sent,
+                # In pieces, between which others have their turn.
+                data=BytesIO(body) if len(body) > _SMALL else body or None,
+                allow_redirects=False,
+                **self._route,
+            )
+
+        with self._counted(asked):
+            async with await self._ask(target, send) as answer:
+                if asked is RequestClass.TELLING:
+                    self._reported = time.monotonic()
+                yield answer
+
+    async def tell(self, target: ViewTarget, request: ShortRequest) -> bytes:
+        """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
+
+        async def send() -> Reply:
+            endpoint, authorization = self._endpoint, self._endpoint.current
+            head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
+            if authorization:
+                head += f"Authorization: {authorization}\r\n"
+            return await self._lines.ask(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
+
+        with self._counted(RequestClass.TELLING):
+            reply = await self._ask(target, send)
+            self._reported = time.monotonic()
+            return reply.answer
+
+    @contextmanager
+    def _counted(self, asked: RequestClass) -> Iterator[None]:
+        if asked is RequestClass.TELLING and self._under_way[asked] == _MOST_TELLING:
+            raise TooManyEvents(again=time.monotonic() - self._reported < _HANGS)
+        self._under_way[asked] += 1
+        try:
+            yield
+        finally:
+            self._under_way[asked] -= 1
+
+    async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        """`send` is called twice if the credentials were too old."""
+        shown = self._endpoint.current
+        try:
+            answer = await send()
+            if answer.status == 401 and await self._renew(shown):
+                if isinstance(answer, aiohttp.ClientResponse):
+                    answer.close()
+                answer = await send()
+        except (aiohttp.ClientError, OSError, TimeoutError, Unsent) as fault:
+            raise self.failure(target, fault) from fault
+        if self._gone:
+            log.info("the view reaches the API server again")
+        self._gone = False
+        if answer.status != 401:
+            self._endpoint.accepted()
+        return answer
+
+    def failure(self, target: ViewTarget, fault: Exception) -> Exception:
+        """Return the error that the client gets for a failed request."""
+        if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
+            self._reroute()
+        why = str(fault) or type(fault).__name__
+        if isinstance(fault, _UNSENT):
+            if not self._gone:
+                log.warning("the view cannot reach the API server", error=why)
+            self._gone = True
+            return UpstreamGone(why)
+        return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
+
+    async def _renew(self, refused: str) -> bool:
+        """Certificates and tokens rotate. Returns whether there is another token now."""
+        renewed = await asyncio.to_thread(self._endpoint.renew, refused)
+        self._reroute()
+        self._lines.drop_idle()
+        return renewed
+
+    def _reroute(self) -> None:
+        with suppress(OSError, ssl.SSLError):
+            self._route = _route(self._endpoint)
+
+    async def _stay_current(self) -> None:
+        """Keep the token current. A look at it may run a program, for which no request waits here."""
+        while True:
+            await asyncio.sleep(_REFRESH)
+            self._lines.look()
+            await asyncio.to_thread(lambda: self._endpoint.authorization)
+
+
+def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(None, TURN, None if asked is RequestClass.WATCHING else ANSWER, DIAL)
+    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_dialled)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        max_line_size=_LONGEST_HEADER,
+        max_field_size=_LONGEST_HEADER,
+    )
+
+
+def _dialled(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    dialled = socket.socket(family, kind, protocol)
+    keep_alive(dialled)
+    metrics.view_dials.inc()
+    return dialled
+
+
+def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
+    """Return the route to the API server, as arguments of a request."""
+    proxy = endpoint.proxy
+    route: dict[str, Any] = {"proxy": proxy.url, "proxy_headers": proxy.headers} if proxy else {}
+    if tls := endpoint.tls():
+        route |= {"ssl": tls, "server_hostname": endpoint.server_name}
+    return route
+
+
+class CutOff(Exception):
+    """The API server ended an answer of which the client has the beginning: the client has to see that."""
+
+
+async def pass_on(
+    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes
+) -> web.StreamResponse:
+    """Return the API server's answer to the client's request.
+
+    It raises the errors of `open` and `hand_over`.
+    """
+    async with upstream.open(target, request.headers, body) as answer:
+        return await hand_over(upstream, answer, request, target)
+
+
+async def hand_over(
+    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
+) -> web.StreamResponse:
+    """Pass on an answer as it is.
+
+    Raises:
+        UpstreamGone: The API server does not answer.
+        Unanswered: The client hung up.
+        CutOff: The answer ended early.
+    """
+    headers = for_client(answer.headers)
+    if answer.content_length is not None and answer.content_length <= _SMALL:
+        try:
+            body = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+            raise upstream.failure(target, fault) from fault
+        return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
+    # Piece by piece, each as soon as it is there, and not faster than the client reads.
+    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+    await response.prepare(request)
+    async for piece in pieces(answer):
+        await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the body as it arrives.
+
+    Raises:
+        CutOff: It ends before its end.
+    """
+    try:
+        async for piece in answer.content.iter_any():
+            yield piece
+    except (aiohttp.ClientError, TimeoutError) as fault:
+        raise CutOff(str(fault)) from fault

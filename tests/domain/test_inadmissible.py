@@ -1,0 +1,420 @@
+"""Who sleeps, and what wakes them: with or without sleepers, the same is decided, and an event costs no look
+at those that it does not concern."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.queues import QueueLimits, RunningLimit
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.queues.records import RESERVE_AFTER
+from extender.domain.scheduling import decide as decide_module
+from extender.domain.scheduling import inadmissible
+from extender.domain.scheduling.cycle import Cycle
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.inadmissible import InadmissibleGroups
+from extender.domain.scheduling.memory import Evaluation, carried_of
+from extender.domain.snapshot.snapshot import Limits
+from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
+from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.world import LIMITS, World, comparable, gang, key, timestamp
+from tests.rows import each_of
+
+Event = Callable[[World], object]
+
+
+def evaluated(world: World) -> set[GroupKey]:
+    """Those that are judged now."""
+    notes = carried_of(world.decide())
+    assert notes is not None
+    return set(notes.evaluated.cycle.decided)
+
+
+def is_as_from_nothing(world: World) -> bool:
+    snapshot = world.ledger.snapshot()
+    return comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
+
+
+EVENTS: dict[str, Callable[[World], object]] = {
+    "one comes": lambda world: world.add(gang("new", 2, queue="pa", created=timestamp(990))),
+    "one goes": lambda world: world.delete("w8-0").ledger.intake.drop_group(key("w8")),
+    "one loses a member": lambda world: world.delete("w7-1"),
+    "one wants less": lambda world: world.add(group("w7", 1, queue="pb", created=timestamp(893))),
+    "one is held": lambda world: world.add(
+        group("w8", 1, queue="q", created=timestamp(892), annotations={keys.HOLD: "true"})
+    ),
+    "one changes its queue": lambda world: world.add(group("w8", 1, queue="pa", created=timestamp(892))),
+}
+
+
+@each_of(*product([100.0, 10_000.0], EVENTS.values()))
+def test_one_of_many_changes_and_most_sleep_on(ages: float, event: Event) -> None:
+    world = crowd(ages)
+    event(world)
+    assert len(evaluated(world)) < len(world.decisions.groups) / 2
+    assert is_as_from_nothing(world)
+    before, now = world.decisions, world.decide()
+    moved = [each for each in now.groups.values() if each != before.groups.get(each.key)]
+    assert {*now.changed, *now.renumbered} >= {each.key for each in moved}
+    for each in now.renumbered:
+        renumbered = replace(now.groups[each], detail="", position=0)
+        assert renumbered == replace(before.groups[each], detail="", position=0)
+
+
+@each_of(
+    (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),  # a little less room
+    (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),  # less room for some
+    (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),  # no room at all
+    (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),  # more room
+    (lambda world: world.mark_deleted("done-0"), 1),  # a member at rest is going
+)
+def test_an_event_wakes_only_whom_it_touches(event: Event, most: int) -> None:
+    world = full_cluster()
+    event(world)
+    assert len(evaluated(world)) <= most
+    assert is_as_from_nothing(world)
+
+
+def test_of_many_that_miss_the_same_one_is_judged() -> None:
+    world = World(node("n", cpu="4"), stranger("s", on="n", cpu="3"))
+    then = timestamp(1000)
+    world.add(*(gang(f"g{n}", 2, cpu="2", created=then) for n in range(20))).settle().settle()
+    reported = world.detail("g7")
+    world.add(stranger("s2", on="n", cpu="900m"))
+    assert len(evaluated(world)) == 1
+    assert is_as_from_nothing(world)
+    assert world.settle().detail("g7") != reported
+
+
+def test_a_gang_of_one_flavor_minds_no_node_of_none() -> None:
+    world = divided_cluster()
+    assert world.reason("g") is Reason.NO_ROOM
+    world.add(stranger("s", on="old", cpu="1"))
+    assert not evaluated(world)
+    assert is_as_from_nothing(world)
+
+
+def test_whatever_starts_nobody_at_rest_takes_part() -> None:
+    world = World(node("n", cpu="64"), queue("q"))
+    world.add(*(gang(f"r{number}", 1, queue="q", cpu="1") for number in range(9))).settle()
+    world.start(*(f"r{number}" for number in range(9))).settle()
+    world.add(gang("one", 1, queue="q", cpu="1"))
+    assert evaluated(world) == {key("one")}
+    world.settle().add(gang("two", 1, queue="q", cpu="1"))
+    assert evaluated(world) == {key("one"), key("two")}
+    assert is_as_from_nothing(world)
+    assert world.settle().verdicts("one", "two", "r0") == [
+        Verdict.STARTING,
+        Verdict.STARTING,
+        Verdict.RUNNING,
+    ]
+
+
+def test_whatever_starts_what_has_started_takes_part_once_more_when_it_counts_as_having_stood_whole() -> None:
+    world = World(node("n", cpu="64"), queue("q"), gang("g", 2, queue="q", cpu="1"))
+    world.settle().scheduler_takes("g-0", "g-1").settle()
+    for name in ("one", "two"):
+        world.add(gang(name, 1, queue="q", cpu="1"))
+        assert key("g") not in evaluated(world)
+        world.settle()
+    world.advance(LIMITS.whole_grace).add(gang("three", 1, queue="q", cpu="1"))
+    assert evaluated(world) >= {key("g"), key("three")}
+    assert is_as_from_nothing(world)
+    assert not world.stood_whole("g")
+    assert world.settle().stood_whole("g")
+
+
+def test_a_start_that_wakes_nobody_is_decided_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, cycles = World(node("n", cpu="64"), queue("q")), list[set[str]]()
+    world.add(gang("rests", 1, queue="q", cpu="1")).settle().start("rests").settle()
+    evaluate = decide_module.evaluate
+
+    def counted(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
+        cycles.append(set(cycle.groups))
+        return evaluate(cycle, inadmissible)
+
+    monkeypatch.setattr(decide_module, "evaluate", counted)
+    world.add(gang("new", 1, queue="q", cpu="1"))
+    world.decide()
+    assert cycles == [{key("new")}]
+
+
+def test_numbers_follow_a_chain_of_events() -> None:
+    """The totals that one hands on are those that the next starts from."""
+    world = full_cluster()
+    for number in range(5):
+        world.add(stranger(f"s{number}", on=f"n{number % 3}", cpu="200m"))
+        assert is_as_from_nothing(world)
+        world.settle()
+    world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1")
+    assert is_as_from_nothing(world)
+    assert world.settle().plan("same")
+
+
+def test_those_behind_move_up() -> None:
+    world = crowd()
+    there = [each for each in world.decisions.groups.values() if each.queue == "q" and each.position]
+    line = sorted(there, key=lambda each: each.position)
+    gone = line[2].key
+    world.delete(*(name for name in world.pods if name.startswith(f"{gone.partition('/')[2]}-")))
+    world.ledger.intake.drop_group(gone)
+    world.settle()
+    now = [world.decisions.groups[each.key].position for each in line if each.key != gone]
+    assert now == list(range(1, len(line)))
+    assert world.queue("q").waiting == len(now)
+
+
+def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
+    world = World(node("n", cpu="4"), gang("stays", 1, cpu="5")).settle()
+    for number in range(300):
+        world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
+        world.delete("new-0").ledger.intake.drop_group(key("new"))
+    notes = carried_of(world.settle().decisions)
+    assert notes is not None
+    assert notes.memory.totals is not None
+    assert len(notes.memory.totals.pods) < 100
+
+
+# ---- Each cause, removed in turn, is missed: what is decided then is stale.
+
+
+class Case(NamedTuple):
+    world: Callable[[], World]
+    event: Event
+
+
+def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> World:
+    """One node with so much room left, and two gangs that wait."""
+    used = f"{4000 - int(float(capacity) * 1000)}m"
+    world = World(node("n", cpu="4"), queue("q"), stranger("s", on="n", cpu=used), *more)
+    then = {"queue": "q", "cpu": "2", "created": timestamp(1000), **kind}
+    return world.add(gang("a", members, **then), gang("b", members, **then)).settle().settle()
+
+
+def in_pieces() -> World:
+    """Two shapes that find room each, and not at once: each wants the same half of a node."""
+    world = World(*(node(f"n{n}", cpu="4", memory="4Gi") for n in range(2)), queue("q"))
+    world.add(stranger("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
+    world.add(stranger("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
+    world.add(group("g", 2, queue="q"))
+    world.add(pod("wide", "g", cpu="2", more={"memory": "1Gi"}), pod("high", "g", more={"memory": "2Gi"}))
+    return world.settle().settle()
+
+
+def shared(**spec: Any) -> World:
+    """A gang of queue q runs and others wait, on a node with room for all."""
+    world = World(node("n", cpu="8", labels=on_flavor("spot")), queue("q", **spec))
+    world.add(gang("runs", 1, queue="q", cpu="2", priority=9, created=timestamp(0))).settle().start("runs")
+    return world.add(gang("waits", 1, queue="q", cpu="2", created=timestamp(1000))).settle().settle()
+
+
+def backing_off() -> World:
+    world = crowd()
+    world.ledger.give_up_start(key("w7"), "too late")
+    return world.settle()
+
+
+def set_limits(world: World, **limits: Any) -> None:
+    given = {name: getattr(LIMITS, name) for name in LIMITS.__struct_fields__}
+    world.ledger.limits = Limits(**{**given, **limits})
+
+
+def outranking() -> World:
+    """Groups of priority 5 lack room, and what runs has no lower one."""
+    rules = preemption(unmanaged="LowerPriority")
+    world = World(
+        node("n", cpu="4"), queue("q", preemption=rules), stranger("s", on="n", cpu="3", priority=9)
+    )
+    return world.add(gang("a", 1, queue="q", cpu="2", priority=5)).settle().settle()
+
+
+def halves(members: int, first: str = "1") -> World:
+    """Half of what a member needs is left on each of so many times two nodes, if not less on the first; two
+    gangs wait."""
+    world = World(queue("q"), *(node(f"n{n}", cpu="2") for n in range(2 * members)))
+    world.add(
+        stranger("s0", on="n0", cpu=first), *(stranger(f"s{n}", on=f"n{n}") for n in range(1, 2 * members))
+    )
+    for name in ("a", "b"):
+        world.add(gang(name, members, queue="q", cpu="2", created=timestamp(1000)))
+    return world.settle().settle()
+
+
+def one_after_the_other() -> World:
+    """Two groups that have waited too long, of which the first is asked for both. While a stranger stays, it
+    can get no reservation."""
+    world = World(node("n", cpu="4"), queue("q"), queue("r", reclaimable=False))
+    world.add(stranger("s", on="n", cpu="3"))
+    for name, born in (("a", 100), ("b", 200)):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(born)))
+    return world.settle().settle()
+
+
+def first_goes(world: World) -> None:
+    """And a group that will end has the place of the stranger."""
+    world.delete("a-0", "s").ledger.intake.drop_group(key("a"))
+    world.add(group("runs", 1, queue="r"), pod("runs-0", "runs", cpu="3", on="n", phase="Running"))
+
+
+def reserved() -> World:
+    """Room that is reserved for `big`, nobody knows until when, keeps out `late` of a queue within its share;
+    so is `big`'s queue."""
+    limits = replace(LIMITS, usage_half_life=0.0)  # else the turn of `late` would come first
+    queues = [queue(name) for name in ("r", "s")]
+    world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *queues, limits=limits)
+    for number in range(4):
+        small = gang(f"small{number}", 1, cpu="2", created=timestamp(world.now))
+        world.add(small).settle().start(f"small{number}")
+    world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
+    world.pass_time(RESERVE_AFTER + 1.0)
+    world.finish("small0-0").settle()
+    world.add(gang("late", 1, queue="r", cpu="2", created=timestamp(world.now))).settle().settle()
+    assert world.reason("late") is Reason.RESERVED
+    return world
+
+
+def in_line() -> World:
+    """The head of a queue lacks room; there is some for the gang behind it."""
+    world = World(node("n", cpu="4"), queue("q", strategy="fifo"), stranger("s", on="n", cpu="3"))
+    for name, cpu in (("a", "2"), ("b", "1")):
+        world.add(gang(name, 1, queue="q", cpu=cpu, created=timestamp(1000)))
+    return world.settle().settle()
+
+
+def without_head() -> World:
+    """Groups of low priority wait in a mixed queue, in which they would pass each other."""
+    world = World(node("n", cpu="4"), queue("q", strategy="mixed"), stranger("s", on="n", cpu="4"))
+    for name in ("a", "b"):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000)))
+    return world.settle().settle()
+
+
+def of_users() -> World:
+    """Groups of two users who may run one each find no node; a smaller one would."""
+    limits = QueueLimits(per_user=RunningLimit(groups=1))
+    world = World(node("n", cpu="1"), queue("q", limits=limits))
+    for name, user in (("a", "ann"), ("b", "bob")):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000), notes={keys.SUBMITTER: user}))
+    return world.settle().settle()
+
+
+def bob_runs(world: World) -> None:
+    record = group("runs", 1, queue="q", annotations={keys.SUBMITTER: "bob"})
+    world.add(record, pod("runs-0", "runs", cpu="500m", on="n", phase="Running"))
+
+
+def by_usage() -> World:
+    """Two users wait in a fair queue, and the first of them holds all of it."""
+    world = World(node("n", cpu="4"), queue("q", strategy="fair"))
+    world.add(gang("holds", 4, queue="q", notes={keys.SUBMITTER: "ann"})).settle().start("holds")
+    for name, user in (("a", "ann"), ("b", "bob")):
+        world.add(gang(name, 1, queue="q", created=timestamp(1000), notes={keys.SUBMITTER: user}))
+    return world.settle().settle()
+
+
+CAPACITY = ("room_for_pods", "amounts_left", "places")
+CASES: dict[str, Case] = {
+    "cluster": Case(short, lambda world: set_limits(world, window=1)),
+    "objects": Case(crowd, lambda world: world.delete("w7-1")),
+    "instants": Case(backing_off, lambda world: world.advance(3600.0)),
+    "usage": Case(by_usage, lambda world: world.advance(300.0)),
+    "room_for_pods": Case(
+        lambda: halves(1), lambda world: world.delete("s0").add(stranger("s9", on="n1", cpu="1"))
+    ),
+    "amounts_left": Case(short, lambda world: world.add(stranger("s2", on="n", cpu="100m"))),
+    "places": Case(
+        in_pieces,
+        lambda world: world.delete("s0", "s1").add(
+            stranger("s2", on="n0", cpu="2", more={"memory": "3Gi"}),
+            stranger("s3", on="n1", cpu="3", more={"memory": "2Gi"}),
+        ),
+    ),
+    "reservations": Case(
+        reserved, lambda world: world.add(gang("others", 1, queue="s", cpu="8", created=timestamp(world.now)))
+    ),
+    "shares": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
+    "running": Case(lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")),
+    "flavors": Case(
+        lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
+    ),
+    "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
+    "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "users": Case(of_users, bob_runs),
+    "heads": Case(without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))),
+    "turns": Case(one_after_the_other, first_goes),
+    "victims": Case(
+        outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))
+    ),
+}
+
+
+@each_of(*CASES.values())
+def test_what_wakes_is_told_from_nothing(case: Case) -> None:
+    world = case.world()
+    case.event(world)
+    assert is_as_from_nothing(world)
+
+
+CAUSES = [
+    (when, cause.__name__, case)
+    for when in ("BEFORE", "WITHIN", "AFTER")
+    for cause in getattr(inadmissible, when)
+    for case in ((cause.__name__,) if cause is not inadmissible.capacity else CAPACITY)
+]
+
+
+@pytest.mark.parametrize(("when", "cause", "case"), CAUSES, ids=[case for *_, case in CAUSES])
+def test_without_a_cause_what_is_decided_is_stale(
+    when: str, cause: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = CASES[case].world()
+    CASES[case].event(world)
+    left = tuple(each for each in getattr(inadmissible, when) if each.__name__ != cause)
+    monkeypatch.setattr(inadmissible, when, left)
+    assert not is_as_from_nothing(world)
+
+
+def test_without_being_alert_what_is_decided_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where anything is allocated, one group of each bucket is evaluated again."""
+    world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
+    assert is_as_from_nothing(world)
+    monkeypatch.setattr(inadmissible.InadmissibleGroups, "_has_to_be_alert", lambda *_: False)
+    assert not is_as_from_nothing(world)
+
+
+def test_where_something_starts_one_group_of_each_class_is_evaluated() -> None:
+    world = short().add([gang(f"more{n}", 2, queue="q", cpu="2", created=timestamp(1000)) for n in range(50)])
+    small: dict[str, Any] = {"queue": "q", "cpu": "0.2", "priority": 9}
+    world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
+    notes = carried_of(world.decide())
+    assert notes is not None
+    assert set(notes.evaluated.cycle.decided) == {key("first"), key("second"), key("a")}
+
+
+def test_a_group_that_changes_while_it_is_decided_wakes_whoever_looked_meanwhile() -> None:
+    world = World(node("n"), queue("q"), gang("g", 1, queue="q"))
+    decisions = world.add(group("g", 1, queue="q", annotations={keys.HOLD: "true"})).decide()
+    world.add(group("g", 1, queue="q"))
+    world.ledger.snapshot()  # as for a debug page
+    world.take_over(decisions)
+    assert world.decide().groups[key("g")].verdict is Verdict.STARTING
+
+
+def test_those_that_are_gone_are_not_stirred() -> None:
+    """All of a bucket went while they slept, and what they had waited for has changed."""
+    world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
+    assert is_as_from_nothing(world.settle().delete(*(f"p{n}" for n in range(20))))
+    assert not world.settle().decisions.groups
+
+
+def test_what_is_due_over_time_is_looked_at_again_at_a_fixed_moment() -> None:
+    """Whenever it was looked at last: a moment that is counted from now differs with each look."""
+    whole = {"capability": {"cpu": "5"}, "deserved": {"cpu": "4"}}
+    world = crowd(10_000.0, pa=whole, pb={"deserved": {"cpu": "1"}}, q={"deserved": {"cpu": "4"}})
+    snapshot = world.advance(1.0).ledger.snapshot()
+    assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))

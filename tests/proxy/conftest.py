@@ -1,0 +1,91 @@
+"""A view on real sockets before a scripted API server."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+
+from extender.api.setting_kinds import Address
+from extender.kube.endpoint import find
+from extender.ports.connections import ConnectionLimits
+from extender.proxy.server import LIMITS, Handlers, ViewServer
+from extender.proxy.upstream import Upstream
+from extender.web.listen import listen
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.server import Server
+from tests.proxy.raw import RawServer
+
+SECRET = "first-segment"
+ANYWHERE = Address("127.0.0.1", 0)
+MakeHandlers = Callable[[Upstream], Handlers]
+
+
+def no_handlers(upstream: Upstream) -> Handlers:
+    return Handlers()
+
+
+def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
+    """The status and the reason of a Status object."""
+    found = json.loads(answer.read())
+    assert (found["kind"], found["code"]) == ("Status", answer.status)
+    return answer.status, found["reason"]
+
+
+class Front:
+    """A running view, and clients that come to it."""
+
+    def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
+        self._stack = stack
+        self.listener = listen("--view-listen", ANYWHERE)
+        kubeconfig = write_kubeconfig(folder, url, **options)  # type: ignore[arg-type]
+        self.endpoint = find(str(kubeconfig), None)
+        self.port: int = self.listener.getsockname()[1]
+
+    def start(self, limits: ConnectionLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
+        self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
+        self._stack.callback(self.view.stop)
+
+    def client(self) -> HTTPConnection:
+        return self._stack.enter_context(closing(HTTPConnection("127.0.0.1", self.port, timeout=60)))
+
+
+Start = Callable[..., Front]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start(url)`: a view before this API server."""
+    with ExitStack() as stack:
+
+        def started(
+            url: str,
+            limits: ConnectionLimits = LIMITS,
+            handlers: MakeHandlers = no_handlers,
+            **options: object,
+        ) -> Front:
+            front = Front(stack, url, tmp_path, **options)
+            stack.callback(front.listener.close)
+            front.start(limits, handlers)
+            return front
+
+        yield started
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def raw() -> Iterator[RawServer]:
+    with closing(RawServer()) as running:
+        yield running
+
+
+@pytest.fixture
+def front(server: Server, start: Start) -> Front:
+    return start(server.url)

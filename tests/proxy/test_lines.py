@@ -1,0 +1,255 @@
+"""Short Events, as the scheduler posts them: what arrives at the API server, and what comes back."""
+
+import asyncio
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from extender.proxy import lines
+from extender.proxy import upstream as upstreams
+from extender.proxy.lines import Reply, read_answer
+from extender.telemetry import metrics
+from tests.kube.server import Reply as Answer
+from tests.kube.server import Server, status
+from tests.proxy.conftest import SECRET, Front, Start
+from tests.proxy.raw import PROTOBUF, RawServer, dial, event
+from tests.rows import each_of
+
+NOWHERE = "http://127.0.0.1:1"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/a/events"
+POSTED = event(f"http://kube-apiserver.muster/{SECRET}{EVENTS}", b"\x00\x01an event")
+CREATED = b"HTTP/1.1 201 Created\r\nAudit-Id: x\r\nContent-Length: 4\r\n\r\n\x00\x01ok"
+IN_CHUNKS = (
+    b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nAudit-Id: x\r\n\r\n"
+    b"2\r\n\x00\x01\r\n2\r\nok\r\n0\r\n\r\n"
+)
+REWRITTEN = b"HTTP/1.1 201 Created\r\nAudit-Id: x\r\nServer: muster\r\nContent-Length: 4\r\n\r\n\x00\x01ok"
+LAST = CREATED.replace(b"Audit", b"Connection: close, X-Hop\r\nX-Hop: 1\r\nAudit")
+TO_THE_END = b"HTTP/1.0 201 Created\r\nAudit-Id: x\r\n\r\n\x00\x01ok"
+UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
+REWRITTEN_UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nServer: muster\r\nContent-Length: 0\r\n\r\n"
+
+
+@each_of(
+    (CREATED, False, Reply(201, CREATED, False)),
+    (
+        CREATED.replace(b"Content", b"CONTENT"),
+        False,
+        Reply(201, CREATED.replace(b"Content", b"CONTENT"), False),
+    ),
+    (IN_CHUNKS, False, Reply(201, REWRITTEN, False)),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
+    (LAST, False, Reply(201, REWRITTEN, True)),
+    (TO_THE_END, True, Reply(201, REWRITTEN, True)),
+    (b"\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
+    (UNCHANGED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
+)
+def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read: Reply) -> None:
+    async def cut_anywhere() -> None:
+        for cut in range(len(sent)):
+            assert read_answer(sent[:cut], False) is None
+        assert read_answer(sent, ends) == read
+
+    asyncio.run(cut_anywhere())
+
+
+@each_of(CREATED, IN_CHUNKS)
+def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
+    async def read() -> None:
+        found = read_answer(first + CREATED.replace(b"201 Created", b"409 Conflict"), False)
+        assert found is not None
+        assert (found.status, found.last) == (201, True)
+
+    asyncio.run(read())
+
+
+@each_of(b"nonsense\r\n\r\n", IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"), CREATED + b"x" * lines._LONGEST)
+def test_what_is_no_answer_is_none(sent: bytes) -> None:
+    async def read() -> None:
+        with pytest.raises(ConnectionError):
+            read_answer(sent, False)
+
+    asyncio.run(read())
+
+
+def test_an_event_and_its_answer_are_passed_on_as_they_are(raw: RawServer, start: Start) -> None:
+    client = dial(start(raw.url).port)
+    client.send(POSTED)
+    upstream = raw.accept()
+    assert upstream.read_until(b"an event").decode().split("\r\n") == [
+        f"POST {EVENTS} HTTP/1.1",
+        f"Host: {raw.url.removeprefix('http://')}",
+        "Authorization: Bearer secret",
+        "User-Agent: kube-scheduler/v1.37.2",
+        "Content-Length: 10",
+        f"Accept: {PROTOBUF}, */*",
+        f"Content-Type: {PROTOBUF}",
+        "",
+        "\x00\x01an event",
+    ]
+    upstream.send(CREATED)
+    assert client.read(len(CREATED)) == CREATED
+    client.close()
+
+
+def test_connections_are_kept_and_serve_other_requests_in_between(raw: RawServer, start: Start) -> None:
+    client = dial(start(raw.url).port)
+    client.send(POSTED)
+    upstream = raw.accept()
+    others = None
+    for _ in range(3):
+        upstream.read_until(b"an event")
+        upstream.send(CREATED)
+        assert client.read(len(CREATED)) == CREATED
+        client.send(f"GET /{SECRET}/livez HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        others = others or raw.accept()
+        others.read_until(b"\r\n\r\n")
+        others.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+        client.read_until(b"\r\n\r\nfine")
+        client.send(POSTED)
+    client.close()
+
+
+@pytest.mark.parametrize("answer", [b"", CREATED[:-1], IN_CHUNKS[:-1], b"nonsense\r\n\r\n"])
+def test_what_may_have_been_done_is_not_sent_twice(raw: RawServer, start: Start, answer: bytes) -> None:
+    """The client sees what it would see without the view: the end of the connection."""
+    front = start(raw.url)
+    cut = metrics.view_requests.labels("cut")
+    before = cut._value.get()
+    for _ in range(2):
+        client = dial(front.port)
+        client.send(POSTED)
+        upstream = raw.accept()
+        upstream.read_until(b"an event")
+        upstream.send(answer)
+        upstream.close()
+        assert client.read_to_end() == b""
+        client.close()
+    assert cut._value.get() == before + 2
+
+
+def test_what_met_a_connection_that_had_died_is_sent_by_another(raw: RawServer, start: Start) -> None:
+    client = dial(start(raw.url).port)
+    for _ in range(3):
+        client.send(POSTED)
+        upstream = raw.accept()
+        upstream.read_until(b"an event")
+        upstream.send(CREATED)
+        assert client.read(len(CREATED)) == CREATED
+        upstream.sock.shutdown(socket.SHUT_WR)
+        assert upstream.read_to_end() == b""  # the view has noticed
+    client.close()
+
+
+def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a proxy, which says when a connection is open: there is one, and a second one that never is."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    before = metrics.view_dials._value.get()
+    front = start("http://cluster.example", **{"proxy-url": raw.url})
+    clients = [dial(front.port) for _ in range(5)]
+    for client in clients:
+        client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"\r\n\r\n")
+    upstream.send(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in clients:
+        upstream.read_until(b"an event")
+        upstream.send(CREATED)
+    for client in clients:
+        assert client.read(len(CREATED)) == CREATED
+        client.close()
+    assert metrics.view_dials._value.get() - before <= 2
+    raw.close()  # so that nothing is dialled any more
+
+
+def test_a_client_that_waits_too_long_for_a_connection_may_come_again(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a proxy that does not say that a connection is open."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setattr(lines, "TURN", 0.01)
+    client = dial(start("http://cluster.example", **{"proxy-url": raw.url}).port)
+    client.send(POSTED)
+    proxy = raw.accept()
+    assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
+    proxy.close()
+    client.close()
+    raw.close()
+
+
+def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: Start) -> None:
+    client = dial(start(raw.url).port)
+    client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"an event")
+    client.close()
+    assert upstream.read_to_end() == b""
+
+
+def test_silence_has_its_limits(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an idle connection, and of one that was asked something."""
+    monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
+    client = dial(start(raw.url).port)
+    client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"an event")
+    monkeypatch.setattr(lines, "OLDEST_IDLE", 0.01)
+    upstream.send(CREATED)
+    assert client.read(len(CREATED)) == CREATED
+    assert upstream.read_to_end() == b""
+    monkeypatch.undo()
+    monkeypatch.setattr(lines, "ANSWER", 0.01)
+    client.send(POSTED)
+    upstream = raw.accept()
+    upstream.read_until(b"an event")
+    assert upstream.read_to_end() == client.read_to_end() == b""
+    client.close()
+
+
+def test_a_rotated_token_is_used_at_once(
+    server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal tells of it
+    token = tmp_path / "token"
+    token.write_text("old")
+    front = start(server.url, user={"tokenFile": str(token)})
+    server.script.extend([Answer(201), status(401), Answer(201)])
+    with closing(dial(front.port)) as client:
+        for text in ("new", "newer"):
+            client.send(POSTED)
+            assert client.read_until(b"{}").startswith(b"HTTP/1.1 201 ")
+            token.write_text(text)
+    shown = [request.headers["authorization"] for request in server.requests]
+    assert (shown[0], shown[-1], len(server.connections)) == ("Bearer old", "Bearer new", 2)
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+def test_what_does_not_reach_the_api_server_may_come_again(
+    server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, proxied: bool
+) -> None:
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    server.script.append(status(503))
+    url, proxy = ("https://cluster.example:6443", {"proxy-url": server.url}) if proxied else (NOWHERE, {})
+    with closing(dial(start(url, **proxy).port)) as client:
+        client.send(POSTED)
+        assert client.read_until(b"\r\n") == b"HTTP/1.1 429 Too Many Requests\r\n"
+        assert b"\r\nRetry-After: 1\r\n" in client.read_until(b"\r\n\r\n")
+        assert b"cannot be reached" in client.read_until(b'"code":429}')
+
+
+@each_of(
+    (f"/{SECRET}/api/v1/namespaces/a/pods", 403),
+    (f"/{SECRET}/api/v1//events", 400),
+    (EVENTS, 404),
+)
+def test_what_is_refused_is_refused_in_this_form_too(path: str, reported: int, *, front: Front) -> None:
+    with closing(dial(front.port)) as client:
+        client.send(event(path))
+        assert client.read_until(b"\r\n").split()[1] == b"%d" % reported

@@ -1,0 +1,262 @@
+"""The view's port: how many may come, how slowly, what it opens upstream, and how it ends."""
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPResponse
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+
+from extender.proxy import upstream
+from extender.proxy.server import LIMITS
+from extender.proxy.upstream import _dialled
+from extender.telemetry import metrics
+from extender.webhooks.certificates import make_pair
+from tests.e2e.harness.waiting import wait_for
+from tests.flood import flood
+from tests.kube.server import Lines, Reply, Server
+from tests.proxy.conftest import SECRET, Front, Start
+from tests.proxy.raw import CHUNKED, RawConnection, RawServer, dial, event
+
+NODES = f"/{SECRET}/api/v1/nodes"
+EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
+LEASE = f"/{SECRET}/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/muster-scheduler"
+WATCH = f"GET {NODES}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+POOL, EVENTS_OF_POOL = 32, 24
+
+
+def post(front: Front, count: int) -> list[int]:
+    """So many Events over a connection of their own."""
+    with closing(dial(front.port)) as client:
+        return [_reported(client)[0] for _ in range(count)]
+
+
+def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) -> None:
+    """A dial for each doubled Muster's CPU."""
+    server.script.extend([Reply(201)] * 300)
+    before = metrics.view_dials._value.get()
+    with ThreadPoolExecutor(60) as clients:
+        statuses = list(clients.map(lambda _: post(front, 5), range(60)))
+    assert statuses == [[201] * 5] * 60
+    dialled = metrics.view_dials._value.get
+    wait_for(lambda: dialled() - before == len(server.connections), what="the last one is accepted")
+    assert len(server.connections) <= EVENTS_OF_POOL
+
+
+def test_a_dead_api_server_is_noticed_by_tcp() -> None:
+    """The pings of HTTP/2, with which client-go would notice it, reach no further than the view."""
+    with closing(_dialled((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))) as sock:
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000
+
+
+def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
+    server.script.extend([Lines([b"event"], "silence")] * (POOL + 8))
+    with ExitStack() as stack:
+        for _ in range(POOL + 8):
+            client = stack.enter_context(closing(dial(front.port)))
+            client.send(WATCH)
+            client.read_until(b"event")
+        server.script.append(Reply())
+        assert post(front, 1) == [200]
+
+
+@pytest.mark.parametrize(("lately", "again"), [(0.0, None), (3600.0, "1")], ids=["hangs", "is busy"])
+def test_events_that_wait_keep_nothing_else_waiting(
+    server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
+) -> None:
+    """Half of the port's connections may wait with Events; of further ones, the scheduler is told that
+    they are lost, or may come again if the API server answered others lately."""
+    monkeypatch.setattr(upstream, "_HANGS", lately)
+    server.script.append(Reply(201))
+    assert post(front, 1) == [201]
+    server.requests.clear()
+    server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
+    shed = metrics.view_requests.labels("shed")
+    before = shed._value.get()
+    with ExitStack() as stack:
+        for _ in range(LIMITS.connections // 2 + 1):
+            stack.enter_context(closing(dial(front.port))).send(event(EVENTS))
+        wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
+        wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
+        further = stack.enter_context(closing(dial(front.port)))
+        assert _reported(further) == (429, again)
+        server.script.extend([Reply()] * 2)
+        for path in (LEASE, NODES):
+            further.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            further.read_until(b"{}")
+
+
+def _reported(client: RawConnection) -> tuple[int, str | None]:
+    """What is said of one more Event: the status, and when to come again."""
+    client.send(event(EVENTS))
+    answer = HTTPResponse(client.sock)
+    answer.begin()
+    answer.read()
+    return answer.status, answer.headers["Retry-After"]
+
+
+def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
+    server.script.append(Lines([b"event"], "silence"))
+    with closing(dial(front.port)) as client:
+        client.send(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"))
+        client.read_until(b"event")
+        shown = front.view.show()
+        assert shown == {
+            "listen": f"127.0.0.1:{front.port}",
+            "connections": 1,
+            "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
+        }
+        assert metrics.view_streams._value.get() == 1
+    wait_for(lambda: front.view.show()["watches"] == [], what="the watch has ended")
+
+
+def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
+    server.script.extend([*[Lines([b"event"], "silence")] * 3, *[Reply()] * 10])
+    front = start(server.url, LIMITS._replace(connections=3))
+    dropped = metrics.connections_dropped.labels("view", "full")
+    before = dropped._value.get()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+        for client in clients:
+            client.send(WATCH)
+            client.read_until(b"event")
+        with closing(dial(front.port)) as fourth:
+            assert fourth.read_to_end() == b""
+        assert dropped._value.get() == before + 1
+        clients[0].close()
+        wait_for(lambda: _is_served(front), what="there is room again")
+
+
+def _is_served(front: Front) -> bool:
+    with closing(dial(front.port)) as client:
+        client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        with suppress(EOFError, ConnectionError):
+            return b"200 OK" in client.read_until(b"{}")
+        return False
+
+
+def test_as_many_silent_connections_as_there_may_be_shut_nobody_out(server: Server, front: Front) -> None:
+    """Neither who comes anew nor the scheduler that is there: of those that said nothing, the first goes."""
+    server.script.extend([Reply()] * 3)
+    scheduler = front.client()
+    scheduler.request("GET", LEASE)
+    assert scheduler.getresponse().read() == b"{}"
+    used = scheduler.sock
+    with flood(front.port, b"", LIMITS.connections) as silent:
+        assert _is_served(front)
+        assert silent[0].recv(1) == b""
+        scheduler.request("GET", LEASE)
+        assert scheduler.getresponse().read() == b"{}"
+        assert scheduler.sock is used
+
+
+def test_a_watch_that_nobody_reads_keeps_its_place(server: Server, start: Start) -> None:
+    """The scheduler may be busy: who comes meanwhile closes others."""
+    server.script.append(Lines((b"x" * 65536 for _ in range(400)), "end"))
+    front = start(server.url, LIMITS._replace(connections=2))
+    with ExitStack() as stack:
+        busy, *others = [stack.enter_context(closing(dial(front.port))) for _ in range(2)]
+        busy.send(WATCH)
+        busy.read_until(b"xxxx")
+        for _ in range(3):
+            others.append(stack.enter_context(closing(dial(front.port))))
+            assert others[-2].read_to_end() == b""
+        busy.read_until(b"\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
+def test_a_head_that_does_not_come_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
+    front = start(server.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.05)))
+    with closing(dial(front.port)) as client:
+        client.send(begun)
+        assert client.read_to_end() == b""
+
+
+def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> None:
+    front = start(raw.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.01)))
+    with closing(dial(front.port)) as client, closing(dial(front.port)) as late:
+        client.send(WATCH)
+        upstream = raw.accept()
+        upstream.read_until(b"\r\n\r\n")
+        late.send(b"G")
+        assert late.read_to_end() == b""
+        upstream.send(CHUNKED + b"4\r\nlive\r\n")
+        client.read_until(b"live")
+
+
+def test_an_idle_connection_is_closed_before_the_api_server_would(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a request might cross with its end."""
+    monkeypatch.setattr("extender.proxy.upstream.OLDEST_IDLE", 0.05)
+    client = start(raw.url).client()
+    client.request("GET", NODES)
+    upstream = raw.accept()
+    upstream.read_until(b"\r\n\r\n")
+    upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    assert client.getresponse().read() == b"{}"
+    assert upstream.read_to_end() == b""
+
+
+def test_stopping_ends_streams(server: Server, start: Start) -> None:
+    server.script.extend([Lines([b"event"], "silence")] * 3)
+    front = start(server.url)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+        for client in clients:
+            client.send(WATCH)
+            client.read_until(b"event")
+        front.view.stop()
+        assert front.view.fault()
+        for client in clients:
+            assert b"0\r\n\r\n" not in client.read_to_end()
+
+
+def test_stopping_ends_streams_that_nobody_reads(server: Server, start: Start) -> None:
+    server.script.append(Lines((b"x" * 65536 for _ in range(1000)), "silence"))
+    front = start(server.url)
+    with closing(dial(front.port)) as client:
+        client.send(WATCH)
+        client.read_until(b"xxxx")
+        front.view.stop()
+        assert front.view.fault()
+        client.read_to_end()
+
+
+def test_connections_wait_while_the_worker_restarts(server: Server, start: Start) -> None:
+    """The parent of the worker keeps the socket."""
+    server.script.append(Reply())
+    front = start(server.url)
+    front.view.stop()
+    with closing(dial(front.port)) as client:
+        client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        front.start(LIMITS)
+        client.read_until(b"{}")
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[Server]:
+    pair = make_pair(["127.0.0.1"], 3600, time.time())
+    (tmp_path / "cert").write_bytes(pair.certificate)
+    (tmp_path / "key").write_bytes(pair.key)
+    (tmp_path / "ca").write_bytes(pair.authority)
+    with Server(tmp_path / "cert", tmp_path / "key") as server:
+        yield server
+
+
+def test_the_api_server_is_asked_over_tls(secure: Server, start: Start, tmp_path: Path) -> None:
+    secure.script.extend([Reply(201)] * 5)
+    front = start(secure.url, authority=tmp_path / "ca")
+    assert post(front, 5) == [201] * 5
+    assert len(secure.connections) == 1
+
+
+def test_an_api_server_with_another_certificate_is_not_asked(secure: Server, start: Start) -> None:
+    front = start(secure.url)
+    assert post(front, 1) == [429]
+    assert not secure.requests
