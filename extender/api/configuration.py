@@ -204,16 +204,16 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if configuration.view_listen:
         listening["--view-listen"] = configuration.view_listen
         if not configuration.view_folder:
-            yield "--view-folder: got nothing; allowed is a folder, since --view-listen is not off"
+            yield "--view-folder: required value: a folder, since --view-listen is not off"
     if dashboard := configuration.dashboard_listen:
         listening["--dashboard-listen"] = dashboard
         if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
-            needed = f"allowed is a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
-            yield f"--dashboard-tls-folder: got nothing; {needed}: whoever listens in would read tokens"
+            needed = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
+            yield f"--dashboard-tls-folder: required value: {needed}: whoever listens in would read tokens"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))
-        yield f"{', '.join(listening)}: got {given}; allowed are different ports"
+        yield f"{', '.join(listening)}: invalid value {given}: must be different ports"
     first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
     if configuration.start_backoff > configuration.start_backoff_max:
-        yield f"--start-backoff: got {first!r}; allowed is at most --start-backoff-max, which is {longest}"
+        yield f"--start-backoff: invalid value {first!r}: must be at most {longest}, --start-backoff-max"

@@ -55,7 +55,7 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
             allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
-            raise click.UsageError(f"--context: got {flags.context!r}; allowed is {allowed}")
+            raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {allowed}")
         namespace = ""
         if not flags.all_namespaces:
             namespace = flags.namespace or own_namespace(flags.kubeconfig, flags.context)

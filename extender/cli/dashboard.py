@@ -42,8 +42,8 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     from extender.web.listen import listen
 
     if not is_loopback(address.host):
-        allowed = "allowed is a loopback address, as whoever comes in has your rights"
-        raise click.UsageError(f"--listen: got {str(address)!r}; {allowed}")
+        allowed = "must be a loopback address, as whoever comes in has your rights"
+        raise click.UsageError(f"--listen: invalid value {str(address)!r}: {allowed}")
     try:
         listener = listen("--listen", address)
     except InvalidConfiguration as fault:

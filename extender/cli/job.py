@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD = ("NAMESPACE", "NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
-_COLUMNS = (*_HEAD, "ESTIMATE", "LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
+_COLUMNS = (*_HEAD, "ESTIMATE", "ADMITTED", "TIMEOUTS", "PODGROUP", "MESSAGE")
 _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended": "cyan"}
 
 
@@ -42,17 +42,17 @@ def job() -> None:
 def _target(value: str) -> Target:
     kind, slash, name = value.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
-        raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as job/train")
+        raise click.BadParameter(f"invalid value {value!r}: must be NAME or KIND/NAME, such as job/train")
     if slash and not any(known.is_called(kind.lower()) for known in job_kinds()):
         allowed = ", ".join(dict.fromkeys(known.name.lower() for known in job_kinds()))
-        raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}{FURTHER}")
+        raise click.BadParameter(f"invalid value {value!r}: before the / must be {allowed}{FURTHER}")
     return Target(kind.lower(), name)
 
 
 def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
     named = context.params.pop("named", None)
     if not (found := values + ((named,) if named else ())):
-        raise click.UsageError("JOB: got nothing; allowed is NAME or KIND/NAME, such as job/train")
+        raise click.UsageError("JOB: required value: NAME or KIND/NAME, such as job/train")
     return list(map(_target, found))
 
 

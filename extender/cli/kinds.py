@@ -100,9 +100,11 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     if slash and not own and not owner_kind(kind.lower()):
         others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
         allowed = f"pod, podgroup, queue, {others}{FURTHER}"
-        raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
+        raise click.BadParameter(f"invalid value {value!r}: before the / must be {allowed}")
     if not name or "/" in name:
-        raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as podgroup/train")
+        raise click.BadParameter(
+            f"invalid value {value!r}: must be NAME or KIND/NAME, such as podgroup/train"
+        )
     return Target(own or kind.lower(), name)
 
 

@@ -253,7 +253,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     found = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(found) > 1:
         several = " and ".join(job.spoken_name for job in found)
-        raise click.UsageError(f"got {target.name!r}, which may be {several}: name one of them")
+        raise click.UsageError(f"invalid value {target.name!r}, which may be {several}: name one of them")
     if found:
         return found[0]
     namespace = evidence.namespace

@@ -205,14 +205,14 @@ def operate_queue(
     """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
     spec = queue_spec.taken(rest)
     if not action:
-        raise click.UsageError(f"--action: got nothing; allowed is one of {_ACTIONS}")
+        raise click.UsageError(f"--action: required value: one of {_ACTIONS}")
     if action in _STATES:
         _change_states((name,), _STATES[action], wait, timeout, dry_run, **rest)
     elif action != "update":
-        raise click.UsageError(f"--action: got {action!r}; allowed is one of {_ACTIONS}")
+        raise click.UsageError(f"--action: invalid value {action!r}: must be one of {_ACTIONS}")
     elif not spec:
-        allowed = "allowed with --action update is a number from 1 to 65535"
-        raise click.UsageError(f"--weight: got nothing; {allowed}")
+        allowed = "with --action update, a number from 1 to 65535"
+        raise click.UsageError(f"--weight: required value: {allowed}")
     else:
         with opened(Flags(**rest)) as place:
             queue_spec.updated(place, name, spec, dry_run)
@@ -243,7 +243,7 @@ def delete_queue(
     to wait, and are listed. End what owns them. With --jobs, the jobs that own the groups go, and their pods.
     """
     if jobs and not cascade:
-        raise click.UsageError("--jobs: got no --cascade; allowed is both, as jobs go with their groups")
+        raise click.UsageError("--jobs: requires --cascade, as jobs go with their groups")
     with opened(Flags(**flags)) as place:
         from extender.cli.queue_removal import Removal
 

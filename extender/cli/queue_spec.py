@@ -40,10 +40,10 @@ def _named(context: click.Context, given: tuple[str, ...], required: bool = True
     """What NAME or --name gives. It may be given in both ways, but not two different ones."""
     named = context.params.pop("named", None)
     if named and given and given != (named,):
-        raise click.UsageError(f"--name: got {named!r} as well as NAME {given[0]!r}; allowed is one of them")
+        raise click.UsageError(f"set only one of NAME, {given[0]!r}, and --name, {named!r}")
     found = given or (() if named is None else (named,))
     if not all(found) or (required and not found):
-        raise click.UsageError("NAME: got nothing; allowed is the name of a queue")
+        raise click.UsageError("NAME: required value: the name of a queue")
     return found
 
 
@@ -302,7 +302,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
         for step in flag.path:
             found = found.get(step) if isinstance(found, dict) else None
         if isinstance(found, dict) and None in found.values():
-            raise click.UsageError(f"--{flag.name}: got NAME-; allowed in a new queue is {_AMOUNTS}")
+            raise click.UsageError(f"--{flag.name}: invalid value NAME-: must be {_AMOUNTS} in a new queue")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
         with opened(Flags(**rest)) as place:
@@ -324,7 +324,7 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     spec = taken(rest)
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
-        raise click.UsageError(f"nothing to change; allowed is at least one of {allowed}")
+        raise click.UsageError(f"nothing to change: give at least one of {allowed}")
     with opened(Flags(**rest)) as place:
         changed = updated(place, name, spec, dry_run)
     show_result(changed, "updated", output, dry_run)

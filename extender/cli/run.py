@@ -148,7 +148,9 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         try:
             wanted = ADDRESS.read(listen)
         except ValueError as fault:
-            raise click.UsageError(f"--listen: got {listen!r}; allowed is {ADDRESS.allowed}") from fault
+            raise click.UsageError(
+                f"--listen: invalid value {listen!r}: must be {ADDRESS.allowed}"
+            ) from fault
         listener = import_module("extender.web.listen").listen("--listen", wanted)
         half_life = options["usage_half_life"]
         serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))

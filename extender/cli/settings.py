@@ -51,8 +51,12 @@ def from_file(path: Path) -> Source:
     heads = [(key, wanted, document.pop(key, "nothing")) for key, wanted in _HEAD.items()]
     keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
-        *(f"{path}: {key}: got {got!r}; allowed is {wanted}" for key, wanted, got in heads if got != wanted),
-        *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
+        *(
+            f"{path}: {key}: invalid value {got!r}: must be {wanted}"
+            for key, wanted, got in heads
+            if got != wanted
+        ),
+        *(f"{path}: {key}: unknown: must be one of {', '.join(keys)}" for key in document if key not in keys),
     ]
     if faults:
         raise InvalidConfiguration("\n".join(faults))
@@ -72,7 +76,7 @@ def resolve(*sources: Source) -> Configuration:
             except ValueError:
                 several = "one or more different values, each " if setting.repeatable else ""
                 faults.append(
-                    f"{found.where}: got {found.value!r}; allowed is {several}{setting.kind.allowed}"
+                    f"{found.where}: invalid value {found.value!r}: must be {several}{setting.kind.allowed}"
                 )
     if kinds := given.get("job_kinds"):
         values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)

@@ -54,13 +54,13 @@ def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
     from extender.webhooks.certificates import make_mutual
 
     if out.exists():
-        raise click.UsageError(f"--out: got '{out}', which is there already; allowed is a new folder")
+        raise click.UsageError(f"--out: invalid value '{out}', which exists: must be a new folder")
     server, client = make_mutual(names, lifetime, time.time())
     try:
         _write(out / "muster", server)
         _write(out / "scheduler", client)
     except OSError as fault:
-        raise click.UsageError(f"--out: got '{out}'; {fault.strerror}") from fault
+        raise click.UsageError(f"--out: invalid value '{out}': {fault.strerror}") from fault
     click.echo(f"{out}/muster is for the Secret that Muster reads, {out}/scheduler for the scheduler's host.")
 
 

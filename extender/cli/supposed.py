@@ -95,7 +95,7 @@ def _group_of(live: LiveCluster, target: Target, found: Sequence[Explanation]) -
         return keys[0]
     named = f"{target.kind}/{target.name}" if target.kind else target.name
     what = f"means several groups: {listed(keys)}" if keys else "is no group, and in none"
-    raise click.UsageError(f"--what-if: {named} {what}; allowed is one group, or a pod or workload of it")
+    raise click.UsageError(f"--what-if: {named} {what}: must be one group, or a pod or workload of it")
 
 
 def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:

@@ -112,7 +112,7 @@ class VolcanoCommandsController(RecordingController[str]):
         if job is not None and job.metadata.namespace != command.metadata.namespace:
             job = None  # whoever may write Commands in one namespace has no say in another
         if command.action not in ACTIONS:
-            why = f"got action {command.action!r:.50}; allowed for a job are {', '.join(ACTIONS)}"
+            why = f"invalid action {command.action!r:.50}: must be one of {', '.join(ACTIONS)}"
             self.write(uid, partial(self._refuse, command, job, why))
         elif job is None:
             self.write(uid, partial(self._look_for_job, command))

@@ -93,7 +93,7 @@ def _priority_class(source: Source, chosen: Chosen) -> str:
     try:
         return NAME.read(given) if given else ""
     except ValueError:
-        raise BadRequest(f"priority_class: got {given[:100]!r}; allowed is {NAME.allowed}") from None
+        raise BadRequest(f"priority_class: invalid value {given[:100]!r}: must be {NAME.allowed}") from None
 
 
 def _asked_twice(

@@ -153,8 +153,8 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
     elif isinstance(form, Leaf):
         if not form.test(value):
             meant = form.meant(value)
-            allowed = f"allowed is {form.allowed}{f'; {meant}' if meant else ''}"
-            yield f"{where(file, node)}: {at}: got {_short(value)}; {allowed}"
+            allowed = f"must be {form.allowed}{f'; {meant}' if meant else ''}"
+            yield f"{where(file, node)}: {at}: invalid value {_short(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _faults_of_object(file, node, value, form, at)
     elif isinstance(node, yaml.SequenceNode):
@@ -163,20 +163,20 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
                 yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
             yield from _faults(file, item, part, form[0], f"{at}[{number}]")
     else:
-        yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is a list"
+        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be a list"
 
 
 def _faults_of_object(
     file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str
 ) -> Iterator[str]:
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is an object"
+        yield f"{where(file, node)}: {at}: invalid value {_short(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
         inside, known = _below(at, name), form.get(name, form.get(OTHERS))
         if known is None:
-            yield f"{where(file, key)}: {inside}: unknown field; allowed are {', '.join(sorted(form))}"
+            yield f"{where(file, key)}: {inside}: unknown field: must be one of {', '.join(sorted(form))}"
         else:
             yield from _faults(file, part, value.get(name), known, inside)
     for name, part in form.items():

@@ -54,8 +54,10 @@ def write_kubeconfig(folder: str, address: Address) -> str:
             file.write(json.dumps(document, indent=1))
         new.replace(path)
     except OSError as fault:
-        allowed = "allowed is a folder in which Muster can write"
-        raise InvalidConfiguration(f"--view-folder: got {folder!r}: {fault.strerror}; {allowed}") from fault
+        allowed = "must be a folder in which Muster can write"
+        raise InvalidConfiguration(
+            f"--view-folder: invalid value {folder!r}: {fault.strerror}: {allowed}"
+        ) from fault
     return secret
 
 

@@ -87,7 +87,7 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 
 def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
-        return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "got none; allowed is at least one task")]
+        return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]
     too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
     return too_much[:_MOST] or list(islice(_faults(_named(job)), _MOST))
 
@@ -113,13 +113,11 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
         return []
     was, now = _fixed(_named(before).spec), _fixed(_named(job).spec)
     if (had := _names(was.tasks)) != (names := _names(now.tasks)):
-        text = (
-            f"got tasks {_shown(', '.join(names))}; allowed are those that it has, {_shown(', '.join(had))}"
-        )
+        text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     retained, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
     changed = sorted(name for name in retained.keys() | given.keys() if retained.get(name) != given.get(name))
-    text = "got a change; allowed are changes of minAvailable, priorityClassName, and replicas of tasks"
+    text = "only minAvailable, priorityClassName, and replicas of tasks can change"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
     return [*faults, *review_gang(job.spec)][:_MOST]
 
@@ -141,7 +139,7 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
         yield from _policy_faults(f"spec.tasks[{at}].policies", task.policies or ())
     for name in spec.plugins or ():
         if name not in PLUGINS:
-            text = f"got {_shown(name)}; allowed: {', '.join(PLUGINS)}"
+            text = f"invalid value {_shown(name)}: must be one of {', '.join(PLUGINS)}"
             yield Fault(Code.UNKNOWN_JOB_PLUGIN, "spec.plugins", text)
     yield from _volume_faults(spec)
 
@@ -151,13 +149,13 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
     name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
     if len(name) > 63 or (has_hosts and "." in name):
         dots = " without dots" if has_hosts else ""
-        text = f"got {_shown(name)}; allowed are at most 63 characters{dots}"
+        text = f"invalid value {_shown(name)}: must be at most 63 characters{dots}"
         yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
     for at, task in enumerate(job.spec.tasks):
         field = f"spec.tasks[{at}].name"
         longest = pod_name(name, task.name, max(0, task.replicas - 1))
         if len(task.name) > 63 or _LABEL.fullmatch(task.name) is None:
-            text = f"got {_shown(task.name)}; allowed are at most 63 of a-z, 0-9 and -, not at the ends"
+            text = f"invalid value {_shown(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
             yield Fault(Code.JOB_NOT_VALID, field, text)
         elif has_hosts and len(longest) > 63:
             text = f"its pods are called such as {_shown(longest)}; allowed for a host are 63 characters"
@@ -169,18 +167,20 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     for at, task in enumerate(spec.tasks):
         field = f"spec.tasks[{at}]"
         if task.replicas < 0:
-            text = f"got {task.replicas}; allowed is 0 or more"
+            text = f"invalid value {task.replicas}: must be 0 or more"
             yield Fault(Code.NEGATIVE_REPLICAS, f"{field}.replicas", text)
         elif not 0 <= (task.min_available or 0) <= task.replicas:
-            text = f"got {task.min_available}; allowed are 0 to the {task.replicas} replicas of the task"
+            text = (
+                f"invalid value {task.min_available}: must be 0 to the {task.replicas} replicas of the task"
+            )
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
     for at, name in _repeated(enumerate(names)):
-        text = f"got {_shown(name)}, as another task; allowed is a name of its own"
+        text = f"duplicate value {_shown(name)}: each task must have its own name"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
     is_known = all(task.replicas >= 0 for task in spec.tasks)
     if spec.tasks and is_known and not 0 <= (spec.min_available or 0) <= spec.members:
-        text = f"got {spec.min_available}; allowed are at most the {spec.members} replicas of all tasks"
+        text = f"invalid value {spec.min_available}: must be at most the {spec.members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
     yield from _order_faults(names, spec.tasks)
 
@@ -190,20 +190,20 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
         return
     size, least = policy.partition_size, policy.min_partitions * policy.partition_size
     if task.replicas != policy.total_partitions * size:
-        text = f"got {policy.total_partitions} of {size} pods; allowed is what makes {task.replicas} replicas"
+        text = (
+            f"invalid value {policy.total_partitions} of {size} pods: must add up to {task.replicas} replicas"
+        )
         yield Fault(Code.JOB_NOT_VALID, field, text)
     if policy.min_partitions > policy.total_partitions:
-        text = (
-            f"got {policy.min_partitions}; allowed are at most the {policy.total_partitions} that there are"
-        )
+        text = f"invalid value {policy.min_partitions}: must be at most {policy.total_partitions} of all"
         yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
     topology = policy.network_topology or {}
     if topology.get("highestTierAllowed") is not None and topology.get("highestTierName"):
-        text = "got highestTierAllowed and highestTierName; allowed is only one of the two"
+        text = "set only one of highestTierAllowed and highestTierName"
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, f"{field}.networkTopology", text)
     if least and task.min_available is not None and least != task.min_available:
         text = (
-            f"got {policy.min_partitions} of {size}; allowed is what makes minAvailable, {task.min_available}"
+            f"invalid value {policy.min_partitions} of {size}: must make minAvailable, {task.min_available}"
         )
         yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
 
@@ -215,16 +215,16 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
         field, after = f"spec.tasks[{at}].dependsOn", task.depends_on
         needs[name] = (after.name if after is not None else None) or []
         if unknown := [needed for needed in needs[name] if needed not in known]:
-            text = f"got {_shown(unknown[0])}; allowed are names of tasks of the job"
+            text = f"invalid value {_shown(unknown[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if after is not None and after.iteration not in _ITERATIONS:
-            text = f"got {_shown(after.iteration)}; allowed is any or all"
+            text = f"invalid value {_shown(after.iteration)}: must be any or all"
             yield Fault(Code.DEPENDS_ON_INVALID, f"{field}.iteration", text)
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as fault:
         circle = _shown(" -> ".join(fault.args[1]))
-        text = f"got {circle}, which all wait for one another; allowed are tasks in an order"
+        text = f"invalid value {circle}: these tasks wait for one another"
         yield Fault(Code.DEPENDS_ON_INVALID, "spec.tasks", text)
 
 
@@ -234,35 +234,37 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
         yield from _own_faults(f"{path}[{at}]", policy)
     events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
     for at, event in _repeated(events):
-        text = f"got {_shown(event)}, as another policy; allowed is one for each event"
+        text = f"duplicate value {_shown(event)}: must be one policy for each event"
         yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{at}].event", text)
     codes = [(at, policy.exit_code) for at, policy in enumerate(policies) if policy.exit_code is not None]
     for at, number in _repeated(codes):
-        text = f"got {number}, as another policy; allowed is one for each exit code"
+        text = f"duplicate value {number}: must be one policy for each exit code"
         yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
     named = {event for _, event in events}
     if ANY in named and len(named) > 1:
-        yield Fault(Code.POLICY_ANY_EXCLUSIVE, path, f"got {ANY} and other events; allowed is {ANY} alone")
+        yield Fault(
+            Code.POLICY_ANY_EXCLUSIVE, path, f"invalid value {ANY} with other events: must be {ANY} alone"
+        )
 
 
 def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
     events, number = policy.all_events, policy.exit_code
     if bool(events) is (number is not None):
         code, got = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
-        yield Fault(code, field, f"got {got}; allowed is an event or an exit code")
+        yield Fault(code, field, f"{got} given: set an event or an exit code")
         return
     for event in events:
         if event not in _EVENTS:
-            text = f"got {_shown(event)}; allowed: {', '.join(_EVENTS)}"
+            text = f"invalid value {_shown(event)}: must be one of {', '.join(_EVENTS)}"
             yield Fault(Code.POLICY_INVALID_EVENT, f"{field}.event", text)
     if (events or policy.action) and policy.action not in _ACTIONS:
-        text = f"got {_shown(policy.action)}; allowed: {', '.join(_ACTIONS)}"
+        text = f"invalid value {_shown(policy.action)}: must be one of {', '.join(_ACTIONS)}"
         yield Fault(Code.POLICY_INVALID_ACTION, f"{field}.action", text)
     if number == 0:
-        text = "got 0, with which no container fails; allowed is any other number"
+        text = "invalid value 0, with which no container fails: must be any other number"
         yield Fault(Code.POLICY_EXIT_CODE_ZERO, f"{field}.exitCode", text)
     if policy.timeout and not _is_duration(policy.timeout):
-        text = f"got {_shown(policy.timeout)}; allowed is a duration such as 30s or 1h30m"
+        text = f"invalid value {_shown(policy.timeout)}: must be a duration such as 30s or 1h30m"
         yield Fault(Code.JOB_NOT_VALID, f"{field}.timeout", text)
 
 
@@ -278,17 +280,17 @@ def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     volumes = list(enumerate(spec.volumes or ()))
     for at, path in _repeated((at, volume.mount_path) for at, volume in volumes):
-        text = f"got {_shown(path)}, as another volume; allowed is a path of its own"
+        text = f"duplicate value {_shown(path)}: each volume must have its own path"
         yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{at}].mountPath", text)
     for at, volume in volumes:
         field, name = f"spec.volumes[{at}]", volume.volume_claim_name
         if not volume.mount_path:
-            yield Fault(Code.JOB_NOT_VALID, f"{field}.mountPath", "got none; allowed is a path of its own")
+            yield Fault(Code.JOB_NOT_VALID, f"{field}.mountPath", "required value: a path of its own")
         if bool(name) is (volume.volume_claim is not None):
-            text = "allowed is one of volumeClaimName, of one that there is, and volumeClaim, for a new one"
-            yield Fault(Code.JOB_NOT_VALID, field, f"got {'both' if name else 'neither'}; {text}")
+            text = "set one of volumeClaimName, for an existing claim, and volumeClaim, for a new one"
+            yield Fault(Code.JOB_NOT_VALID, field, f"{'both' if name else 'neither'} given: {text}")
         elif name and not may_be_name(name):
-            text = f"got {_shown(name)}; allowed is a DNS name"
+            text = f"invalid value {_shown(name)}: must be a DNS name"
             yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
 
 

@@ -102,7 +102,7 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
         if endpoint.limited:
             given = request.args.get("limit", "100")
             if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
-                raise BadRequest(f"limit: got {given!r}; allowed is a whole number from 1 to 1000")
+                raise BadRequest(f"limit: invalid value {given!r}: must be a whole number from 1 to 1000")
             limits["limit"] = int(given)
         if endpoint.summed_up:
             limits = {name: request.args.get(name, "") for name in ("by", "since", "until")}

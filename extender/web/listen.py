@@ -49,11 +49,11 @@ def listen(flag: str, address: Address) -> socket.socket:
         return bound
     except OSError as fault:
         why = {
-            errno.EADDRINUSE: "another process listens there; allowed is a free port",
+            errno.EADDRINUSE: "another process listens there: choose a free port",
             errno.EADDRNOTAVAIL: "this machine has no such address",
             errno.EACCES: "ports below 1024 need a privilege",
         }.get(fault.errno or 0, fault.strerror or str(fault))
-        raise InvalidConfiguration(f"{flag}: got '{address}'; {why}") from fault
+        raise InvalidConfiguration(f"{flag}: invalid value '{address}': {why}") from fault
 
 
 class Ports(NamedTuple):

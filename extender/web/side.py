@@ -185,7 +185,7 @@ class WebhookServer(SideServer):
     ) -> None:
         def answer(request: web.BaseRequest, body: bytes) -> web.Response:
             if request.method != "POST":
-                raise MethodNotAllowed(["POST"], "allowed is POST")
+                raise MethodNotAllowed(["POST"], "must be POST")
             if request.path not in reviews.paths:
                 raise NotFound(f"allowed are {', '.join(sorted(reviews.paths))}")
             try:

@@ -102,14 +102,14 @@ class Reviewer:
             ("kind", review.kind, admission.KIND),
         )
         wrong = [
-            Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
+            Fault(Code.NOT_READABLE, field, f"invalid value {got!r}: must be {allowed}")
             for field, got, allowed in fields
             if got != allowed
         ]
         if wrong:
             return ReviewOutcome(wrong)
         if request.operation not in path.operations:
-            text = f"got {request.operation!r}; allowed: {', '.join(path.operations)}"
+            text = f"invalid value {request.operation!r}: must be one of {', '.join(path.operations)}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
         if path.needs_sync and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])

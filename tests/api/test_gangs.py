@@ -126,12 +126,12 @@ def test_the_first_that_says_it_counts(
 
 
 @each_of(
-    ("some", "got 'some'; allowed is all, or a whole number from 1"),
-    ("0", "got '0'; allowed is all, or a whole number from 1"),
-    ("-1", "got '-1'"),
-    ("²", "got '²'"),
-    ("9" * 100, "allowed is all"),
-    ("9", "got 9; it makes 8 at once"),
+    ("some", "invalid value 'some': must be all, or a whole number from 1"),
+    ("0", "invalid value '0': must be all, or a whole number from 1"),
+    ("-1", "invalid value '-1'"),
+    ("²", "invalid value '²'"),
+    ("9" * 100, "must be all"),
+    ("9", "invalid value 9: it makes 8 at once"),
 )
 def test_what_cannot_be_is_told(text: str, words: str) -> None:
     found = size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
@@ -141,8 +141,8 @@ def test_what_cannot_be_is_told(text: str, words: str) -> None:
 
 
 def test_it_is_told_whose_annotation_it_is() -> None:
-    assert "of its namespace: got 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
-    assert "of its queue: got 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
+    assert "of its namespace: invalid value 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
+    assert "of its queue: invalid value 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
     assert "write a number" in size_of(None, "all", NOTHING, waits=False).fault
 
 

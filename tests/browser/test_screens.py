@@ -281,7 +281,7 @@ def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
         assert faults(page) == []
         page.get_by_label("Terms, such as nodes=+2").fill("nodes=<b>")
         page.get_by_role("button", name="What if?").click()
-        expect(page.get_by_role("alert")).to_contain_text("'nodes=<b>': allowed is")
+        expect(page.get_by_role("alert")).to_contain_text("'nodes=<b>': must be")
         assert faults(page) == []
         page.get_by_role("link", name="team/first").click()
         expect(page).to_have_url(f"{address}/groups/team/first")

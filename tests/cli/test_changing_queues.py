@@ -116,20 +116,20 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
 
 
 @each_of(
-    (("a", "--weight", "0"), "'--weight': got '0'; allowed is a whole number from 1 to 65535"),
-    (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
-    (("a", "--weight", "many"), "'--weight': got 'many'; allowed is a whole number from 1 to 65535"),
-    (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
-    (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),
-    (("a", "--deserved", "cpu=8Q"), "'--deserved': got 'cpu=8Q'; allowed is NAME=QUANTITY"),
-    (("a", "--guarantee", "cpu-"), "--guarantee: got NAME-; allowed in a new queue is NAME=QUANTITY"),
+    (("a", "--weight", "0"), "'--weight': invalid value '0': must be a whole number from 1 to 65535"),
+    (("a", "--reserve-after", "soon"), "invalid value 'soon': must be a duration such as 90s, 10m or 1h30m"),
+    (("a", "--weight", "many"), "'--weight': invalid value 'many': must be a whole number from 1 to 65535"),
+    (("a", "--capability", "cpu"), "'--capability': invalid value 'cpu': must be NAME=QUANTITY with commas"),
+    (("a", "--capability", "cpu=-1"), "'--capability': invalid value 'cpu=-1': must be NAME=QUANTITY"),
+    (("a", "--deserved", "cpu=8Q"), "'--deserved': invalid value 'cpu=8Q': must be NAME=QUANTITY"),
+    (("a", "--guarantee", "cpu-"), "--guarantee: invalid value NAME-: must be NAME=QUANTITY"),
     (("a", "--state", "Closing"), "'Closing' is not one of 'Open', 'Closed'"),
     (("a", "--reclaimable", "no"), "'no' is not one of 'true', 'false'."),
     (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'fifo', 'traverse', 'fair'"),
     (("a", "--dry-run", "maybe"), "'maybe' is not one of 'none', 'client', 'server'."),
-    (("a", "--name", "b"), "--name: got 'b' as well as NAME 'a'; allowed is one of them"),
-    ((), "NAME: got nothing; allowed is the name of a queue"),
-    (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
+    (("a", "--name", "b"), "set only one of NAME, 'a', and --name, 'b'"),
+    ((), "NAME: required value: the name of a queue"),
+    (("--name", ""), "NAME: required value: the name of a queue"),
 )
 def test_errors_name_their_flag(flags: tuple[str, ...], message: str, *, desk: Desk) -> None:
     assert message in desk.refuses("queue", "create", *flags, status=2)
@@ -176,7 +176,7 @@ def test_an_amount_is_taken_away(run: str, *, town: Desk) -> None:
 
 def test_an_update_of_nothing(town: Desk) -> None:
     error = town.refuses("queue", "update", "research", status=2)
-    assert error.startswith("Error: nothing to change; allowed is at least one of --weight, --capability, ")
+    assert error.startswith("Error: nothing to change: give at least one of --weight, --capability, ")
 
 
 @each_of(("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open"))
@@ -265,7 +265,7 @@ def test_a_dry_run_closes_nothing(town: Desk) -> None:
 
 @each_of("5", "-1s", "soon")
 def test_a_timeout_that_is_none(timeout: str, *, town: Desk) -> None:
-    message = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
+    message = f"'--timeout': invalid value {timeout!r}: must be 0 or a duration such as 30s or 5m"
     assert message in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
 
 
@@ -340,11 +340,11 @@ def test_operate_does_what_the_others_do(town: Desk) -> None:
 
 
 @each_of(
-    ((), "Error: --action: got nothing; allowed is one of open, close, update"),
-    (("--action", "drain"), "Error: --action: got 'drain'; allowed is one of open, close, update"),
+    ((), "Error: --action: required value: one of open, close, update"),
+    (("--action", "drain"), "Error: --action: invalid value 'drain': must be one of open, close, update"),
     (
         ("--action", "update"),
-        "Error: --weight: got nothing; allowed with --action update is a number from",
+        "Error: --weight: required value: with --action update, a number from",
     ),
 )
 def test_operate_needs_an_action_that_it_knows(flags: tuple[str, ...], message: str, *, town: Desk) -> None:
@@ -401,7 +401,7 @@ def test_jobs_go_with_their_groups(town: Desk) -> None:
     assert [each["metadata"]["name"] for each in town.store.all(JOBS)] == ["stays"]
     assert [each["metadata"]["name"] for each in town.store.all(DEPLOYMENTS)] == ["serve"]
     assert town.refuses("queue", "delete", "idle", "--jobs", status=2).startswith(
-        "Error: --jobs: got no --casc"
+        "Error: --jobs: requires --casc"
     )
 
 
@@ -562,15 +562,18 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
         "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5},
     }
     printed = town.refuses("queue", "update", "idle", "--preemption-honour", "Budgets", status=2)
-    assert "got 'Budgets'; allowed is none, or of PodDisruptionBudgets and Preemptable one or both" in printed
+    assert (
+        "invalid value 'Budgets': must be none, or of PodDisruptionBudgets and Preemptable one or both"
+        in printed
+    )
     printed = town.refuses("queue", "update", "idle", "--preemption-patience", "1001", status=2)
-    assert "'--preemption-patience': got '1001'; allowed is a number from 0 to 1000" in printed
+    assert "'--preemption-patience': invalid value '1001': must be a number from 0 to 1000" in printed
 
 
 @each_of("groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999")
 def test_a_limit_that_is_no_number_is_told(given: str, *, town: Desk) -> None:
     printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)
-    assert f"'--limits': got '{given}'; allowed is groups=NUMBER, pods=NUMBER" in printed
+    assert f"'--limits': invalid value '{given}': must be groups=NUMBER, pods=NUMBER" in printed
 
 
 def test_a_queue_is_held_and_resumed(town: Desk) -> None:

@@ -682,7 +682,11 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
     ("spoil", "subject", "message"),
     [
         (quotas_unread, "quotas", "since the account muster lacks: watch elasticquotatrees"),
-        (quota_of_another_namespace, "quotas", "ElasticQuotaTree/team/quotas, metadata.namespace: got team"),
+        (
+            quota_of_another_namespace,
+            "quotas",
+            "ElasticQuotaTree/team/quotas, metadata.namespace: invalid value team",
+        ),
         (quota_whose_queue_is_taken, "quotas", "queue 'a' exists and is not made from it"),
         (quota_that_was_not_applied, "quotas", "1 queue not, or not yet, as quotas say: a"),
         (quota_that_was_changed, "quotas", "1 queue not, or not yet, as quotas say: a"),

@@ -131,46 +131,49 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
 
 
 @each_of(
-    (entry(suspended="x"), f"[0].suspended: unknown; allowed are {FIELDS}"),
-    (entry(plural=None), "[0].plural: got nothing; allowed is lower-case letters, digits and '-'"),
-    (entry(kind="job"), "[0].kind: got 'job'; allowed is a kind such as TrainingRun"),
-    (entry(apiVersion="v1"), "[0].apiVersion: got 'v1'; allowed is an API group and version such as"),
-    (entry(apiVersion="batch/v1", kind="Job"), "[0]: got batch/v1 Job; allowed is a kind that Muster"),
-    (entry(suspend="suspend"), "[0].suspend: got 'suspend'; allowed is a path in the spec such as"),
-    (entry(suspend="spec"), "[0].suspend: got 'spec'; allowed is a path in the spec"),
-    (entry(suspend="spec.a[*].suspend"), "[0].suspend: got 'spec.a[*].suspend'; allowed is"),
-    (entry(podSets=[]), f"[0].podSets: got []; allowed is {SETS}"),
-    (entry(podSets="x"), f"[0].podSets: got 'x'; allowed is {SETS}"),
-    (entry(podSets=["x"]), "[0].podSets[0]: got 'x'; allowed is fields: template, count, role"),
-    (entry(podSets=[{}]), f"[0].podSets[0].template: got nothing; allowed is {PATHS}"),
+    (entry(suspended="x"), f"[0].suspended: unknown: must be one of {FIELDS}"),
+    (entry(plural=None), "[0].plural: required value: lower-case letters, digits and '-'"),
+    (entry(kind="job"), "[0].kind: invalid value 'job': must be a kind such as TrainingRun"),
+    (entry(apiVersion="v1"), "[0].apiVersion: invalid value 'v1': must be an API group and version such as"),
+    (entry(apiVersion="batch/v1", kind="Job"), "[0]: invalid value batch/v1 Job: must be a kind that Muster"),
+    (entry(suspend="suspend"), "[0].suspend: invalid value 'suspend': must be a path in the spec such as"),
+    (entry(suspend="spec"), "[0].suspend: invalid value 'spec': must be a path in the spec"),
+    (entry(suspend="spec.a[*].suspend"), "[0].suspend: invalid value 'spec.a[*].suspend': must be"),
+    (entry(podSets=[]), f"[0].podSets: invalid value []: must be {SETS}"),
+    (entry(podSets="x"), f"[0].podSets: invalid value 'x': must be {SETS}"),
+    (entry(podSets=["x"]), "[0].podSets[0]: invalid value 'x': must be fields: template, count, role"),
+    (entry(podSets=[{}]), f"[0].podSets[0].template: required value: {PATHS}"),
     (
         entry(podSets=[{"template": "spec.template", "size": "1"}]),
-        "[0].podSets[0].size: unknown; allowed are template, count, role",
+        "[0].podSets[0].size: unknown: must be one of template, count, role",
     ),
     (
         entry(podSets=[{"template": "spec.a[*].template"}, {"template": "spec.b", "role": "A b"}]),
-        "[0].podSets[1].role: got 'A b'; allowed is lower-case letters, digits and '-'",
+        "[0].podSets[1].role: invalid value 'A b': must be lower-case letters, digits and '-'",
     ),
     (
         entry(podSets=[{"template": "spec.a[*].template", "role": "a"}]),
-        "[0].podSets[0].role: got 'a'; allowed is nothing where the template has [*]",
+        "[0].podSets[0].role: invalid value 'a': must be nothing where the template has [*]",
     ),
     (
         entry(podSets=[{"template": "spec.a"}, {"template": "spec.b"}]),
-        "[0].podSets: got the role '' twice; allowed are different roles",
+        "[0].podSets: duplicate role '': roles must differ",
     ),
-    (entry(succeeded="Done"), "[0].succeeded: got 'Done'; allowed is never, or conditions, or field"),
-    (entry(succeeded={"conditions": "Done"}), "[0].succeeded.conditions: got 'Done'; allowed is a list"),
-    (entry(failed={"field": "status.phase"}), "[0].failed.values: got nothing; allowed is a list of"),
+    (entry(succeeded="Done"), "[0].succeeded: invalid value 'Done': must be never, or conditions, or field"),
+    (
+        entry(succeeded={"conditions": "Done"}),
+        "[0].succeeded.conditions: invalid value 'Done': must be a list",
+    ),
+    (entry(failed={"field": "status.phase"}), "[0].failed.values: required value: a list of"),
     (
         entry(failed={"field": "spec.phase", "values": ["x"]}),
-        "[0].failed.field: got 'spec.phase'; allowed is a path in the status such as status.phase",
+        "[0].failed.field: invalid value 'spec.phase': must be a path in the status such as status.phase",
     ),
     (
         entry(failed={"conditions": ["A"], "values": ["x"]}),
-        "[0].failed.values: unknown; allowed are conditions",
+        "[0].failed.values: unknown: must be one of conditions",
     ),
-    ("x", f"[0]: got 'x'; allowed is fields: {FIELDS}"),
+    ("x", f"[0]: invalid value 'x': must be fields: {FIELDS}"),
 )
 def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str) -> None:
     _, faults = further_kinds([given], "jobKinds")
@@ -197,7 +200,7 @@ def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str)
 )
 def test_paths_of_another_form_are_refused(path: str) -> None:
     _, faults = further_kinds([entry(podSets=[{"template": path}])], "jobKinds")
-    assert faults == [f"jobKinds[0].podSets[0].template: got {shown(path)}; allowed is {PATHS}"]
+    assert faults == [f"jobKinds[0].podSets[0].template: invalid value {shown(path)}: must be {PATHS}"]
 
 
 def shown(path: str) -> str:
@@ -209,13 +212,13 @@ def test_counts_are_numbers_or_beside_the_template(count: str) -> None:
     _, faults = further_kinds(
         [entry(podSets=[{"template": "spec.a[*].template", "count": count}])], "jobKinds"
     )
-    assert faults == [f"jobKinds[0].podSets[0].count: got {shown(count)}; allowed is {COUNTS}"]
+    assert faults == [f"jobKinds[0].podSets[0].count: invalid value {shown(count)}: must be {COUNTS}"]
 
 
 def test_a_kind_is_written_once() -> None:
     _, faults = further_kinds([entry(), entry()], "jobKinds")
     assert faults == [
-        "jobKinds[1]: got example.com/v1 TrainingRun; allowed is a kind that Muster lacks, once"
+        "jobKinds[1]: invalid value example.com/v1 TrainingRun: must be a kind that Muster lacks, once"
     ]
 
 
@@ -245,4 +248,4 @@ def test_muster_exits_with_2_and_the_faults(tmp_path: Path) -> None:
         resolve(from_file(path))
     done = CliRunner().invoke(main, ["serve", f"--config={path}"])
     assert done.exit_code == 2
-    assert "muster.yaml: jobKinds[0].suspend: got 'control.suspend'; allowed is" in done.output
+    assert "muster.yaml: jobKinds[0].suspend: invalid value 'control.suspend': must be" in done.output

@@ -35,7 +35,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         ],
     ),
     Reason.INVALID_SPEC: (
-        "spec.minMember: got -1",
+        "spec.minMember: invalid value -1",
         [("correct it", f"kubectl -n team edit {GROUP}", "patch podgroups in team")],
     ),
     Reason.TOO_COMPLEX: ("pod g-0 has 300 host ports; 256 are judged at most", []),
@@ -205,7 +205,12 @@ def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: F
 
 
 def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
-    condition = {"type": "Valid", "status": "False", "reason": "InvalidSpec", "message": "spec.weight: got 0"}
+    condition = {
+        "type": "Valid",
+        "status": "False",
+        "reason": "InvalidSpec",
+        "message": "spec.weight: invalid value 0",
+    }
     case.queue("research", conditions=[condition])
     group(case, Reason.INVALID_SPEC)
     (command,) = answer(case)["commands"]

@@ -161,19 +161,19 @@ def nowhere() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-INSTANTS = "allowed is how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
+INSTANTS = "must be how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
 @each_of(
-    (["--since", "yesterday"], f"--since: got 'yesterday'; {INSTANTS}"),
-    (["--since", "9" * 20 + "d"], f"--since: got '{'9' * 20}d'; {INSTANTS}"),
-    (["--since", "-7d"], f"--since: got '-7d'; {INSTANTS}"),
-    (["--until", "1x"], f"--until: got '1x'; {INSTANTS}"),
-    (["--until", "2999-01-01"], "--until: got '2999-01-01'; allowed is a moment that is over"),
-    (["--since", "1h", "--until", "2h"], "--since: got '1h'; allowed is a moment before 2h"),
+    (["--since", "yesterday"], f"--since: invalid value 'yesterday': {INSTANTS}"),
+    (["--since", "9" * 20 + "d"], f"--since: invalid value '{'9' * 20}d': {INSTANTS}"),
+    (["--since", "-7d"], f"--since: invalid value '-7d': {INSTANTS}"),
+    (["--until", "1x"], f"--until: invalid value '1x': {INSTANTS}"),
+    (["--until", "2999-01-01"], "--until: invalid value '2999-01-01': must be in the past"),
+    (["--since", "1h", "--until", "2h"], "--since: invalid value '1h': must be before 2h"),
     (["--by", "pod"], "'pod' is not one of 'queue', 'user', 'namespace'"),
     (["-o", "xml"], "'xml' is not one of 'table', 'wide', 'csv', 'json', 'yaml'"),
-    (["--debug-address", "here"], "got 'here'; allowed is an address"),
+    (["--debug-address", "here"], "invalid value 'here': must be an address"),
 )
 def test_a_flag_that_is_wrong_is_named_with_what_is_allowed(arguments: list[str], says: str) -> None:
     result = muster(*arguments)

@@ -251,7 +251,7 @@ def refused(*arguments: str) -> str:
     (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
     (
         HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
-        ':1: Queue "a": spec.weight: got 0; allowed is 1 or more',
+        ':1: Queue "a": spec.weight: invalid value 0: must be 1 or more',
     ),
     (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
 )
@@ -262,14 +262,14 @@ def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: 
 
 
 @each_of(
-    (["--node-cpu", "many"], "'--node-cpu': got 'many'; allowed is a quantity above 0"),
-    (["--nodes", "-1"], "'--nodes': got '-1'; allowed is a whole number from 0 to 5000"),
-    (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 0 to 5000"),
-    (["--node-gpu", "x"], "'--node-gpu': got 'x'; allowed is a whole number from 0 to 1024"),
+    (["--node-cpu", "many"], "'--node-cpu': invalid value 'many': must be a quantity above 0"),
+    (["--nodes", "-1"], "'--nodes': invalid value '-1': must be a whole number from 0 to 5000"),
+    (["--nodes", "x"], "'--nodes': invalid value 'x': must be a whole number from 0 to 5000"),
+    (["--node-gpu", "x"], "'--node-gpu': invalid value 'x': must be a whole number from 0 to 1024"),
     (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
-    (["--speed", "0"], "'--speed': got '0'; allowed is a number from 0.001 to 1000000, such as"),
-    (["--speed", "nan"], "'--speed': got 'nan'; allowed is a number from 0.001"),
-    (["--listen", "nowhere"], "--listen: got 'nowhere'; allowed is an address"),
+    (["--speed", "0"], "'--speed': invalid value '0': must be a number from 0.001 to 1000000, such as"),
+    (["--speed", "nan"], "'--speed': invalid value 'nan': must be a number from 0.001"),
+    (["--listen", "nowhere"], "--listen: invalid value 'nowhere': must be an address"),
     (["-o", "xml"], "'--output': 'xml' is not 'json'."),
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
@@ -280,7 +280,7 @@ def test_a_port_in_use_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         printed = refused("--listen", address)
-    assert f"--listen: got '{address}'; another process listens there" in printed
+    assert f"--listen: invalid value '{address}': another process listens there" in printed
 
 
 # ---- the end

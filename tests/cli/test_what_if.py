@@ -101,17 +101,17 @@ def test_nothing_is_written(town: Desk) -> None:
 
 
 @each_of(
-    ("sweep", "node=1", "--what-if: 'node=1': allowed is nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
+    ("sweep", "node=1", "--what-if: 'node=1': must be nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
     (
         "sweep",
         "nodes=+many",
-        "--what-if: 'nodes=+many': allowed is nodes=+N or nodes=+N:LIKE-NODE, with N a",
+        "--what-if: 'nodes=+many': must be nodes=+N or nodes=+N:LIKE-NODE, with N a",
     ),
     ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': there is no queue lab"),
     (
         "queue/research",
         "nodes=+1",
-        "--what-if: queue/research is no group, and in none; allowed is one group",
+        "--what-if: queue/research is no group, and in none: must be one group",
     ),
 )
 def test_what_makes_no_sense_is_named(target: str, term: str, says: str, *, town: Desk) -> None:
@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_named(target: str, term: str, says: str, *, town
 
 def test_a_term_is_judged_before_the_cluster_is_asked(desk: Desk) -> None:
     desk.kubeconfig.write_text("{}")
-    assert "'x': allowed is" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
+    assert "'x': must be" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
 
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "podgroups", "priorityclasses"])

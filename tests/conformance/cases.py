@@ -68,7 +68,7 @@ def _read(file: Path) -> Iterator[Case]:
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise BadCases(f"{file}: {fault}") from fault
     if content.version != _SCHEMA:
-        raise BadCases(f"{file}: schema version {content.version}; allowed is {_SCHEMA}")
+        raise BadCases(f"{file}: schema version {content.version}: must be {_SCHEMA}")
     for number, given in enumerate(content.cases):
         yield _case(file, number, given)
 

@@ -101,7 +101,7 @@ def test_a_restart_before_the_effect_loses_nothing(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (command("c", "DrainQueue", "q"), "action is 'DrainQueue'; allowed are OpenQueue and CloseQueue"),
+        (command("c", "DrainQueue", "q"), "action is 'DrainQueue': must be OpenQueue or CloseQueue"),
         (command("c", "CloseQueue", "root"), "queue root"),
         (command("c", "CloseQueue", "none"), "no queue none"),
         (command("c", "CloseQueue", "q", uid="its-predecessor"), "'its-predecessor'"),

@@ -188,7 +188,7 @@ def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) 
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
     assert planted.ledger.queues.of_namespace("team") == "leaf"
-    assert planted.event_messages() == ["node 'leaf': max[cpu]: got -1; allowed is 0 or more"]
+    assert planted.event_messages() == ["node 'leaf': max[cpu]: invalid value -1: must be 0 or more"]
 
 
 def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk) -> None:
@@ -215,7 +215,7 @@ def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
     desk.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
     desk.look()
     (shown,) = desk.event_messages()
-    assert shown.count("got -1") == 3
+    assert shown.count("invalid value -1") == 3
     assert shown.endswith("; and 6 more: see /debug/quotas")
 
 

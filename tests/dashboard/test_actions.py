@@ -136,7 +136,7 @@ def test_a_priority_class_is_a_name() -> None:
     answer = screen.send("/groups/team/train/priority", priority_class="<b>high</b>")
     assert answer.status_code == 400
     assert "<b>" not in answer.text
-    assert "got '<b>high</b>'" in unescape(answer.text)
+    assert "invalid value '<b>high</b>'" in unescape(answer.text)
 
 
 REFUSAL = b'{"code": %d, "reason": "%s", "message": "%s"}'

@@ -180,7 +180,7 @@ def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
 def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
     spec = {"parent": "a", "capability": {"cpu": "12"}}
     assert joined(review_queue(queue("new", spec), None, tree, 5)) == (
-        "spec.capability[cpu]: got 12; allowed is at most 10, the capability of queue 'a' above it"
+        "spec.capability[cpu]: invalid value 12: must be at most 10, the capability of queue 'a' above it"
     )
 
 

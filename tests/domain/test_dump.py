@@ -233,9 +233,9 @@ def edited(**parts: Any) -> bytes:
     (edited(snapshot={"nows": 1}), "it is not as muster wrote it: Snapshot.nows"),
     (
         edited(decisions={"queues": {"q": {"weight": "4"}}}),
-        "QueueDecision.weight: got '4', which is no int",
+        "QueueDecision.weight: invalid value '4', which is no int",
     ),
-    (edited(decisions={"groups": [1]}), "Decisions.groups: got '[1]', which is no dict"),
+    (edited(decisions={"groups": [1]}), "Decisions.groups: invalid value '[1]', which is no dict"),
 )
 def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
     with pytest.raises(InvalidDump) as refused:

@@ -286,10 +286,10 @@ def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: flo
         [queue("p", capability={"cpu": "much"}), queue("a", parent="p")],
         "queue p: 'much' is not a quantity such as 500m, 2 or 1.5Gi",
     ),
-    ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5; allowed is 1 to 100"),
+    ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5: must be 1 to 100"),
     (
         [queue("a", lending_limit={"cpu": "-1"})],
-        "queue a: spec.lendingLimit[cpu] is -1; allowed is 0 or more",
+        "queue a: spec.lendingLimit[cpu] is -1: must be 0 or more",
     ),
 )
 def test_a_queue_that_cannot_be_judged_says_so_and_stops_nobody_else(queues: list[Any], fault: str) -> None:

@@ -149,7 +149,8 @@ def test_more_than_its_tasks_make_is_told() -> None:
     world = world_of(volcano_job("j", task("a", 2), minAvailable=3)).work()
     assert world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC
     assert (
-        "spec.minAvailable: got 3; its tasks make 2 pods" in world.decision(world.podgroup_name("j")).detail
+        "spec.minAvailable: invalid value 3: its tasks make 2 pods"
+        in world.decision(world.podgroup_name("j")).detail
     )
 
 

@@ -107,10 +107,10 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, review: Muster) -> 
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
     known(stage, review, "team")
     child = partial(stage.queue, "child", parent="team")
-    assert "allowed is at most 4, the capability of queue 'team' above it" in refusal(
+    assert "must be at most 4, the capability of queue 'team' above it" in refusal(
         partial(child, capability={"cpu": "5"}), 403
     )
-    assert "allowed is at most 4, that of their parent 'team'" in refusal(
+    assert "must be at most 4, that of their parent 'team'" in refusal(
         partial(child, deserved={"cpu": "5"}), 403
     )
     assert "there is no such queue" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
@@ -118,7 +118,7 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, review: Muster) -> 
     known(stage, review, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
     below = refusal(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
-    assert "allowed is at least 3, the capability of queue 'child' below it" in below
+    assert "must be at least 3, the capability of queue 'child' below it" in below
 
 
 def test_only_a_closed_queue_can_be_deleted(stage: Stage, review: Muster) -> None:
@@ -140,7 +140,7 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, revie
     wrong = {**head, "spec": {"nodeTaints": [{"key": "a", "effect": "Never"}]}}
     assert "nodeTaints" in refusal(partial(create, wrong), 422)
     wrong = {**head, "spec": {"nodeLabels": {"a/b/c": "d"}}}
-    assert "allowed is that of a label" in refusal(partial(create, wrong), 422)
+    assert "must be a label key" in refusal(partial(create, wrong), 422)
     create({**head, "spec": {"nodeLabels": {"example.com/gpu": "h100"}}})
     stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
     known(stage, review, "team")
@@ -178,7 +178,9 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, review: Muste
     move = partial(stage.api.patch, POD_GROUPS, "a", {"spec": {"queue": "shut"}}, stage.namespace)
     assert "takes no new work" in refusal(move, 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    assert "allowed is only one of the two" in refusal(lambda: stage.group("b", 1, networkTopology=both), 422)
+    assert "set only one of highestTierAllowed" in refusal(
+        lambda: stage.group("b", 1, networkTopology=both), 422
+    )
 
 
 def test_what_is_written_in_one_go_passes(stage: Stage, review: Muster) -> None:
@@ -292,7 +294,7 @@ def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, review
     annotations = {"metadata": {"annotations": {QUEUE_NAME: "team"}}}
     assert "is Closing" in refusal(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
     budget = {"volcano.sh/jdb-min-available": "120%"}
-    assert "allowed is a whole number above 0" in refusal(
+    assert "must be a whole number above 0" in refusal(
         lambda: stage.pods("budget", 1, annotations=budget), 422
     )
     stage.pods("foreign", 1, queue="nowhere", scheduler="nobody")
@@ -633,7 +635,7 @@ def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
         stage.api.delete(QUEUES, "shut")
         for spec, message in (
             ({"guarantee": {"resource": {"cpu": "1"}}}, "set deserved to the guarantee or more"),
-            ({"parent": "q"}, "allowed is a queue that is not this one"),
+            ({"parent": "q"}, "must be a queue other than this one"),
             ({"weight": 0}, "greater than or equal to 1"),
             ({"state": "Closing"}, "Unsupported value"),
         ):
@@ -641,12 +643,14 @@ def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
         hierarchy = {"volcano.sh/hierarchy": "root/a/b", "volcano.sh/hierarchy-weights": "1/-2/3"}
         queue = objects.queue("q")
         queue["metadata"]["annotations"] = hierarchy
-        assert "allowed are numbers above 0" in refusal(lambda: stage.api.create(QUEUES, queue), 422)
+        assert "must be numbers above 0" in refusal(lambda: stage.api.create(QUEUES, queue), 422)
         stage.queue("root", deserved={"cpu": "4"})
         grown = {"spec": {"deserved": {"cpu": "5"}}}
         assert "root is the whole cluster" in refusal(lambda: stage.api.patch(QUEUES, "root", grown), 422)
         both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-        assert "allowed is one of the two" in refusal(lambda: stage.group("g", 1, networkTopology=both), 422)
+        assert "set only one of highestTierAllowed" in refusal(
+            lambda: stage.group("g", 1, networkTopology=both), 422
+        )
 
 
 def _deletable(stage: Stage, name: str) -> bool:

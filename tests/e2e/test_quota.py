@@ -150,7 +150,7 @@ def test_check_says_what_comes_of_quotas(
     request.getfixturevalue("rights")
     wait_for(lambda: message() == "2 queues made from them", timeout=120, what="they are made")
     stage.api.create(ELASTIC_QUOTA_TREES, {**seed(), "metadata": {"name": "mine", "namespace": "default"}})
-    assert "1 fault: ElasticQuotaTree/default/mine, metadata.namespace: got default" in message()
+    assert "1 fault: ElasticQuotaTree/default/mine, metadata.namespace: invalid value default" in message()
     stage.api.delete_all(ELASTIC_QUOTA_TREES, "default")
 
 
@@ -175,11 +175,11 @@ def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, mu
     stage.api.create(ELASTIC_QUOTA_TREES, seed())
     wait_queue(stage, "child-1")
     message = refusal(stage, {"spec": {"capability": {"cpu": 64}}})
-    assert f"spec.capability: queue child-1 is made from {TREE}; allowed is to change it there" in message
+    assert f"spec.capability: queue child-1 is made from {TREE}: change it there" in message
     assert "spec.parent" in refusal(stage, {"spec": {"parent": "root"}})
     assert SOURCE in refusal(stage, {"metadata": {"annotations": {SOURCE: None}}})
     stage.api.patch(QUEUES, "child-1", {"spec": {"weight": 3}})
-    with pytest.raises(ApiError, match=f"is made from {TREE}; allowed is to remove it there"):
+    with pytest.raises(ApiError, match=f"is made from {TREE}: remove it there"):
         stage.api.delete(QUEUES, "child-1")
     edit(stage, {**seed()["spec"]["root"], "children": [node("child-1", cpu="500m")]})
     wait_capability(stage, "child-1", cpu="500m")

@@ -104,7 +104,7 @@ def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
 def test_history_is_of_a_period_and_made_one_at_a_time(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 2))
     assert shown.show("history", "", "", "")["by"] == "queue"
-    with pytest.raises(BadRequest, match="since: got 'soon'; allowed is how long ago, such as 7d"):
+    with pytest.raises(BadRequest, match="since: invalid value 'soon': must be how long ago, such as 7d"):
         shown.show("history", "user", "soon", "")
     with debug_pages._ONE_REPORT, pytest.raises(ServiceUnavailable):
         shown.show("history", "", "", "")
@@ -160,7 +160,7 @@ def test_what_would_be_decided_if_something_were_different(screen: Callable[...,
     assert found["terms"] == ["nodes=+1", "queue.weight=default:2"]
     assert (found["group"]["group"], found["group"]["change"]) == ("team/g", "starts")
     assert shown.table["why"]("team", "x", ["nodes=+1"]) is None
-    with pytest.raises(BadRequest, match="what-if: 'nodes=2': allowed is"):
+    with pytest.raises(BadRequest, match="what-if: 'nodes=2': must be"):
         shown.show("why", "team", "g", ["nodes=2"])
     assert shown.stage.reason("g") is Reason.NO_ROOM
 

@@ -79,5 +79,5 @@ def test_each_view_has_a_secret_of_its_own(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     folder = str(tmp_path / "nowhere")
-    with pytest.raises(InvalidConfiguration, match=f"--view-folder: got '{folder}': No such file"):
+    with pytest.raises(InvalidConfiguration, match=f"--view-folder: invalid value '{folder}': No such file"):
         write_kubeconfig(folder, ADDRESS)

@@ -78,7 +78,7 @@ def test_a_broken_line_ends_with_2(tmp_path: Path) -> None:
     path.write_text("arrival,group,cpu\n0,a,1\n1,b,much\n")
     result = muster("--trace", path)
     assert result.exit_code == 2
-    assert f"{path}:3: cpu: got 'much'; allowed is a quantity such as 500m, 2 or 16Gi" in result.output
+    assert f"{path}:3: cpu: invalid value 'much': must be a quantity such as 500m, 2 or 16Gi" in result.output
 
 
 def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
@@ -93,12 +93,15 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
     [
         ([], "nothing to simulate"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
-        (["--synthetic", "5", "--node-cpu", "lots"], "allowed is a quantity above 0"),
-        (["--synthetic", "0"], "'--synthetic': got '0'; allowed is a whole number from 1 to 1000000"),
-        (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 1 to 20000"),
-        (["--window", "0"], "'--window': got '0'; allowed is a whole number of at least 1"),
-        (["--run-seconds", "nan"], "'--run-seconds': got 'nan'; allowed is a number of seconds from 0 to"),
-        (["--gantt", "x.png"], "'--gantt': got 'x.png'; allowed is an SVG file, such as chart.svg"),
+        (["--synthetic", "5", "--node-cpu", "lots"], "must be a quantity above 0"),
+        (["--synthetic", "0"], "'--synthetic': invalid value '0': must be a whole number from 1 to 1000000"),
+        (["--nodes", "x"], "'--nodes': invalid value 'x': must be a whole number from 1 to 20000"),
+        (["--window", "0"], "'--window': invalid value '0': must be a whole number of at least 1"),
+        (
+            ["--run-seconds", "nan"],
+            "'--run-seconds': invalid value 'nan': must be a number of seconds from 0 to",
+        ),
+        (["--gantt", "x.png"], "'--gantt': invalid value 'x.png': must be an SVG file, such as chart.svg"),
         (["-o", "xml"], "'--output': 'xml' is not one of 'table', 'json', 'yaml'."),
     ],
 )
@@ -225,7 +228,7 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spec", "reported"),
     [
-        ('weight: "3"', "got '3'; allowed is a whole number; write it without quotes"),
+        ('weight: "3"', "invalid value '3': must be a whole number; write it without quotes"),
         ("capability: {mem: 8Gi}", "no node has a resource mem; did you mean memory?"),
         ("capability: {gpu: 4}", "no node has a resource gpu; did you mean nvidia.com/gpu?"),
         ("capability: {memory: 128MB}", "such as 500m, 2 or 1.5Gi; did you mean 128M or 128Mi?"),

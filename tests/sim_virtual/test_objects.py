@@ -162,7 +162,7 @@ def test_a_start_that_cannot_be_completed_is_undone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan"])
 def test_a_wrong_arrival_is_named(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InvalidWorkload, match=rf"objects\.yaml:6: .*{ARRIVAL}.*got '{text}'"):
+    with pytest.raises(InvalidWorkload, match=rf"objects\.yaml:6: .*{ARRIVAL}.*invalid value '{text}'"):
         loaded(tmp_path, pod("a"), pod("b", arrival=text))
 
 

@@ -47,19 +47,22 @@ def test_empty_cells_take_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x,q,g,1,,1,,,5,", "arrival: got 'x'; allowed is seconds, 0 or more"),
-        ("-1,q,g,1,,1,,,5,", "arrival: got '-1'; allowed is seconds, 0 or more"),
-        ("inf,q,g,1,,1,,,5,", "arrival: got 'inf'; allowed is seconds, 0 or more"),
-        (",q,g,1,,1,,,5,", "arrival: got ''; allowed is seconds, 0 or more"),
-        ("0,q,a/b,1,,1,,,5,", "group: got 'a/b'; allowed is a name of letters, digits, '-', '_' and '.'"),
-        ("0,q,g,0,,1,,,5,", "members: got '0'; allowed is a whole number of at least 1"),
-        ("0,q,g,2,3,1,,,5,", "minMember: got 3; allowed is at most the 2 members of the row"),
-        ("0,q,g,1,,two,,,5,", "cpu: got 'two'; allowed is a quantity such as 500m, 2 or 16Gi"),
-        ("0,q,g,1,,-1,,,5,", "cpu: got '-1'; allowed is a quantity such as 500m, 2 or 16Gi"),
-        ("0,q,g,1,,1,,,nan,", "seconds: got 'nan'; allowed is seconds, 0 or more"),
-        ("0,q,g,1,,1,,,5,high", "priority: got 'high'; allowed is a whole number"),
-        ("0,q,g,1", "got 4 cells; the header has 10"),
-        ("0,other,good,1,,1,,,5,", "queue: got 'other'; group good is in 'q'"),
+        ("x,q,g,1,,1,,,5,", "arrival: invalid value 'x': must be seconds, 0 or more"),
+        ("-1,q,g,1,,1,,,5,", "arrival: invalid value '-1': must be seconds, 0 or more"),
+        ("inf,q,g,1,,1,,,5,", "arrival: invalid value 'inf': must be seconds, 0 or more"),
+        (",q,g,1,,1,,,5,", "arrival: invalid value '': must be seconds, 0 or more"),
+        (
+            "0,q,a/b,1,,1,,,5,",
+            "group: invalid value 'a/b': must be a name of letters, digits, '-', '_' and '.'",
+        ),
+        ("0,q,g,0,,1,,,5,", "members: invalid value '0': must be a whole number of at least 1"),
+        ("0,q,g,2,3,1,,,5,", "minMember: invalid value 3: must be at most the 2 members of the row"),
+        ("0,q,g,1,,two,,,5,", "cpu: invalid value 'two': must be a quantity such as 500m, 2 or 16Gi"),
+        ("0,q,g,1,,-1,,,5,", "cpu: invalid value '-1': must be a quantity such as 500m, 2 or 16Gi"),
+        ("0,q,g,1,,1,,,nan,", "seconds: invalid value 'nan': must be seconds, 0 or more"),
+        ("0,q,g,1,,1,,,5,high", "priority: invalid value 'high': must be a whole number"),
+        ("0,q,g,1", "4 cells; the header has 10"),
+        ("0,other,good,1,,1,,,5,", "queue: invalid value 'other': group good is in 'q'"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -79,7 +82,7 @@ def test_all_broken_lines_are_named(tmp_path: Path) -> None:
 def test_a_broken_header_is_named(tmp_path: Path) -> None:
     missing, unknown, *_ = sorted(faults(tmp_path, "arrival,grp,members,members\n1,2,3,4\n"))
     assert "t.csv:1: column 'group': missing" in missing
-    assert "t.csv:1: column 'grp': unknown; allowed are arrival, group" in unknown
+    assert "t.csv:1: column 'grp': unknown: must be arrival, group" in unknown
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", HEAD])

@@ -124,12 +124,12 @@ def test_names_fit_into_labels_and_hosts(name: str, spec: Json, expected: list[s
 def test_sentences_say_what_is_allowed() -> None:
     (fault,) = review_new(job(policies=[{"event": "PodFailed", "action": "Explode"}]))
     assert str(fault) == (
-        "spec.policies[0].action: got 'Explode'; allowed: AbortJob, RestartJob, RestartTask, RestartPod, "
-        "RestartPartition, TerminateJob, CompleteJob, ResumeJob"
+        "spec.policies[0].action: invalid value 'Explode': must be one of AbortJob, RestartJob, RestartTask, "
+        "RestartPod, RestartPartition, TerminateJob, CompleteJob, ResumeJob"
     )
     circle = [{"name": name, "dependsOn": {"name": [needed]}} for name, needed in ("ab", "bc", "ca")]
     (fault,) = review_new(job(tasks=circle))
-    assert "which all wait for one another" in fault.message
+    assert "these tasks wait for one another" in fault.message
 
 
 def test_a_job_of_many_faults_gets_an_answer_of_bounded_length() -> None:

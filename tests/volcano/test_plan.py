@@ -39,18 +39,21 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
 
 
 @each_of(
-    (job(*(task(f"t{n}", 1) for n in range(257))), "spec.tasks: got 257; allowed are 256"),  # tasks
+    (
+        job(*(task(f"t{n}", 1) for n in range(257))),
+        "spec.tasks: invalid value 257: must be at most 256",
+    ),  # tasks
     (
         job(replace(task("w", 1), template={"spec": WIDE})),
-        "spec.tasks[0].template.spec.containers: got 65; allowed are 64",
+        "spec.tasks[0].template.spec.containers: invalid value 65: must be at most 64",
     ),  # containers
     (
         job(volumes=[VolumeSpec(f"/{n}", "claim") for n in range(257)]),
-        "spec.volumes: got 257; allowed are 256",
+        "spec.volumes: invalid value 257: must be at most 256",
     ),  # volumes
     (
         job(replace(task("w", 1), policies=CODES[1:]), policies=CODES),
-        "spec.policies, with those of tasks: got 1025; allowed are 1024",
+        "spec.policies, with those of tasks: invalid value 1025: must be at most 1024",
     ),  # policies
 )
 def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(
@@ -452,17 +455,20 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
 
 
 @each_of(
-    (job(task("w", 1), task("w", 2)), "spec.tasks[1].name: got 'w', as another task"),
-    (job(min_available=3), "spec.minAvailable: got 3; allowed are at most the 2 replicas"),
-    (job(task("w", 1, ["v"])), "spec.tasks[0].dependsOn: got 'v'; allowed are names of tasks"),
-    (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "'v -> w -> v', which all wait for one another"),
-    (job(task("w", 1, ["w"])), "'w -> w', which all wait for one another"),
-    (job(policies=[policy("Explode", "*")]), "spec.policies[0].action: got 'Explode'; allowed: AbortJob"),
+    (job(task("w", 1), task("w", 2)), "spec.tasks[1].name: duplicate value 'w'"),
+    (job(min_available=3), "spec.minAvailable: invalid value 3: must be at most the 2 replicas"),
+    (job(task("w", 1, ["v"])), "spec.tasks[0].dependsOn: invalid value 'v': must be the name of a task"),
+    (job(task("v", 1, ["w"]), task("w", 1, ["v"])), "'v -> w -> v': these tasks wait"),
+    (job(task("w", 1, ["w"])), "'w -> w': these tasks wait"),
+    (
+        job(policies=[policy("Explode", "*")]),
+        "spec.policies[0].action: invalid value 'Explode': must be one of AbortJob",
+    ),
     (
         job(policies=[policy("AbortJob", "*", timeout="soon")]),
-        "spec.policies[0].timeout: got 'soon'; allowed is a duration",
+        "spec.policies[0].timeout: invalid value 'soon': must be a duration",
     ),
-    (job(plugins={"magic": None}), "spec.plugins: got 'magic'; allowed: env, svc"),
+    (job(plugins={"magic": None}), "spec.plugins: invalid value 'magic': must be one of env, svc"),
 )
 def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
     """Once: when it begins."""
@@ -478,7 +484,7 @@ def faults(found: Plan) -> list[str]:
 def test_all_that_is_wrong_is_one_remark() -> None:
     wrong = job(min_available=9, plugins={"magic": None, "svc": ["--loud"]})
     [said] = faults(look(wrong))
-    assert all(words in said for words in ("got 9", "'magic'", "flag --loud"))
+    assert all(words in said for words in ("invalid value 9", "'magic'", "flag --loud"))
 
 
 def test_of_tasks_with_the_same_name_the_first_counts() -> None:

@@ -74,7 +74,7 @@ def test_what_is_asked_of_history_is_passed_on() -> None:
 def test_a_limit_that_is_none_is_refused_by_name(limit: str) -> None:
     status, answer = get(f"decisions?limit={limit}")
     assert status == 400
-    assert answer["error"] == f"limit: got {limit!r}; allowed is a whole number from 1 to 1000"
+    assert answer["error"] == f"limit: invalid value {limit!r}: must be a whole number from 1 to 1000"
 
 
 def test_the_port_is_read_only() -> None:

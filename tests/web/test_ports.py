@@ -18,7 +18,9 @@ from extender.web.side import SideServer, pages
 def test_a_port_in_use_is_told_with_its_flag() -> None:
     with listen("--listen", Address("127.0.0.1", 0)) as taken:
         address = Address(*taken.getsockname())
-        with pytest.raises(InvalidConfiguration, match=f"--debug-listen: got '{address}'; another process"):
+        with pytest.raises(
+            InvalidConfiguration, match=f"--debug-listen: invalid value '{address}': another process"
+        ):
             listen("--debug-listen", address)
 
 

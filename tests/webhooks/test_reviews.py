@@ -60,7 +60,7 @@ def test_another_version_gets_the_reviews_own_error(field: str, value: str, *, d
     review = {**GOOD, "request": {"uid": "7", "operation": "CREATE"}, field: value}
     answer = desk.send("/queues/validate", review)
     assert (answer["uid"], answer["allowed"]) == ("7", False)
-    assert answer["status"]["message"].startswith(f"{field}: got {value!r}; allowed is ")
+    assert answer["status"]["message"].startswith(f"{field}: invalid value {value!r}: must be ")
 
 
 @each_of(*PATHS)
@@ -160,7 +160,7 @@ def test_deserved_amounts_above_what_nodes_offer_warn(desk: Desk) -> None:
     answer = desk.ask("/queues/validate", new)
     assert answer["allowed"]
     (warning,) = answer["warnings"]
-    assert warning.startswith("spec.deserved[nvidia.com/gpu]: got 64; nodes offer 0 now")
+    assert warning.startswith("spec.deserved[nvidia.com/gpu]: invalid value 64: nodes offer 0 now")
     heavier = {**new, "spec": {**new["spec"], "weight": 2}}
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
 

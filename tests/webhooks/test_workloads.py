@@ -70,7 +70,7 @@ def workflow(queue: str, pods: Json) -> Json:
 )
 def test_a_queue_that_only_the_workload_names_is_warned_of(obj: Json) -> None:
     (found,) = warnings(obj)
-    assert "got 'q', which its pods do not follow" in found
+    assert "invalid value 'q', which its pods do not follow" in found
     assert QUEUE in found or LOCAL_QUEUE in found
 
 

@@ -41,7 +41,7 @@ class Written(NamedTuple):
     def refused(self, allowed: str) -> None:
         shown = repr(self.value)
         got = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
-        self.faults.append(f"{self.where}: got {got}; allowed is {allowed}")
+        self.faults.append(f"{self.where}: invalid value {got}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], instead: T, allowed: str) -> T:
         """Return the result of `reader` for a text; it raises ValueError for one that is not allowed."""
@@ -85,10 +85,10 @@ class Written(NamedTuple):
         elif self.value is not None:
             for name in given:
                 if name not in known:
-                    self.faults.append(f"{self.where}.{name}: unknown; allowed are {', '.join(known)}")
+                    self.faults.append(f"{self.where}.{name}: unknown: must be one of {', '.join(known)}")
             for name, allowed in needed.items():
                 if given.get(name) is None:
-                    self.faults.append(f"{self.where}.{name}: got nothing; allowed is {allowed}")
+                    self.faults.append(f"{self.where}.{name}: required value: {allowed}")
         return {
             name: Written(f"{self.where}.{name}", given.get(name), self.faults)
             for name in known
@@ -136,7 +136,9 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
     for number, (row, _) in enumerate(rows):
         if all(row.key) and row.key in known:
             name = " ".join(row.key)
-            given.faults.append(f"{where}[{number}]: got {name}; allowed is a kind that Muster lacks, once")
+            given.faults.append(
+                f"{where}[{number}]: invalid value {name}: must be a kind that Muster lacks, once"
+            )
         known.add(row.key)
     return tuple(FurtherKind(*row) for row in rows), given.faults
 
@@ -169,7 +171,7 @@ def _pod_sets(given: Written) -> tuple[Offspring, ...]:
     found = tuple(map(_pod_set, given.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
     if twice := [role for role, number in roles.items() if number > 1]:
-        given.faults.append(f"{given.where}: got the role {twice[0]!r} twice; allowed are different roles")
+        given.faults.append(f"{given.where}: duplicate role {twice[0]!r}: roles must differ")
     return found
 
 

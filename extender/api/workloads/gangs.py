@@ -107,14 +107,18 @@ def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose:
     if text == ALL and most is not None:
         return GangSize(max(most, 1))
     if text == ALL:
-        return GangSize(usual, f"{where}: got {ALL!r}; how many pods that is, is not known: write a number")
+        return GangSize(
+            usual, f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
+        )
     if not (is_count(text) and 0 < int(text) <= MOST):
-        return GangSize(usual, f"{where}: got {text!r:.50}; allowed is {ALL}, or a whole number from 1")
+        return GangSize(
+            usual, f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
+        )
     number = int(text)
     if scaled is not None:
         return _scaled(number, scaled, where)
     if gang is not None and 0 < gang.pods < number:
-        return GangSize(usual, f"{where}: got {number}; it makes {gang.pods} at once")
+        return GangSize(usual, f"{where}: invalid value {number}: it makes {gang.pods} at once")
     return GangSize(number if most is None else max(min(number, most), 1))
 
 

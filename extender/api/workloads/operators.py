@@ -69,7 +69,7 @@ def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) ->
         kinds = ("containers", "initContainers")
         containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
         counts.append((f"spec.tasks[{place}].template.spec.containers", containers, _MOST_CONTAINERS))
-    return ((field, f"got {n}; allowed are {most}") for field, n, most in counts if n > most)
+    return ((field, f"invalid value {n}: must be at most {most}") for field, n, most in counts if n > most)
 
 
 def volcano_tasks(job: Json) -> Json:
@@ -144,7 +144,7 @@ def _podgroup(job: Json) -> Json:
     spec = volcano_tasks(job)["spec"]
     needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
     if needed > total:
-        raise ValueError(f"spec.minAvailable: got {needed}; its tasks make {total} pods")
+        raise ValueError(f"spec.minAvailable: invalid value {needed}: its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
     by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
     parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
@@ -377,7 +377,7 @@ def _mebibytes(text: Any) -> int:
     """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
     if not found:
-        raise ValueError(f"got {text!r:.50}; allowed is an amount of memory such as 512m or 2g")
+        raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")
     return int(int(found[1]) * _UNITS[found[2] or "m"])
 
 

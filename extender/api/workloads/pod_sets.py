@@ -111,7 +111,7 @@ def least_of(row: WorkloadRow, obj: Json) -> int:
         return 0
     text = annotations[key]
     if not _is_count(text):
-        raise ValueError(f"annotation {key}: got {text!r:.50}; allowed is a whole number from 1")
+        raise ValueError(f"annotation {key}: invalid value {text!r:.50}: must be a whole number from 1")
     return int(text)
 
 

@@ -52,7 +52,9 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             return default
         if type(found) is not int or abs(found) > MOST:
-            raise ValueError(f"{'.'.join(path)}: got {found!r:.50}; allowed is a whole number up to {MOST}")
+            raise ValueError(
+                f"{'.'.join(path)}: invalid value {found!r:.50}: must be a whole number up to {MOST}"
+            )
         return found
 
 

@@ -33,7 +33,7 @@ def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
     above = [record.name for record in tree.ancestry(parent)]
     depth = len(above) + tree.height(name)
     if parent == name or name in above:
-        code, text = Code.SELF_PARENT, "allowed is a queue that is not this one and not below it"
+        code, text = Code.SELF_PARENT, "must be a queue other than this one and those below it"
     elif not above:
         code, text = Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one"
     elif depth > max_depth:
@@ -45,7 +45,7 @@ def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
         text = f"{text}: wait until they are gone, or name another parent"
     else:
         return
-    yield Fault(code, "spec.parent", f"got {parent!r}; {text}")
+    yield Fault(code, "spec.parent", f"invalid value {parent!r}: {text}")
 
 
 class _Amounts(msgspec.Struct, frozen=True):
@@ -81,23 +81,23 @@ def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator
             above = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
             owner, limit = next(((owner, most) for owner, most in above if most is not None), ("", amount))
             if amount > limit:
-                text = f"got {show(resource, amount)}; allowed is at most {show(resource, limit)}, "
+                text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded(tree.queues[each]) for each in tree.children(parent) if each != name]
         for code, field, made, most in _sums_above([own, *siblings], _recorded(tree.queues[parent])):
-            text = f"together with its siblings that makes {made}; allowed is at most {most}, "
+            text = f"together with its siblings that makes {made}: must be at most {most}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
             owner, largest = tree.largest(resource, child)
             if largest > amount:
-                text = f"got {show(resource, amount)}; allowed is at least {show(resource, largest)}, "
+                text = f"invalid value {show(resource, amount)}: must be at least {show(resource, largest)}, "
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
     children = [_recorded(tree.queues[child]) for child in tree.children(name)]
     for code, field, made, got in _sums_above(children, own):
-        text = f"got {got}; allowed is at least {made}, the sum of the queues directly below it"
+        text = f"invalid value {got}: must be at least {made}, the sum of the queues directly below it"
         yield Fault(code, field, text)
 
 
@@ -140,7 +140,7 @@ def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> I
         return
     for resource, amount in own.items():
         if amount > (most := there.get(resource, 0)):
-            got = f"got {show(resource, amount)}; nodes offer {show(resource, most)} now"
+            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, most)} now"
             yield f"spec.deserved[{resource}]: {got}: until there are more, it gets no more than these"
 
 
@@ -175,11 +175,11 @@ def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
     """Yield the faults of a ResourceFlavor that its schema does not find."""
     for key in flavor.spec.node_labels or {}:
         if len(key.rpartition("/")[2]) > _LONGEST_NAME or _LABEL_KEY.fullmatch(key) is None:
-            text = f"got the key {key!r}; allowed is that of a label, such as example.com/gpu"
+            text = f"invalid key {key!r}: must be a label key such as example.com/gpu"
             yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeLabels", text)
     taints = [(taint.key, taint.effect) for taint in flavor.spec.node_taints or ()]
     for key, effect in dict.fromkeys(taint for taint in taints if taints.count(taint) > 1):
-        text = f"got {key}:{effect} twice; a node has one taint of a key and an effect"
+        text = f"duplicate value {key}:{effect}: a node has one taint of a key and an effect"
         yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeTaints", text)
 
 
@@ -214,11 +214,11 @@ def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     spec, state = queue.spec, queue.status.state
     if state not in _SETTLED and (before is None or state != before.status.state):
-        yield Fault(Code.INVALID_STATE, "status.state", f"got {state!r}; allowed is Open or Closed")
+        yield Fault(Code.INVALID_STATE, "status.state", f"invalid value {state!r}: must be Open or Closed")
     if spec.state not in _SETTLED:
-        yield Fault(Code.INVALID_STATE, "spec.state", f"got {spec.state!r}; allowed is Open or Closed")
+        yield Fault(Code.INVALID_STATE, "spec.state", f"invalid value {spec.state!r}: must be Open or Closed")
     if spec.weight < 1:
-        yield Fault(Code.WEIGHT_BELOW_MIN, "spec.weight", f"got {spec.weight}; allowed is 1 or more")
+        yield Fault(Code.WEIGHT_BELOW_MIN, "spec.weight", f"invalid value {spec.weight}: must be 1 or more")
     yield from _review_amounts(queue)
 
 
@@ -236,7 +236,7 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
         except BadQuantity:
             fits = False
         if not fits:
-            text = f"got {spec.oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
+            text = f"invalid value {spec.oversell}: must be a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
         at = f"spec.flavors[{number}]"
@@ -254,7 +254,7 @@ def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
     for field in ("deserved", "guarantee"):
         for name, amount in lists.get(field, {}).items():
             if name in capability and _exact(amount) > _exact(capability[name]):
-                text = f"got {amount}; allowed is the flavor's capability, {capability[name]}, or less"
+                text = f"invalid value {amount}: must be the flavor's capability, {capability[name]}, or less"
                 yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{at}.{field}[{name}]", text)
 
 
@@ -275,9 +275,9 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_RESOURCE, at, what)
         try:
             if _exact(quantity) < 0:
-                yield Fault(Code.NEGATIVE_QUANTITY, at, f"got {quantity}; allowed is 0 or more")
+                yield Fault(Code.NEGATIVE_QUANTITY, at, f"invalid value {quantity}: must be 0 or more")
         except BadQuantity as fault:
-            yield Fault(Code.NOT_A_QUANTITY, at, f"got {fault}")
+            yield Fault(Code.NOT_A_QUANTITY, at, f"invalid value {fault}")
 
 
 def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
@@ -288,19 +288,19 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
             text = f"absent, but the guarantee is {retained}; set it to {retained} or more, or remove that"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
         elif _exact(deserved[name]) < _exact(retained):
-            text = f"got {deserved[name]}; allowed is the guarantee, {retained}, or more"
+            text = f"invalid value {deserved[name]}: must be the guarantee, {retained}, or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
-            text = f"got {amount}; allowed is the capability, {capability[name]}, or less"
+            text = f"invalid value {amount}: must be the capability, {capability[name]}, or less"
             yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"spec.deserved[{name}]", text)
     for name, amount in lent.items():
         at = f"spec.lendingLimit[{name}]"
         if name not in deserved:
-            text = f"got {amount}, but spec.deserved has no {name}: a queue lends of what it deserves by name"
+            text = f"invalid value {amount}, but spec.deserved has no {name}: it lends what it deserves"
             yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
         elif _exact(amount) > _exact(deserved[name]):
-            text = f"got {amount}; allowed is the deserved amount, {deserved[name]}, or less"
+            text = f"invalid value {amount}: must be the deserved amount, {deserved[name]}, or less"
             yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
 
 
@@ -317,22 +317,24 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
         return
     at, parts, wanted = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
     if len(parts) != wanted:
-        text = f"got {weights!r}, {len(parts)} parts; allowed is {wanted}, one for each part of {path!r}"
+        text = (
+            f"invalid value {weights!r}, {len(parts)} parts: must be {wanted}, one for each part of {path!r}"
+        )
         yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
         return
     for part in parts:
         if _NUMBER.fullmatch(part) is None:
-            text = f"got {part!r} in {weights!r}; allowed are numbers above 0, such as 1/2/3"
+            text = f"invalid value {part!r} in {weights!r}: must be numbers above 0, such as 1/2/3"
             yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
             return
         if float(part) <= 0:
-            text = f"got {part} in {weights!r}; allowed are numbers above 0"
+            text = f"invalid value {part} in {weights!r}: must be numbers above 0"
             yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
             return
     for other, record in tree.queues.items():
         if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
-            text = f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}"
-            text = f"{text}; allowed is a path that no other queue's path goes through"
+            text = f"invalid value {path!r}, which lies above {record.hierarchy!r} of queue {other!r}"
+            text = f"{text}: must be a path that no other queue's path goes through"
             yield Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
             return
 
@@ -363,7 +365,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
     elif view.state != "Closed":
         code, text = Code.NOT_CLOSED, f"is {view.state or 'Open'} and holds {view.groups} groups; "
-        text += "allowed is to delete one that is Closed: set its spec.state to Closed, and delete its groups"
+        text += "only a Closed queue can be deleted: set its spec.state to Closed, and delete its groups"
     else:
         return []
     return [Fault(code, "metadata.name", f"queue {name!r} {text}")]

@@ -160,7 +160,7 @@ def review_move(to: Destination, started_in: str) -> list[Fault]:
     """
     if started_in in ("", to.queue):
         return []
-    text = f"got {to.queue!r}, but the group has started in queue {started_in!r} and keeps it: leave it, or "
+    text = f"invalid value {to.queue!r}, but the group started in queue {started_in!r}: leave it, or "
     return [Fault(Code.GROUP_HAS_STARTED, to.field, f"{text}wait until none of its pods is on a node")]
 
 
@@ -191,10 +191,10 @@ def review_budgets(pod: Pod) -> Iterator[Fault]:
     given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
     for key in given:
         if _BUDGET.fullmatch(annotations[key]) is None:
-            text = f"got {annotations[key]!r}; allowed is a whole number above 0, or 1% to 99%"
+            text = f"invalid value {annotations[key]!r}: must be a whole number above 0, or 1% to 99%"
             yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
     if len(given) > 1:
-        text = f"given together with {MIN_AVAILABLE}; allowed is only one of the two"
+        text = f"set only one of this and {MIN_AVAILABLE}"
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
 
@@ -206,8 +206,8 @@ def review_topologies(group: NewPodGroup) -> Iterator[Fault]:
 
 def _review_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
     if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
-        text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
-        text += f"{topology.highest_tier_name!r}; allowed is only one of the two"
+        text = f"set only one of highestTierAllowed, {topology.highest_tier_allowed}, and highestTierName, "
+        text += repr(topology.highest_tier_name)
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
@@ -225,8 +225,8 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:
         allowed[keys.RUN_TIME] = "how long the group runs, such as 1h30m"
     for key, text in allowed.items():
-        got = f"got {annotations[key][:60]!r}, which counts as absent"
-        yield f"metadata.annotations[{key}]: {got}; allowed is {text}"
+        got = f"invalid value {annotations[key][:60]!r}, which counts as absent"
+        yield f"metadata.annotations[{key}]: {got}: must be {text}"
     named = group_name(pods) if pods is not None else ""
     for key in (keys.CHECKPOINT, keys.RUN_TIME):
         if named not in ("", group_name_of(meta.uid)) and annotations.get(key):
@@ -260,7 +260,7 @@ def review_growth(
         return []
     own = Ceiling(view.record.name, view.allocated, view.record.capability or {})
     found = (
-        f"got {show(name, amount)} {name} more, and queue {each.queue!r} holds "
+        f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
         f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
         "free some, or raise what it may hold"
         for name, amount in more.items()

@@ -120,7 +120,7 @@ def _queue_not_read(workload: Json, sets: list[JobPodSet], namespace_queue: str)
         key = keys.LOCAL_QUEUE
     if any(not group_name(pod) for pod in others):
         place = "annotations" if key in (meta.annotations or {}) else "labels"
-        text = f"metadata.{place}[{key}]: got {queue or local!r}, which its pods do not follow"
+        text = f"metadata.{place}[{key}]: invalid value {queue or local!r}, which its pods do not follow"
         yield f"{text}; name the queue in the metadata of their templates, too"
 
 

@@ -222,7 +222,7 @@ def _plain(kind: type) -> Form:
 
 def _exactly(kind: type, written: Any) -> Any:
     if type(written) is not kind:
-        raise Misread(f"got {str(written)[:40]!r}, which is no {kind.__name__}")
+        raise Misread(f"invalid value {str(written)[:40]!r}, which is no {kind.__name__}")
     return written
 
 

@@ -204,17 +204,17 @@ class Period(NamedTuple):
             InvalidPeriod: A text is invalid.
         """
         if by not in ("", *By):
-            raise InvalidPeriod(f"by: got {by!r}; allowed is {', '.join(By)}")
+            raise InvalidPeriod(f"by: invalid value {by!r}: must be {', '.join(By)}")
         instants = {"since": now - _USUAL, "until": now}
         for name, text in (("since", since), ("until", until)):
             try:
                 instants[name] = as_time(text, now) if text else instants[name]
             except ValueError as fault:
-                raise InvalidPeriod(f"{name}: got {text!r}; allowed is {INSTANTS}") from fault
+                raise InvalidPeriod(f"{name}: invalid value {text!r}: must be {INSTANTS}") from fault
         if instants["until"] > now:
-            raise InvalidPeriod(f"until: got {until!r}; allowed is a moment that is over")
+            raise InvalidPeriod(f"until: invalid value {until!r}: must be in the past")
         if instants["since"] >= instants["until"]:
-            raise InvalidPeriod(f"since: got {since!r}; allowed is a moment before {until or 'now'}")
+            raise InvalidPeriod(f"since: invalid value {since!r}: must be before {until or 'now'}")
         return cls(By(by or By.QUEUE), **instants)
 
 

@@ -86,7 +86,7 @@ def _term(text: str) -> Supposition:
         field = f"queue.{kind}"
     if not equals or field not in ALLOWED or bool(resource) is not ("RESOURCE" in ALLOWED[field]):
         why = ALLOWED[field] if field in ALLOWED else listed([*ALLOWED.values()], len(ALLOWED))
-        raise Supposition(text, name, "", value).bad(f"allowed is {why}")
+        raise Supposition(text, name, "", value).bad(f"must be {why}")
     if field == "delete":
         subject, value = "", value
     elif field == "nodes":
@@ -154,7 +154,7 @@ def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     if term.value in (it.name for it in before):
         raise term.bad(f"queue {record.name} has this flavor")
     if term.value not in known:
-        raise term.bad(f"no queue names this flavor; allowed is {listed(sorted(known), _NAMES)}")
+        raise term.bad(f"no queue names this flavor: must be {listed(sorted(known), _NAMES)}")
     more = (*before, replace(known[term.value], amounts={}))
     queues = {
         name: replace(queue, flavors=more) if queue.flavors == before and not queue.record.flavors else queue
@@ -189,13 +189,13 @@ def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> 
 def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
     kind, _, name = term.value.partition("/")
     if not (kind and name):
-        raise term.bad(f"allowed is {ALLOWED['delete']}")
+        raise term.bad(f"must be {ALLOWED['delete']}")
     full = _full(term, name, about)
     gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
     ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
     if not (gone or ended):
         known = f"there is no {kind} {full} that Muster knows a group of"
-        raise term.bad(f"{known}; allowed is {ALLOWED['delete']}")
+        raise term.bad(f"{known}: must be {ALLOWED['delete']}")
     if about in ended:
         raise term.bad("this is what is asked about")
     return without(snapshot, frozenset(ended), frozenset(gone))
@@ -228,7 +228,7 @@ def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Gro
 
 def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
     if not term.subject:
-        raise term.bad(f"allowed is {ALLOWED[term.field]}")
+        raise term.bad(f"must be {ALLOWED[term.field]}")
     queue = snapshot.queues.get(term.subject)
     if queue is None or not queue.exists:
         raise term.bad(
@@ -246,7 +246,7 @@ def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> i
     """Return a whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
     if number is None or not least <= number <= most:
-        raise term.bad(f"allowed is {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
+        raise term.bad(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
     return number
 
 

@@ -102,7 +102,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     jobs = high.pop(MOST_JOBS, None)
     low.pop(MOST_JOBS, None)
     faults = faults or [
-        (f"min[{name}]", f"got {low[name]}; allowed is the max, {high[name]}, or less")
+        (f"min[{name}]", f"invalid value {low[name]}: must be the max, {high[name]}, or less")
         for name in low.keys() & high.keys()
         if at_most(low[name], 1000) > at_most(high[name], 1000)
     ]
@@ -129,9 +129,9 @@ def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]])
             at_most(text)
             found[name] = text
             if at_most(found[name], 1000) < 0:
-                faults.append((f"{field}[{name}]", f"got {value}; allowed is 0 or more"))
+                faults.append((f"{field}[{name}]", f"invalid value {value}: must be 0 or more"))
         except ValueError as fault:  # BadQuantity, or a number of more digits than Python prints
-            faults.append((f"{field}[{name}]", f"got {fault}"))
+            faults.append((f"{field}[{name}]", f"invalid value {fault}"))
     return found
 
 

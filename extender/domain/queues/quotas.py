@@ -185,7 +185,9 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     for name, most in amounts.largest.items():
         limit, owner = place.limits.get(name, (most, ""))
         if most > limit:
-            text = f"got {show(name, most)}; allowed is the max of {owner!r}, {show(name, limit)}, or less"
+            text = (
+                f"invalid value {show(name, most)}: must be at most {show(name, limit)}, the max of {owner!r}"
+            )
             yield f"max[{name}]", text
             return
     if place.left is None:
@@ -193,7 +195,7 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     for name, asked in amounts.promised.items():
         left = place.left.get(name, 0)
         if asked > left:
-            text = f"got {show(name, asked)}; the min of its parent leaves {show(name, left)} to it"
+            text = f"invalid value {show(name, asked)}: the min of its parent leaves {show(name, left)} to it"
             yield f"min[{name}]", text
             return
     add(place.left, amounts.promised, times=-1)
@@ -272,7 +274,7 @@ class _Plan:
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
         if source.namespace != SYSTEM_NAMESPACE:
-            why = f"got {source.namespace}; allowed is {SYSTEM_NAMESPACE}: elsewhere a tree has no effect"
+            why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
         read = TreeReader(tree, max_depth)
         if read.unsure:

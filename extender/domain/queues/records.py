@@ -130,7 +130,7 @@ def oversell_of(written: Quantity | None) -> float | None:
     """To three decimals. Raises BadQuantity."""
     oversell = None if written is None else at_most(written, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {written}; allowed is 1 to {MOST_OVERSELL}")
+        raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
     return oversell
 
 
@@ -143,7 +143,7 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
     amounts = None if quantities is None else offered(quantities)
     for name, amount in (amounts or {}).items():
         if amount < 0:
-            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
+            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}: must be 0 or more")
     return amounts
 
 
@@ -187,7 +187,7 @@ def _patience(written: Quantity | None) -> float:
     """To three decimals. Raises BadQuantity."""
     patience = 1.0 if written is None else at_most(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
-        raise BadQuantity(f"spec.preemption.patience is {written}; allowed is 0 to {MOST_PATIENCE}")
+        raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
     return patience
 
 

@@ -179,7 +179,7 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
 def review(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
     """Return the step about a Command, given the queue that it names."""
     if command.action not in {*QueueAction}:
-        return _refuse(f"action is {command.action!r}; allowed are {' and '.join(QueueAction)}")
+        return _refuse(f"action is {command.action!r}: must be {' or '.join(QueueAction)}")
     state = QueueAction(command.action).spec_state
     if command.queue == ROOT_QUEUE and state is QueueState.CLOSED:
         return _refuse("a Command cannot close queue root; to close all queues, set its spec.state to Closed")

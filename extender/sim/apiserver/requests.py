@@ -80,7 +80,7 @@ def _label_test(text: str) -> Test:
 def _field_test(text: str) -> Test:
     match = _EQUAL.fullmatch(text.strip())
     if match is None or match["key"] not in _FIELDS:
-        raise errors.bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
+        raise errors.bad_request(f"field label not supported: {text!r}: must be {', '.join(_FIELDS)}")
     equal, value = match["operator"] != "!=", match["value"]
     part, _, field = match["key"].partition(".")
     if not field:

@@ -222,7 +222,7 @@ def _arrival(obj: Json) -> float | None:
     with suppress(ValueError):
         if 0 <= (at := float(text)) < math.inf:
             return at
-    raise ValueError(f"metadata.annotations[{ARRIVAL}]: got {text!r}; allowed are seconds, 0 or more")
+    raise ValueError(f"metadata.annotations[{ARRIVAL}]: invalid value {text!r}: must be seconds, 0 or more")
 
 
 def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:

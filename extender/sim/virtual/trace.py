@@ -109,7 +109,7 @@ def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
         if row is not None:
             first = queues.setdefault((row.namespace, row.group), row.queue)
             if first != row.queue:
-                new.append(f"queue: got {row.queue!r}; group {row.group} is in {first!r}")
+                new.append(f"queue: invalid value {row.queue!r}: group {row.group} is in {first!r}")
             yield row
         faults += [f"{path}:{reader.line_num}: {fault}" for fault in new]
 
@@ -118,7 +118,7 @@ def _header_faults(header: Sequence[str]) -> Iterator[str]:
     allowed = ", ".join(COLUMNS)
     for name in header:
         if name not in COLUMNS and "/" not in name:
-            yield f"column {name!r}: unknown; allowed are {allowed} and names of resources with a '/'"
+            yield f"column {name!r}: unknown: must be {allowed} or the name of a resource with a '/'"
         if header.count(name) > 1:
             yield f"column {name!r}: there is more than one"
     yield from (f"column {name!r}: missing" for name in _REQUIRED if name not in header)
@@ -126,7 +126,7 @@ def _header_faults(header: Sequence[str]) -> Iterator[str]:
 
 def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row | None:
     if len(cells) != len(header):
-        faults.append(f"got {len(cells)} cells; the header has {len(header)}")
+        faults.append(f"{len(cells)} cells; the header has {len(header)}")
         return None
     values: dict[str, Any] = {}
     for name, cell in zip(header, cells, strict=True):
@@ -138,13 +138,13 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
             except (ValueError, BadQuantity):
                 fits = False
             if not fits:
-                faults.append(f"{name}: got {cell[:60]!r}; allowed is {column.allowed}")
+                faults.append(f"{name}: invalid value {cell[:60]!r}: must be {column.allowed}")
     if faults:
         return None
     members = values.get("members", 1)
     needed = values.get("minMember", members)
     if needed > members:
-        faults.append(f"minMember: got {needed}; allowed is at most the {members} members of the row")
+        faults.append(f"minMember: invalid value {needed}: must be at most the {members} members of the row")
         return None
     resources = [name for name in values if name in _RESOURCES or "/" in name]
     requests = {GPU if name == "gpu" else name: values[name] for name in resources}

@@ -17,10 +17,10 @@ from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
 
 _REASONS = {
-    "name-required": "NAME: got nothing",
-    "action-required": "--action: got nothing",
-    "action-unknown": "--action: got '",
-    "weight-required": "--weight: got nothing",
+    "name-required": "NAME: required value",
+    "action-required": "--action: required value",
+    "action-unknown": "--action: invalid value '",
+    "weight-required": "--weight: required value",
 }
 
 
