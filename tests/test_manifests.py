@@ -200,7 +200,8 @@ def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: s
 
 def test_with_the_view_only_marked_pods_are_asked_about_and_nobody_is_evicted() -> None:
     """A planned node is nominated, which is tried first, so sampling does no harm. Without a filter call no
-    preempt call either could keep the scheduler from evicting somebody: it is told not to."""
+    preempt call either could keep the scheduler from evicting somebody: it is told not to.
+    """
     found = scheduler_configuration("sidecar.yaml")
     asked, binder = found["extenders"]
     assert asked["managedResources"] == [{"name": keys.ASK_MARK, "ignoredByScheduler": True}]

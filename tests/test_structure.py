@@ -1,5 +1,6 @@
 """Imports and names of types in extender/: arrows go down, there are few of them, and the architecture page
-lists them; a public name of a type is defined once. `make shape` prints the figures."""
+lists them; a public name of a type is defined once. `make shape` prints the figures.
+"""
 
 import ast
 import re

@@ -1,6 +1,7 @@
 """Texts of quantities, durations, times and names; and tables of texts.
 
-A table has a line `name: text` for each text, continued in indented lines."""
+A table has a line `name: text` for each text, continued in indented lines.
+"""
 
 import re
 from collections.abc import Sequence

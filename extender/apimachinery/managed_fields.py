@@ -42,7 +42,7 @@ def written(paths: Iterable[Path]) -> Json:
 
 
 def shown(path: Path) -> str:
-    """Return a path as messages name it: .status.conditions[type="Ready"].reason"""
+    """Return a path as messages name it, such as `.status.conditions[type="Ready"].reason`."""
     text = ""
     for step in path:
         sort, _, content = step.partition(":")

@@ -1,5 +1,8 @@
-"""Which cluster and namespace a command is about: kubectl's flags and the kubeconfig. A cluster that does not
-answer ends the command with status 1; a flag or a kubeconfig that names nothing, with 2."""
+"""Cluster and namespace of a command: kubectl's flags and the kubeconfig.
+
+A cluster that does not answer ends the command with status 1; a flag or a kubeconfig that names nothing, with
+2.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Flags(NamedTuple):
-    """As they were given; empty where they were not."""
+    """Flags as given; empty where absent."""
 
     kubeconfig: str | None
     context: str | None

@@ -1,5 +1,4 @@
-"""Completion in shells, of names in the cluster too: for `muster` by a script, for `kubectl muster` by a
-program that kubectl calls."""
+"""Completion in shells: a script for `muster`, a program for `kubectl muster`; names in the cluster too."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +35,10 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def for_kubectl() -> None:
-    """The program kubectl_complete-muster: its arguments are the words of the line, the last incomplete."""
+    """Complete a line for kubectl, as its program kubectl_complete-muster.
+
+    The arguments are the words of the line, the incomplete one last.
+    """
     from extender.cli import main
 
     for line in completions(main, sys.argv[1:]):
@@ -107,7 +109,7 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
 def complete_supposition(
     context: click.Context, _: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
-    """A field of a term; behind it a queue, a node or a group."""
+    """Complete the field of a term, and behind it a queue, a node or a group."""
     from extender.domain.explain.what_if import ALLOWED
     from extender.kube.resources import NODES, POD_GROUPS, QUEUES
 

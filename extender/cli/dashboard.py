@@ -1,5 +1,7 @@
-"""`muster dashboard`: what its user may see of queues, groups and nodes, in a browser on the same machine. It
-reads objects of the API server alone, so it needs nothing installed but the CRDs."""
+"""`muster dashboard`: the queues, groups and nodes that its user may see, in a browser on the same machine.
+
+It reads objects of the API server alone, so it needs nothing installed but the CRDs.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -62,7 +64,7 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
 
 @contextmanager
 def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], None]) -> Iterator[str]:
-    """The address that lets one browser in; `renewed` gets the next one when it was used."""
+    """Yield the address that lets one browser in; `renewed` gets the next one once it was used."""
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app

@@ -1,5 +1,6 @@
-"""`muster dump` and `muster replay`: the state of a running Muster, and decisions on it again; its debug
-port.
+"""`muster dump` and `muster replay`: the state of a running Muster, read at its debug port.
+
+Decisions on it.
 """
 
 import gzip
@@ -35,7 +36,7 @@ debug_address_flag = click.option(
 
 
 def asked(address: Address, path: str, most: int) -> bytes:
-    """The answer, of at most so many bytes. Raises ClickException."""
+    """Return the answer, of at most `most` bytes. Raises ClickException."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"http://{address}/debug/{path}", timeout=_PATIENCE) as answer:
@@ -86,7 +87,7 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
 
 
 def _fetched(address: Address) -> bytes:
-    """The JSON, which the debug port sends compressed."""
+    """Return the JSON, which the debug port sends compressed."""
     found = asked(address, "dump", _LARGEST)
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
@@ -95,7 +96,7 @@ def _fetched(address: Address) -> bytes:
 
 
 def _renamed(raw: bytes) -> bytes:
-    """With a key that nobody keeps."""
+    """Return the dump with new names, by a key that is then forgotten."""
     from secrets import token_bytes
 
     from extender import __version__
@@ -152,7 +153,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
 
 @contextmanager
 def _deciding_on(file: Path) -> Iterator[None]:
-    """What was changed by hand can be read, and may contradict itself."""
+    """Turn errors of a decision into a message: a dump that was edited may contradict itself."""
     try:
         yield
     except click.UsageError:

@@ -38,15 +38,17 @@ class Installation:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
-        """Return the objects of a kind, of all namespaces unless one is named; none if the cluster does not
-        serve it."""
+        """Return the objects of a kind, of all namespaces unless one is named.
+
+        None if the cluster does not serve the kind.
+        """
         try:
             return self.place.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
 
     def may(self, right: Right) -> bool:
-        """Whether Muster's account has a right."""
+        """Return whether Muster's account has a right."""
         namespace = at(self.first.obj, "metadata", "namespace") or self.namespace
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         spec: Json = {

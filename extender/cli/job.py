@@ -116,8 +116,11 @@ def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
 
 
 def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
-    """`position`: null for one that is not in line. `reason`: of one that waits, or whose further pods do.
-    `letGo`: when Muster did, null if it has not."""
+    """Return the document of a job.
+
+    `position` is null for a job that is not in line. `reason` is that of a job or of further pods that
+    wait. `letGo` is the time of its admission, null if it is pending.
+    """
     podgroup, refusal = job.podgroup, job.refusal
     queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""
     unheeded = None if job.message else evidence.unheeded(job.meta, job.spoken_name, queue)
@@ -191,8 +194,13 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
 
 
 class JobChange(NamedTuple):
-    """`podgroup`: annotations of its PodGroup, if any; `job`: a patch of itself; `command`: an action, to
-    be asked for by a Command."""
+    """Change of a job, in up to three places.
+
+    Attributes:
+        podgroup: Annotations of its PodGroup, if any.
+        job: A patch of the job itself.
+        command: An action to ask for by a Command.
+    """
 
     podgroup: dict[str, str | None] = {}
     job: Json = {}
@@ -219,7 +227,7 @@ def _change(
 
 
 def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: bool) -> None:
-    """The job as it was read: what somebody else changes meanwhile is a conflict."""
+    """Write a change to the job as it was read; a concurrent change is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
     if change.podgroup and (podgroup := job.podgroup):

@@ -1,5 +1,7 @@
-"""What a person asks about, NAME or KIND/NAME, and the kinds of objects that own pods, by all names that
-kubectl knows them by. Job kinds are those that can wait as a whole, suspended."""
+"""Names in arguments, NAME or KIND/NAME, and the kinds of objects that own pods, by all of kubectl's names.
+
+Job kinds are those that can wait as a whole, suspended.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +67,7 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 
 
 def job_row(api_version: str, kind: str) -> WorkloadRow | None:
-    """What the table says of a kind of jobs, if need be of another version of it. None for what is no job."""
+    """Return the row of a job kind, of another version if need be; None for other kinds."""
     known, group = table(), api_version.rpartition("/")[0]
     similar = (row for row in known.values() if (row.group, row.kind) == (group, kind))
     row = known.get((api_version, kind)) or next(similar, None)
@@ -78,7 +80,7 @@ def job_of(controller: OwnerReference | None) -> OwnerReference | None:
 
 
 def owner_kind(name: str) -> OwnerKind | None:
-    """None for a name that none of them has."""
+    """Return the kind of owner; None for an unknown name."""
     return next((kind for kind in owner_kinds() if kind.is_called(name)), None)
 
 
@@ -109,7 +111,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 
 def own_kind(name: str) -> str:
-    """Which of pod, podgroup and queue it is; empty for another kind."""
+    """Return whether a name is a pod, a podgroup or a queue; empty for another kind."""
     return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 

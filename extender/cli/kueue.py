@@ -1,9 +1,4 @@
-"""What Muster has in the place of Kueue's objects, and what it has nothing for.
-
-ClusterQueues and Cohorts become queues, which deserve their nominal quota. Where nothing can be borrowed, for
-want of a cohort or a parent, it is the capability, too. Flavors are kept as long as one group of resources
-has them: Muster's divide the nodes, so a role of a group has one of them for all its resources.
-"""
+"""Muster's objects in the place of Kueue's, and the objects that have no counterpart."""
 
 import math
 import re
@@ -34,8 +29,10 @@ class Migrated(NamedTuple):
 
 
 def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
-    """Flavors come first, and queues above others before these. Other objects than Kueue's are passed
-    over."""
+    """Yield the new objects: flavors first, and each queue after those above it.
+
+    Objects that are not Kueue's are skipped.
+    """
     found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     for obj in objects:
         if str(obj.get("apiVersion")).partition("/")[0] == GROUP:
@@ -110,7 +107,7 @@ class _QuotaTree:
         self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
 
     def provisioning(self, check: str) -> Json:
-        """How a queue with this admission check asks for nodes; empty for another check."""
+        """Return how a queue with this admission check asks for nodes; empty for another check."""
         spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._found["ProvisioningRequestConfig"].get(str(at(spec, ("parameters", "name"))))
         given = (config or {}).get("spec") or {}
@@ -144,13 +141,13 @@ class _QuotaTree:
         return 1 + self._depth(parent, seen | {name}) if parent and parent not in seen else 0
 
     def _subtree(self, cohort: str, seen: frozenset[str]) -> Amounts:
-        """What it and those below it have together."""
+        """Return the sum of the quotas of a cohort and of all below it."""
         parts = [obj for obj in self._queues.values() if _parent(obj) == cohort] + [self._cohorts[cohort]]
         below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
         return _sum([*map(_nominal, parts), *(self._subtree(name, seen | {cohort}) for name in below)])
 
     def _specs_below(self, cohort: str, seen: frozenset[str]) -> Iterator[Json]:
-        """Of it and of all below it."""
+        """Yield the specs of a cohort and of all below it."""
         yield from (obj.get("spec") or {} for obj in self._queues.values() if _parent(obj) == cohort)
         yield self._cohorts[cohort].get("spec") or {}
         below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
@@ -268,7 +265,7 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
 
 
 def _weight(spec: Json) -> Json:
-    """A whole number in Muster."""
+    """Return the weight, a whole number in Muster."""
     given = at(spec, ("fairSharing", "weight"))
     try:
         return {} if given is None else {"weight": max(math.ceil(at_least(given, 1000) / 1000), 1)}
@@ -277,7 +274,7 @@ def _weight(spec: Json) -> Json:
 
 
 def _limits(spec: Json) -> Json:
-    """Those of resources that have one in every flavor."""
+    """Return the limits of resources that have one in every flavor."""
     parts, found = _parts(spec), {}
     for field in ("borrowingLimit", "lendingLimit"):
         free = {each["name"] for each in parts if each.get(field) is None}
@@ -286,7 +283,7 @@ def _limits(spec: Json) -> Json:
 
 
 def _parts(spec: Json) -> list[Json]:
-    """The quotas of each resource, over all flavors."""
+    """Return the quotas of each resource, over all flavors."""
     return [each for flavor in _flavors_of(spec) for each in flavor.get("resources") or ()]
 
 
@@ -299,7 +296,12 @@ def _quota(resource: Json) -> Amounts:
 
 
 def _nominal(obj: Json, pods: bool = False) -> Amounts:
-    """By resource; `pods`: only their number, which is no amount of a queue."""
+    """Return the nominal quota by resource.
+
+    Args:
+        obj: The ClusterQueue or Cohort.
+        pods: Only the number of pods, which is no amount of a queue.
+    """
     parts = [each for each in _parts(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
     return _sum(map(_quota, parts))
 

@@ -1,8 +1,9 @@
-"""The live cluster as decisions see it, by objects of the API server alone, read with their reader's rights:
-what a Muster would decide that has just read them, and, on a clock that is put forward, what once that ends
-which runs now. Nothing is written.
+"""Live cluster as decisions see it, by objects of the API server alone, read with their reader's rights.
 
-What only a running Muster remembers is missing: how long groups ran that have ended, and failed starts."""
+It decides as a Muster would that has just read them; on a clock that is put forward, also what comes once
+running pods end. Nothing is written. The memory of a running Muster is missing: the run times of ended
+groups, and failed starts.
+"""
 
 import time
 from collections.abc import Sequence, Set
@@ -53,14 +54,14 @@ NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is b
 
 
 class Played(NamedTuple):
-    """What came of putting the clock forward."""
+    """Result of putting the clock forward."""
 
     future: Future
     is_cut: bool  # more would have happened than is looked at
 
     @property
     def timestamp(self) -> str:
-        """How far it was put."""
+        """Return the time to which the clock was put."""
         return self.future.snapshot.timestamp(self.future.snapshot.now)
 
 
@@ -92,7 +93,7 @@ class LiveCluster:
     # ---- forward in time
 
     def play(self, wanted: Set[GroupKey]) -> Played:
-        """Until all groups have started that are `wanted`, or nothing changes any more by itself."""
+        """Put the clock forward until all `wanted` groups have started, or nothing changes by itself."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
         future = Future(snapshot, RunTimes(snapshot).after)
         for _ in range(_MOST_CYCLES):
@@ -105,7 +106,7 @@ class LiveCluster:
     # ---- reading
 
     def _settings(self) -> Configuration:
-        """Those of the installation, as far as its workload says them."""
+        """Return the settings of the installation, as far as its workload shows them."""
         site, self._is_installed = Installation(self._place._replace(namespace="")), True
         try:
             self._is_installed = bool(site.workloads)
@@ -167,7 +168,10 @@ class LiveCluster:
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
 
     def _read_jobs(self) -> None:
-        """A job waits as a whole where Muster has made its group; all say how many pods start together."""
+        """Read the jobs: one waits as a whole where Muster has made its group.
+
+        Each says how many pods start together.
+        """
         intake, served = self.ledger.intake, self._served()
         rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served]
         for kind in runtime_kinds(rows):
@@ -187,7 +191,7 @@ class LiveCluster:
                     intake.set_controller(name, job, known)
 
     def _served(self) -> set[str]:
-        """The API groups with their versions."""
+        """Return the API groups that are served, with their versions."""
         found = self._place.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
         return {
             version["groupVersion"]
@@ -196,7 +200,7 @@ class LiveCluster:
         }
 
     def _listed(self, resource: Resource, kind: type[T]) -> list[T]:
-        """None of a kind that the cluster does not serve; what may not be read is noted."""
+        """Return the objects of a kind; none where the cluster does not serve it. A refused read is noted."""
         try:
             return self._place.reader.list(resource, "", kind)
         except NotFound:

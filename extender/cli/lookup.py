@@ -23,7 +23,7 @@ class ListedObject(Wire, frozen=True):
 
 
 def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
-    """The objects of these names, or all. One that is not there ends the command."""
+    """Return the objects of these names, or all. A missing one ends the command."""
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
     try:

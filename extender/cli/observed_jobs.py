@@ -45,8 +45,12 @@ class QueueRefusal(NamedTuple):
 
 
 class ObservedJob(NamedTuple):
-    """Job with its PodGroup, if it has one. `obj` is None where it may not be read. `refusal`: why
-    there is no PodGroup for pods that wait."""
+    """Job with its PodGroup, if it has one.
+
+    Attributes:
+        obj: The job; None where it may not be read.
+        refusal: Why pods that wait have no PodGroup.
+    """
 
     row: WorkloadRow
     meta: Meta
@@ -74,7 +78,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is suspended until a user resumes it."""
+        """Return whether the job is suspended until a user resumes it."""
         return self.obj is not None and is_stopped(self.row, self.obj)
 
     @property
@@ -166,10 +170,11 @@ def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) ->
 
 
 def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
-    """Return the jobs with a PodGroup, of the namespace or of all, and those whose queue takes nothing in, by
-    namespace and name.
+    """Return the jobs with a PodGroup, and those whose queue is closed, by namespace and name.
 
-    Jobs that may not be read are named on stderr, and shown as far as their PodGroups tell."""
+    They are of the given namespace, or of all. Jobs that may not be read are named on stderr, and shown
+    as far as their PodGroups tell.
+    """
     jobs: dict[str, ObservedJob] = {}
     for (version, name), podgroups in _podgroups(place, evidence).items():
         if (row := job_row(version, name)) is None:

@@ -1,5 +1,7 @@
-"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how. Colours
-reach terminals only, and none where NO_COLOR is set."""
+"""Output of commands: objects as JSON, YAML or names, text for people, and the flags that choose.
+
+Colours reach terminals only, and none where NO_COLOR is set.
+"""
 
 import os
 import re
@@ -47,7 +49,7 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
 
 
 def checked(kind: Kind) -> Callable[..., Any]:
-    """The callback of a flag: what `kind` reads of its text; nothing stays nothing."""
+    """Return the callback of a flag that reads its text by `kind`; an absent flag stays absent."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -75,7 +77,7 @@ def echo(text: str) -> None:
 
 
 def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
-    """As kubectl prints them, without the bookkeeping of managed fields."""
+    """Show objects as kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":
         for obj in objects:
             # `podgroup.scheduling.volcano.sh/sweep`: what kubectl takes as an argument.
@@ -107,7 +109,8 @@ def table(
 ) -> list[str]:
     """Return the lines of a table of the first `shown` columns; none, and a word on stderr, without rows.
 
-    A column NAMESPACE, the first, is left out where all rows are of one `namespace`."""
+    A column NAMESPACE, the first, is left out where all rows are of one `namespace`.
+    """
     if not rows:
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
         return []
@@ -134,7 +137,7 @@ result_flag = click.option(
 
 
 def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
-    """The object in the form that was asked for, else `queue.scheduling.volcano.sh/research created`."""
+    """Show the object in the requested form, else a line such as `queue.scheduling.volcano.sh/a created`."""
     if output:
         show_objects([obj], output, single=True)
     else:
@@ -186,7 +189,7 @@ NOTHING = "-"
 
 
 def number(name: str, quantity: Quantity | None) -> int:
-    """The number behind a quantity; 0 for what is none."""
+    """Return the number behind a quantity; 0 for an invalid one."""
     try:
         return offered({name: quantity or 0}).get(name, 0)
     except BadQuantity:
@@ -194,7 +197,7 @@ def number(name: str, quantity: Quantity | None) -> int:
 
 
 def amount(name: str, quantity: Quantity | None) -> str:
-    """A quantity as people write it: 17179869184 bytes are 16Gi."""
+    """Return a quantity as people write it: 17179869184 bytes are 16Gi."""
     return NOTHING if quantity is None else show(name, number(name, quantity))
 
 
@@ -218,7 +221,7 @@ METHODS = {  # of expected starts
 
 
 def outlook(estimate: Estimate | None) -> str:
-    """A sentence; empty where nothing is worked out."""
+    """Return the sentence for an estimate; empty without one."""
     if estimate is None:
         return ""
     if estimate.at_p50 is None:
@@ -244,7 +247,7 @@ def _ahead(timestamp: str | None) -> str:
 
 
 def age(timestamp: str | None) -> str:
-    """How long ago, as kubectl writes it; `-` for what is no timestamp."""
+    """Return the age as kubectl writes it; `-` without a timestamp."""
     with suppress(ValueError):
         return units.age(timestamp or "")
     return NOTHING

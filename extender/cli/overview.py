@@ -1,5 +1,7 @@
-"""Overview made of watched API objects, with its user's rights: statuses that Muster wrote, pods and nodes.
-It works while Muster is down, too."""
+"""Overview made of watched API objects, with its user's rights: statuses by Muster, pods and nodes.
+
+It works while Muster is down, too.
+"""
 
 import threading
 import time
@@ -101,8 +103,10 @@ class WatchedKind:
 
 
 class WatchedReader(Reader):
-    """Reader of watched copies, and of the API server for all else: of all namespaces where its user may list
-    them, else of one. Each change sets `changed`."""
+    """Reader of watched copies, and of the API server for all else.
+
+    It watches all namespaces where its user may list them, else one. Each change sets `changed`.
+    """
 
     def __init__(self, place: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(place.connection)
@@ -175,9 +179,14 @@ class WatchedReader(Reader):
 
 
 class ObservedSource:
-    """Source of watched objects. It watches from the first look on, and a thread renews the overview: on a
-    large cluster that takes a second, and it pauses four times as long. `patience`: seconds without an event
-    of the API server, after which a note says so."""
+    """Source of watched objects, from the first look on.
+
+    A thread renews the overview. On a large cluster that takes a second, and the thread pauses four times
+    as long.
+
+    Attributes:
+        patience: Seconds without an event of the API server, after which a note says so.
+    """
 
     def __init__(
         self, place: ClusterAccess, clock: Callable[[], float] = time.time, patience: float = _SILENCE

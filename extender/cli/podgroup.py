@@ -125,7 +125,7 @@ def resume(names: tuple[str, ...], **rest: Any) -> None:
 
 
 def _change(names: tuple[str, ...], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
-    """With a dry run by the client, only whether there are such groups."""
+    """Change groups; with a dry run by the client, only check that they exist."""
     with opened(Flags(**flags)) as place:
         from extender.cli.lookup import fetch
         from extender.kube.resources import POD_GROUPS

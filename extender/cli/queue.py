@@ -1,5 +1,7 @@
-"""`muster queue`: the queues, what each holds and deserves, and changing them. vcctl's long flags (--name,
---weight, --state, --action) work beside kubectl's conventions."""
+"""`muster queue`: the queues, their allocations and shares, and changes of them.
+
+vcctl's long flags (--name, --weight, --state, --action) work beside kubectl's conventions.
+"""
 
 import copy
 from typing import TYPE_CHECKING, Any
@@ -151,7 +153,7 @@ def _change_states(
 
 
 def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
-    """`closing`, with what is left in it, until its status says Closed."""
+    """Return `closing`, with what is left in the queue, until its status says Closed."""
     from extender.cli.lookup import fetch
     from extender.cli.queue_removal import in_it
     from extender.domain.explain.observed import ObservedQueue

@@ -34,7 +34,7 @@ pause: Callable[[float], Any] = time.sleep
 
 
 def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str]) -> T:
-    """What `look` finds. When the timeout ends, so does the command, with what is `left`."""
+    """Return the first result of `look`; at the timeout, end the command with what is `left`."""
     deadline = clock() + timeout.seconds
     with working("waiting"):
         while (found := look()) is None:
@@ -54,7 +54,7 @@ class WatchedQueue:
         self._began = clock()
 
     def state(self, *wanted: str) -> ObservedQueue | None:
-        """The queue once its status says one of `wanted`."""
+        """Return the queue once its status says one of `wanted`."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in wanted:
             return queue
@@ -70,7 +70,7 @@ class WatchedQueue:
         return until(lambda: self.state(*wanted), timeout, self.left)
 
     def left(self) -> str:
-        """What is in it, by name where that may be known."""
+        """Return the contents of the queue, by name where that may be read."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._place, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
@@ -79,7 +79,7 @@ class WatchedQueue:
 
 
 def in_it(queue: ObservedQueue) -> str:
-    """`Closing, 3 groups left: 1 waits, 2 run`."""
+    """Return the contents of a queue, such as `Closing, 3 groups left: 1 waits, 2 run`."""
     counts = queue.counts
     left = (
         ("waits", "wait", counts["pending"]),
@@ -95,7 +95,7 @@ def in_it(queue: ObservedQueue) -> str:
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
-    """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
+    """Return the waiting pods that name a queue and are in no PodGroup; nothing else counts them there."""
     evidence = Evidence(place, "")
     groups = {group.key for group in evidence.groups}
     return [
@@ -108,7 +108,7 @@ def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
 
 
 class RemovedObject(NamedTuple):
-    """What goes with a queue. `kind`: as kubectl writes it."""
+    """Object that goes with a queue; its `kind` is written as by kubectl."""
 
     resource: Resource
     kind: str
@@ -118,9 +118,14 @@ class RemovedObject(NamedTuple):
 
 
 class Removal:
-    """The steps of taking a queue away. Admission refuses the deletion of one that is not Closed; the same is
-    looked at here first, so that the refusal says what is left, and --cascade empties no queue in vain.
-    `with_jobs`: the jobs that own its groups go with them."""
+    """Steps to delete a queue.
+
+    Admission refuses the deletion of a queue that is not Closed. The same is checked here first, so that
+    the refusal says what is left, and --cascade empties no queue in vain.
+
+    Attributes:
+        with_jobs: The jobs that own its groups go with them.
+    """
 
     def __init__(
         self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str, with_jobs: bool
@@ -183,7 +188,7 @@ class Removal:
         return watched.state("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
-        """A group, and before it the job that would make it again."""
+        """Return a group, and before it the job that would make it again."""
         owner, parts = controller_of(group.metadata.owner_references), []
         if self._with_jobs and owner and (row := job_row(owner.api_version, owner.kind)):
             resource = Resource(f"/apis/{owner.api_version}", row.plural)

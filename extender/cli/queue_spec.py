@@ -1,5 +1,6 @@
-"""`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make. Only
-what a value alone shows is judged here; the rest is for the API server and Muster's admission.
+"""`muster queue create` and `update`: the flags of a queue, and the spec that they make.
+
+Only faults that one value shows alone are found here; the rest is for the API server and Muster's admission.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, hel
 
 
 def _named(context: click.Context, given: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
-    """What NAME or --name gives. It may be given in both ways, but not two different ones."""
+    """Return the names given by NAME or --name; both may be given, if they agree."""
     named = context.params.pop("named", None)
     if named and given and given != (named,):
         raise click.UsageError(f"set only one of NAME, {given[0]!r}, and --name, {named!r}")
@@ -109,7 +110,7 @@ _DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as
 
 
 def _listed_from(allowed: Sequence[str]) -> Kind:
-    """A list, written with commas."""
+    """Return the kind of a list, written with commas."""
 
     def read(text: str) -> list[str]:
         names = [] if text == "none" else text.split(",")
@@ -249,8 +250,10 @@ def _spec_schema() -> Json:
 
 
 def taken(options: Json) -> Json:
-    """The spec that the flags among `options` make, which are taken out of it. A null takes a field away.
-    Amounts and counts join those of flags for the same field."""
+    """Take the flags of a spec out of `options`, and return the spec. A null takes a field away.
+
+    Amounts and counts join those of flags for the same field.
+    """
     spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.name.replace("-", "_"))) is not None:
@@ -331,7 +334,7 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 
 
 def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
-    """The queue after its spec was merged with `spec`."""
+    """Return the queue after its spec was merged with `spec`."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 

@@ -114,7 +114,7 @@ def _table(found: "Report", wide: bool) -> str:
 
 
 def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
-    """By the heads of their columns."""
+    """Return the cells of a row, by the heads of their columns."""
     waits = {"MEDIAN": row.wait_median, "P90": row.wait90, "LONGEST": row.wait_longest}
     of_queues = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
     cells = {

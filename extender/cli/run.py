@@ -61,8 +61,11 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 def node_flags(
     counts: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
-    """--nodes, --node-cpu, --node-memory and --node-gpu. A default is a pair: the value without the flag
-    (None where the command finds one), and how the help shows it."""
+    """Return the flags --nodes, --node-cpu, --node-memory and --node-gpu.
+
+    A default is a pair: the value without the flag (None where the command finds one), and its form in
+    the help.
+    """
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
         ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),
@@ -132,7 +135,7 @@ def run(**options: Any) -> None:
 
 
 def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: Any) -> int:
-    """The exit status."""
+    """Run the cluster. Return the exit status."""
     manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
     paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])

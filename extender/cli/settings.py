@@ -1,5 +1,7 @@
-"""`muster serve`, and where its settings come from: flags, environment variables, a file, in this order. All
-faults are reported at once, each with the name under which the value was written."""
+"""`muster serve`, and the sources of its settings: flags, environment variables, a file, in this order.
+
+All faults are reported at once, each with the name under which the value was written.
+"""
 
 import gc
 import os
@@ -38,7 +40,7 @@ Source = Mapping[str, GivenSetting]  # by field of Configuration
 
 
 def from_file(path: Path) -> Source:
-    """What the file sets. Raises InvalidConfiguration when it cannot be read or holds unknown keys."""
+    """Return the settings of a file. Raises InvalidConfiguration for an unreadable file or unknown keys."""
     import yaml  # a file is the exception, and this costs 30 ms
 
     try:
@@ -64,7 +66,7 @@ def from_file(path: Path) -> Source:
 
 
 def resolve(*sources: Source) -> Configuration:
-    """The configuration that `sources` make, of which the later win. Raises InvalidConfiguration."""
+    """Return the configuration of all `sources`, the later ones first. Raises InvalidConfiguration."""
     given = {field: setting for source in sources for field, setting in source.items()}
     values: dict[str, Any] = {}
     faults: list[str] = []
@@ -88,7 +90,7 @@ def resolve(*sources: Source) -> Configuration:
 
 
 def _read(setting: Setting, value: Any) -> Any:
-    """Raises ValueError."""
+    """Return the value of a setting. Raises ValueError."""
     if not setting.repeatable:
         if not isinstance(value, str):
             raise ValueError(value)
@@ -120,8 +122,11 @@ def _serve(config: Path | None, **flags: Any) -> None:
 
 
 def loaded(module: str) -> ModuleType:
-    """A module that stays. Looking for garbage, of which modules make none, would take an eighth of the time
-    of loading them, and as much again later."""
+    """Load a module without garbage collection.
+
+    Modules make no garbage; looking for it would take an eighth of the loading time, and as much again
+    later.
+    """
     gc.disable()
     made = import_module(module)
     gc.freeze()
@@ -130,7 +135,7 @@ def loaded(module: str) -> ModuleType:
 
 
 def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
-    """The configuration that the file, the environment and the flags make."""
+    """Return the configuration from the file, the environment and the flags."""
     variables, given = {}, {}
     for setting in SETTINGS:
         # Other variables are not ours: for a Service named muster, pods get MUSTER_PORT.

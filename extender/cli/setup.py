@@ -1,6 +1,8 @@
-"""What an administrator runs before Muster does: `muster certificates` makes what the scheduler and Muster
-show each other when they speak TLS, `muster migrate` prints what Muster has in the place of another project's
-objects, as YAML to read and apply."""
+"""Preparation of an installation, by an administrator.
+
+`muster certificates` makes the certificates with which the scheduler and Muster speak TLS. `muster migrate`
+prints Muster's objects in the place of another project's, as YAML to read and apply.
+"""
 
 import time
 from collections.abc import Iterator
@@ -65,7 +67,7 @@ def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
 
 
 def _write(folder: Path, pair: "Pair") -> None:
-    """The key is for its owner's eyes."""
+    """Write a key pair; only the owner may read the key."""
     folder.mkdir(parents=True, mode=0o700)
     for name, data in ((CERTIFICATE, pair.certificate), (AUTHORITY, pair.authority), (KEY, pair.key)):
         path = folder / name
@@ -120,7 +122,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
 
 def _in_cluster(flags: Flags) -> Iterator[Json]:
-    """Of the newest version that is served."""
+    """Yield the objects in the cluster, of the newest version that is served."""
     from extender.kube.errors import NotFound
     from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 

@@ -1,5 +1,4 @@
-"""`muster simulate`: policy in virtual time, in a cluster of files (extender.sim.virtual); and `muster plan`:
-when what files hold would start in the real one."""
+"""`muster simulate`, policy in virtual time in a cluster of files; `muster plan`, starts in the real one."""
 
 import shutil
 import sys
@@ -104,7 +103,7 @@ def simulate(**options: Any) -> None:
 
 
 def _simulate(gantt: str | None, output: str, **options: Any) -> int:
-    """The exit status."""
+    """Run the simulation. Return the exit status."""
     runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload

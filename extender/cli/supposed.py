@@ -1,5 +1,7 @@
-"""What would be: decisions if something were different (`muster why --what-if`), and starts of objects that
-nobody has submitted yet (`muster plan`). Worked out here on what the API server has; nothing is written."""
+"""Suppositions: decisions after changes (`muster why --what-if`), and starts of new objects (`muster plan`).
+
+They are computed here on the API server's objects; nothing is written.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -81,7 +83,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
 
 
 def live_cluster(place: ClusterAccess, what: str) -> LiveCluster:
-    """Ends the command where what all decisions depend on may not be read."""
+    """Return the live cluster; end the command if a required read is refused."""
     try:
         return LiveCluster(place)
     except Forbidden as fault:
@@ -99,7 +101,7 @@ def _group_of(live: LiveCluster, target: Target, found: Sequence[Explanation]) -
 
 
 def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
-    """Empty for what is no group, and in none."""
+    """Return the key of the group of an answer; empty for other objects, and for pods in no group."""
     if answer.kind == "PodGroup" or answer.group:
         return GroupKey(f"{answer.namespace}/{answer.group or answer.name}")
     pod = live.ledger.pods.find(answer.namespace, answer.name) if answer.kind == "Pod" else None
@@ -122,7 +124,7 @@ def paragraphs(found: WhatIf) -> Iterator[str]:
 
 
 def _said(outlook: Outlook) -> Iterator[str]:
-    """Of a group that would wait, what that means, and the numbers."""
+    """Yield the outlook of a group that would wait, and the numbers."""
     if outlook.verdict is Verdict.WAITING:
         yield folded(sentence(outlook.reason), _INDENT)
         yield folded(outlook.message, _INDENT)
@@ -135,8 +137,13 @@ NOW, LATER, UNKNOWN, NEVER = "Now", "Later", "Unknown", "Never"
 
 
 class PlannedStart(Wire, frozen=True):
-    """Whether and when a group would start. `after`: seconds; `method`: a Method; `paid_by`: pods and groups
-    that give up capacity for it, as people name them."""
+    """Whether and when a group would start.
+
+    Attributes:
+        after: Seconds until the start.
+        method: A Method.
+        paid_by: Pods and groups that give up capacity for it, as people name them.
+    """
 
     name: str
     group: str
@@ -165,7 +172,7 @@ _Name = tuple[ResourceKind | None, str, str]  # kind, namespace, name
 
 
 def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
-    """Whether each of them would start at some time, as far as is known."""
+    """Return whether each of them would start at some time, as far as is known."""
     try:
         manifests = load(files, create_namespaces=True)
         with opened(flags) as place:
@@ -193,8 +200,10 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 
 
 def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
-    """With what the cluster has that files refer to: namespaces, priority classes, and what leads into
-    queues. Raises InvalidManifests."""
+    """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
+
+    Those are namespaces, priority classes, and all that leads into queues.
+    """
     there = [
         Manifest(kind, _outline(obj, kind), "the cluster")
         for resource, kind in _REFERRED_TO
@@ -227,7 +236,7 @@ def _listed(reader: Reader, resource: Resource) -> list[Json]:
 
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
-    """What matters of it for what refers to it."""
+    """Return the fields of an object that others refer to."""
     retained = ("name", "namespace", "annotations")
     meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy") + ("spec",) * (kind is LOCAL_QUEUES)
@@ -263,8 +272,16 @@ def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWork
 
 
 def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict[GroupKey, str]:
-    """Its groups that are Muster's to start, with what people know each by. `given`: what files hold, not the
-    cluster. Raises UsageError for groups that the cluster has already."""
+    """Return the new groups that are Muster's to start, each with its name for people.
+
+    Args:
+        live: The cluster.
+        made: All objects.
+        given: The objects in files, not in the cluster.
+
+    Raises:
+        UsageError: The cluster has a group already.
+    """
     intake = live.ledger.intake
     taken = {group.called for group in live.ledger.snapshot().groups.values()}
     _surround(live, made, given)

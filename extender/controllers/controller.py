@@ -1,5 +1,6 @@
-"""A controller has keys of objects that are due, and brings one after the other in line with what was
-decided. `reconcile` may be called at any time, since it compares the current state with the wanted one.
+"""Controller: it has keys of objects that are due, and reconciles them one by one with the decisions.
+
+`reconcile` may be called at any time, since it compares the current state with the wanted one.
 
     decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
 
@@ -123,7 +124,10 @@ class Controller(Generic[K]):
         """Let `job` write something for `key`, which is due again, after `undone`, if that fails.
 
         Args:
+            key: The key that is reconciled.
+            job: Makes the request to the API server.
             of: The object, if one key has several; only the newest write to the same is made.
+            undone: Called before the key is due again.
             attempts: How often the writers try it, if not their default.
             first: Write it before all that wait.
         """

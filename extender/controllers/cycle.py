@@ -37,7 +37,8 @@ GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the
 class FaultGuard:
     """Counts a fault, and logs it once until the object succeeds again; the caller tries the object again.
 
-    `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric."""
+    `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric.
+    """
 
     def __init__(self, part: str) -> None:
         self._part = part

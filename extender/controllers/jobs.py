@@ -60,7 +60,8 @@ class JobVersions(dict[GroupKey, KnownVersion]):
     """The versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
 
     Only where no list is on the way to a template, since those take a merge patch. A version is used once: if
-    it is outdated, the API server says so, and the job is read."""
+    it is outdated, the API server says so, and the job is read.
+    """
 
     def __init__(self, table: Kinds) -> None:
         super().__init__()

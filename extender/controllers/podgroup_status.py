@@ -90,7 +90,14 @@ def report_of(
     groups are found. Lost work stays lost.
 
     Args:
+        decision: The newest decision on the group.
         why: As far as it is computed.
+        ran_with: The number of members needed when all had nodes; None: it never was so.
+        queue_uid: The queue that the group is in now.
+        admitted: Whether its start was admitted and is not complete.
+        undone: How many starts in a row failed; None if the job counts them.
+        lost_work: Seconds of work lost to evictions.
+        written: The status in the API server.
         estimate: That of another process is kept until there is one.
     """
     life = decision.life

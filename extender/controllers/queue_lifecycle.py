@@ -132,7 +132,8 @@ class OrphanedPodGroupsController(Controller[str]):
     """Deletes the PodGroups, by UID, of a queue that was deleted although it still had some; their pods stay.
 
     The ledger's queues may be older than its groups, above all after a start. So before anything is deleted,
-    the queues are read from the API server; a UID that is missing there never comes back."""
+    the queues are read from the API server; a UID that is missing there never comes back.
+    """
 
     name = "orphaned-podgroups"
 

@@ -77,7 +77,8 @@ class SchedulingGatesController(Controller[GroupKey]):
 class Releaser:
     """Shows planned pods to the scheduler that reads its pods through Muster.
 
-    Listens to the cycle. While another replica `leads`, nothing is shown."""
+    Listens to the cycle. While another replica `leads`, nothing is shown.
+    """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
         self._shown = ledger.shown

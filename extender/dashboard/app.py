@@ -125,8 +125,11 @@ def create_dashboard_app(
     """Return the application of the dashboard.
 
     Args:
+        source: The state that pages show.
+        identify: Returns the user of a request.
         login: The pages by which a browser becomes a viewer; like static files, they are for all users.
         history: Returns the history of a period, where known.
+        clock: Seconds since the epoch.
         supposing: Returns the decisions for a what-if, where known.
         open_pages: Learn which pages are open.
     """

@@ -305,7 +305,10 @@ def _group_summary(
     """Return the summary of a group.
 
     Args:
+        view: The group.
+        made: The decision on it.
         line: How many groups of its queue are in line.
+        estimate: The estimate of its start, if any.
         why: Its holders, where they are to be shown.
     """
     namespace, _, name = view.key.partition("/")

@@ -137,6 +137,8 @@ class Views(NamedTuple):
         """Return the explanation on the newest decisions' snapshot, computed by the caller's thread.
 
         Args:
+            namespace: The namespace of the group.
+            name: The name of the group.
             terms: The what-if.
 
         Raises:

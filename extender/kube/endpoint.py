@@ -84,6 +84,7 @@ class ApiEndpoint:
         Args:
             load: Returns the current configuration; called again when one of `files` changes, and when the
                 server refuses the credentials.
+            files: The files that the configuration is read from.
 
         Raises:
             NoConfiguration: The proxy is of an unknown kind, or `load` raises it.

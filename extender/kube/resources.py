@@ -32,7 +32,8 @@ class Resource:
         """Return the URL path of the collection, of that of a namespace, of an object or of its subresource.
 
         Raises NotFound for a name with a slash: the API server decodes the path before it reads it, so that
-        such a name would reach a subresource."""
+        such a name would reach a subresource.
+        """
         if "/" in name or name in (".", ".."):
             kind = f"{self.plural}.{self.group}" if self.group else self.plural
             raise NotFound(404, "NotFound", f'{kind} "{name}" not found')

@@ -140,6 +140,9 @@ class Writers:
         """Run `job` soon, in place of an older job of this key that has not begun.
 
         Args:
+            key: The key of the object.
+            job: Makes the request to the API server.
+            ended: Called at the end, with the fault if it failed.
             attempts: How often to try it; by default as often as other jobs.
             first: Run it before all that have not begun.
         """

@@ -1,6 +1,7 @@
 """Plan for a Volcano Job: the claims and pods to create, the pods to delete, and its status.
 
-Claims of its volumes come first, and then pods, task by task."""
+Claims of its volumes come first, and then pods, task by task.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

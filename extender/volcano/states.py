@@ -208,7 +208,8 @@ def counted(
 ) -> JobStatus:
     """`doomed` are being deleted, as far as the status is concerned. Pods that are too many do not count.
 
-    A job that has ended keeps its last counts, whatever becomes of its pods."""
+    A job that has ended keeps its last counts, whatever becomes of its pods.
+    """
     if status.state.phase in ENDED and not (doomed or status.pending or status.running or status.terminating):
         return status
     replicas, going = {task.name: task.replicas for task in job.spec.tasks}, {pod.uid for pod in doomed}

@@ -1,5 +1,6 @@
 """Jobs as their operators write them: each file has one that waits, then the statuses with which it succeeds
-and fails."""
+and fails.
+"""
 
 from pathlib import Path
 from typing import Any

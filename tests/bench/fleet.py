@@ -27,7 +27,8 @@ CPU, MEMORY, PODS_OF_NODE = "32", "256Gi", 110
 
 def stock_config(sampled: bool = True) -> Json:
     """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s. Not
-    `sampled` it looks at all nodes for each pod, as ours has to."""
+    `sampled` it looks at all nodes for each pod, as ours has to.
+    """
     config = load("sidecar-gates.yaml")
     del config["extenders"]
     profile = {} if sampled else config["profiles"][0]
@@ -96,7 +97,8 @@ class Fleet:
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
         """Not yet started. With Muster it is the sidecar's, which reads through the view if Muster has one;
-        else a plain one."""
+        else a plain one.
+        """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
         return KubeScheduler(self.cluster, user=self._user, **beside(muster))

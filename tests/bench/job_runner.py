@@ -39,7 +39,8 @@ class _JobEvent(msgspec.Struct):
 
 class JobRunner(EventWatch[_JobEvent]):
     """`with JobRunner(access, namespace) as runner: ...`. All times are monotonic, in seconds, by the name of
-    the job."""
+    the job.
+    """
 
     def __init__(self, access: Access, namespace: str) -> None:
         super().__init__(access, f"{JOBS.path(namespace)}?", _JobEvent)

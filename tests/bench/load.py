@@ -87,7 +87,8 @@ E = TypeVar("E")
 
 class EventWatch(Generic[E]):
     """Pass events of one resource on to `record`, from `with` on. `kind`: what is decoded of an
-    event; it has `type` and `object`."""
+    event; it has `type` and `object`.
+    """
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
         """`path`: with a query, without those of a watch."""

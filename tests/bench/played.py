@@ -137,7 +137,8 @@ class _Event(msgspec.Struct):
 
 class PlayedScheduler:
     """`with PlayedScheduler(muster, version) as scheduler: ...`: from that version on it binds each pod that
-    it is shown to the node that is nominated, by a call on a connection of its own."""
+    it is shown to the node that is nominated, by a call on a connection of its own.
+    """
 
     def __init__(self, muster: Muster, version: int) -> None:
         assert muster.view_kubeconfig is not None

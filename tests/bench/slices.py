@@ -1,5 +1,6 @@
 """A slice of the CPU for each part, by cgroup, as if each ran on a machine of its own: what one part saves is
-of no use to the others then, as it is where all share the cores. And limits of memory, for storms."""
+of no use to the others then, as it is where all share the cores. And limits of memory, for storms.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -38,7 +38,8 @@ _SWITCH = 0.0005  # seconds, as in extender/web/server.py
 
 class Mark(msgspec.Struct):
     """`cpu`: seconds of all threads of the dashboard since the start. Since the last mark, milliseconds that
-    answers and rounds took."""
+    answers and rounds took.
+    """
 
     cpu: float
     answers: list[float]

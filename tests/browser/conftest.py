@@ -40,7 +40,8 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture
 def opened(chromium: Browser) -> Iterator[Open]:
     """Opens a page, in a browser of its own. The test fails if the page complained: of a script, or of what
-    the policy forbids."""
+    the policy forbids.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 

@@ -1,5 +1,6 @@
 """The pictures of README and docs. `make browser PICTURES=1` makes them anew; otherwise they are made and
-thrown away, so that what they show is still there."""
+thrown away, so that what they show is still there.
+"""
 
 import os
 import time

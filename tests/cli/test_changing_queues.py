@@ -22,7 +22,7 @@ G = "podgroup.scheduling.volcano.sh"
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    """research with two groups, and somebody who keeps the states of queues."""
+    """Research with two groups, and somebody who keeps the states of queues."""
     desk.store.keeps_queues = True
     desk.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
     desk.queue("idle")

@@ -353,7 +353,8 @@ spec:
 
 def test_jobs_through_a_pipe_start_whole_or_not_at_all_on_the_nodes_of_the_files(tmp_path: Path) -> None:
     """The owner says how many, as in a real cluster: its pods make a group of three. Notes do not mix
-    with the outcome."""
+    with the outcome.
+    """
     nodes = tmp_path / "nodes.yaml"
     amounts = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"
     nodes.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: mine}}\n{amounts}\n")

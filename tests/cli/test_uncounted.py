@@ -13,7 +13,7 @@ from tests.cli.front import Front
 
 @pytest.fixture
 def desk(desk: Desk) -> Desk:
-    """train needs four and has one."""
+    """Train needs four and has one."""
     desk.group("train", reason="NotEnoughMembers", min_member=4)
     desk.pod("train-0", "train", gates=[GATE])
     return desk

@@ -17,7 +17,8 @@ Call = tuple[Any, ...]  # the verb, the object's name, and what else the call sa
 
 class Api(ApiClient):
     """`calls` are the requests, in order. The faults given to `fail` are raised before anything is done.
-    `patched` is called with each patch of a PodGroup."""
+    `patched` is called with each patch of a PodGroup.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

@@ -41,7 +41,8 @@ class AtOnce(Writers):
 
 class Bench(World):
     """One thread writes, so everything submitted before `flush` has been tried when it returns. `fence` is
-    called before each write; it returns what the test set, and then True."""
+    called before each write; it returns what the test set, and then True.
+    """
 
     def __init__(
         self,

@@ -21,7 +21,8 @@ from tests.domain.world import gang, key
 
 class Desk(Bench):
     """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to. `unexplained`:
-    nothing is said of what would start a group."""
+    nothing is said of what would start a group.
+    """
 
     def __init__(self, *objects: Any, unexplained: bool = True) -> None:
         self.copies: dict[str, PodGroup] = {}

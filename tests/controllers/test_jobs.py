@@ -315,7 +315,8 @@ def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> Non
 @contextmanager
 def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
     """A job of four pods that has to be suspended for others, and is not. And what looks for pods to be
-    evicted after so many seconds: it tells how many have been."""
+    evicted after so many seconds: it tells how many have been.
+    """
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()

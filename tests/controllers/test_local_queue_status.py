@@ -1,5 +1,6 @@
 """Statuses of LocalQueues: conditions at once, numbers within a budget, only of those that changed, and only
-while this replica leads."""
+while this replica leads.
+"""
 
 from collections.abc import Iterator
 from typing import Any

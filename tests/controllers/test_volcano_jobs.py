@@ -1,5 +1,6 @@
 """The controller of Volcano Jobs over an API server of a few lines, in virtual time: what it writes, how
-often, and what becomes of a job whose Muster is killed before any of these writes."""
+often, and what becomes of a job whose Muster is killed before any of these writes.
+"""
 
 import re
 from collections import Counter

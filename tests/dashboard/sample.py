@@ -1,6 +1,7 @@
 # ruff: noqa: E501
 """Clusters to look at: a town that is small and plausible, and crowds of any size. `python -m
-tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback."""
+tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback.
+"""
 
 import itertools
 import math

@@ -1,5 +1,6 @@
 """A token lets its owner in, and nobody else; what the API server takes back has gone within seconds; floods
-cost little."""
+cost little.
+"""
 
 from contextlib import suppress
 from threading import Barrier, Thread

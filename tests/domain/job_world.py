@@ -60,7 +60,8 @@ def podgroup_name(name: str) -> str:
 
 class JobWorld(World):
     """`stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change.
-    `quota`: how many pods of jobs the API server takes."""
+    `quota`: how many pods of jobs the API server takes.
+    """
 
     kind = BATCH
     row = WORKLOADS[JOB]

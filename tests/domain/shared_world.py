@@ -98,7 +98,8 @@ class Picture:
 
     def joining(self, group: GroupInfo) -> list[PodRecord]:
         """Of these the ones that had no node before: whoever is given another one adds nothing to its queue,
-        whose ceiling may be a new one by now."""
+        whose ceiling may be a new one by now.
+        """
         return [pod for pod in self.new(group) if pod.uid not in group.planned]
 
     def path(self, queue: str) -> list[str]:
@@ -228,7 +229,8 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
 
 def check_victims(picture: Picture) -> None:
     """A queue that gives room to others holds more than it deserves until the last of it goes; so do those
-    above it that lose by it."""
+    above it that lose by it.
+    """
     for key, reclaim in picture.new_reclaims().items():
         claimant = picture.snapshot.groups[key]
         gains = picture.path(claimant.queue)

@@ -18,7 +18,8 @@ SHARED = (QueueFlavor("spot", capability={"cpu": "20"}, resource_flavor="f"), fl
 
 def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
     """Two full nodes of three queues, two of them below one, and many gangs that wait; `ages`: for so many
-    seconds at least. `queues`: fields of their specs."""
+    seconds at least. `queues`: fields of their specs.
+    """
     world = World(node("n0", cpu="4"), node("n1", cpu="4"), queue("p"))
     for name in QUEUES:
         world.add(queue(name, parent="p" if name.startswith("p") else "", **queues.get(name, {})))

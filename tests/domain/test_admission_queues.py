@@ -137,7 +137,8 @@ def test_a_queue_is_not_made_smaller_than_those_below(tree: QueueTree) -> None:
 
 def test_what_does_not_change_is_not_judged_beside_others(tree: QueueTree) -> None:
     """The queues may have been written before the webhooks existed: closing one must not fail because of
-    that."""
+    that.
+    """
     assert codes(queue("b", {"parent": "a"}), tree) == [Code.CHILDREN_DESERVED_SUM]
     before = queue("b", {"parent": "a"})
     assert codes(queue("b", {"parent": "a", "state": "Closed"}), tree, before) == []

@@ -3,7 +3,8 @@ one refusal or one crash of Muster, after which all is rebuilt from what the API
 and `make coverage` explore one of each.
 
 Explored breadth first, on the real ledger with real decisions. States that differ only in names of members
-and nodes, or in what time it is, are explored once."""
+and nodes, or in what time it is, are explored once.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,8 @@ Event = tuple[str, Callable[["Model"], None]]
 
 class Model:
     """The API server's side (`bound`, `admitted`), the scheduler's (`calls`: by member the node and a token)
-    and Muster's (`ledger`, `posting`)."""
+    and Muster's (`ledger`, `posting`).
+    """
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -251,7 +251,8 @@ def test_a_cluster_of_one_zone_learns_nothing_of_it() -> None:
 
 def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
     """Queue r's gang, within its share, lacks one cpu of a node where another pod runs, and has no
-    reservation; q would borrow two."""
+    reservation; q would borrow two.
+    """
     world = World(node("n", cpu=cpu), queue("q"), queue("r", reserve_after="99h"), stranger("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r", created="2026-01-03", **claimant))  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Several bind calls for one pod, as after restarts of the scheduler: its room is kept as long as any of the
-bindings may arrive, and no longer."""
+bindings may arrive, and no longer.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ UID = Uid("uid-p")
 
 class Calls(RuleBasedStateMachine):
     """`held`: the call that holds the claim. `on_their_way`: the node of each binding that was posted and has
-    not ended, by the call's token."""
+    not ended, by the call's token.
+    """
 
     @initialize()
     def begin(self) -> None:

@@ -49,7 +49,8 @@ def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
 @each_of(*ClaimStage)
 def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
     """A node other than the claim's is offered. A claim whose binding may have taken effect stays where it
-    is."""
+    is.
+    """
     world = at(stage)
     answer = world.answer("g-new", ["b"])
     if allows(ClaimEvent.ANSWER, stage):

@@ -26,7 +26,8 @@ some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {
 @st.composite
 def clusters(draw: st.DrawFn) -> World:
     """Nodes of some kinds, queues with flavors in any order, some below another and some without any, and
-    gangs with roles in all states."""
+    gangs with roles in all states.
+    """
     world = World()
     for n in range(draw(st.integers(1, 5))):
         kind, cpu = draw(some_kind), draw(st.sampled_from(["1", "2", "4"]))

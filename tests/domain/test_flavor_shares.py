@@ -53,8 +53,9 @@ def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> Non
 
 @each_of(True, False)
 def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> None:
-    """y holds all 16 H100, of which 8 are x's; there is more than enough of another kind, which x may not
-    use."""
+    """Y holds all 16 H100, of which 8 are x's; there is more than enough of another kind, which x may not
+    use.
+    """
     world = World(*machines("h100", 2), *machines("a100", 4))
     world.add(queue("x", flavors=[gpus("h100", deserved=8)]))
     world.add(queue("y", flavors=[gpus("h100"), gpus("a100")] if y_names_it else ()))
@@ -72,7 +73,7 @@ def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> No
 
 
 def test_who_is_above_its_share_of_other_nodes_only_gives_nothing_of_a_flavor() -> None:
-    """y holds its 8 H100, and more than its half of all GPUs on other nodes."""
+    """Y holds its 8 H100, and more than its half of all GPUs on other nodes."""
     world = World(*machines("h100", 2), *machines("a100", 2))
     x, y = (queue(name, flavors=[gpus("h100", deserved=8), gpus("a100")]) for name in "xy")
     world.add(x, y)
@@ -88,7 +89,7 @@ def test_who_is_above_its_share_of_other_nodes_only_gives_nothing_of_a_flavor() 
 
 
 def test_each_role_takes_back_of_a_flavor_of_its_own() -> None:
-    """x deserves 4 of each kind, all of which y holds: no kind alone would do."""
+    """X deserves 4 of each kind, all of which y holds: no kind alone would do."""
     world = World(*machines("h100", 1, gpus=4), *machines("a100", 1, gpus=4))
     world.add(queue("x", flavors=[gpus("h100", deserved=4), gpus("a100", deserved=4)]))
     world.add(queue("y", flavors=[gpus("h100"), gpus("a100")]))
@@ -175,7 +176,7 @@ def test_a_wider_flavor_of_a_parent_binds_a_narrower_one() -> None:
 
 
 def test_within_one_parent_a_flavor_is_lent_and_taken_back() -> None:
-    """b lends a what it deserves of the flavor; c, which is not below p, takes nothing of it."""
+    """B lends a what it deserves of the flavor; c, which is not below p, takes nothing of it."""
     world = World(*machines("h100", 2))
     world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
     world.add(*(queue(name, parent="p", flavors=[gpus("h100", deserved=4)]) for name in "ab"))

@@ -199,7 +199,7 @@ def test_amounts_bind_per_queue() -> None:
 
 
 def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
-    """r has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
+    """R has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
     world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(stranger("s", on="spot"))
     world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
@@ -283,7 +283,7 @@ def test_replacements_take_the_flavor_of_their_role() -> None:
 
 
 def test_replacements_do_not_go_to_another_flavor_that_has_room_by_now() -> None:
-    """g came to ondemand because spot was full; now it is not."""
+    """G came to ondemand because spot was full; now it is not."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="3")
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a").add(gang("g", 2, queue="q")).start(
         "g"

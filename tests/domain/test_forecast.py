@@ -1,5 +1,6 @@
 """When groups are expected to start, by what is known of how long others run, and what is named where nobody
-knows."""
+knows.
+"""
 
 from collections.abc import Mapping
 from math import inf

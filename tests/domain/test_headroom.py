@@ -31,7 +31,8 @@ def job(world: World, name: str, members: int = 1, **more: Any) -> World:
 
 def full(way: str = "capability", run_time: str = "1h") -> World:
     """Queue q runs four jobs of 1 cpu, which is all it may hold, and `big` needs all of that. The nodes have
-    room for more."""
+    room for more.
+    """
     world = World(node("n0", cpu="8"), node("n1", cpu="8"), *WAYS[way], queue("r"))
     for n in range(4):
         job(world, f"small{n}", run_time=run_time).start(f"small{n}")

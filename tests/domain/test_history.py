@@ -36,7 +36,8 @@ GPU = "nvidia.com/gpu"
 
 class Scribe:
     """Records what becomes of a world. Begun anew, it knows what was without an end, and is told the rest by
-    the objects."""
+    the objects.
+    """
 
     def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
         self.world, self.records = world, {record.key: record for record in records}

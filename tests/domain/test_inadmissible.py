@@ -1,5 +1,6 @@
 """Who sleeps, and what wakes them: with or without sleepers, the same is decided, and an event costs no look
-at those that it does not concern."""
+at those that it does not concern.
+"""
 
 from collections.abc import Callable
 from itertools import product
@@ -235,7 +236,8 @@ def outranking() -> World:
 
 def halves(members: int, first: str = "1") -> World:
     """Half of what a member needs is left on each of so many times two nodes, if not less on the first; two
-    gangs wait."""
+    gangs wait.
+    """
     world = World(queue("q"), *(node(f"n{n}", cpu="2") for n in range(2 * members)))
     world.add(
         stranger("s0", on="n0", cpu=first), *(stranger(f"s{n}", on=f"n{n}") for n in range(1, 2 * members))
@@ -247,7 +249,8 @@ def halves(members: int, first: str = "1") -> World:
 
 def one_after_the_other() -> World:
     """Two groups that have waited too long, of which the first is asked for both. While a stranger stays, it
-    can get no reservation."""
+    can get no reservation.
+    """
     world = World(node("n", cpu="4"), queue("q"), queue("r", reclaimable=False))
     world.add(stranger("s", on="n", cpu="3"))
     for name, born in (("a", 100), ("b", 200)):
@@ -263,7 +266,8 @@ def first_goes(world: World) -> None:
 
 def reserved() -> World:
     """Room that is reserved for `big`, nobody knows until when, keeps out `late` of a queue within its share;
-    so is `big`'s queue."""
+    so is `big`'s queue.
+    """
     limits = replace(LIMITS, usage_half_life=0.0)  # else the turn of `late` would come first
     queues = [queue(name) for name in ("r", "s")]
     world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *queues, limits=limits)

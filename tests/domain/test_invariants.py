@@ -170,7 +170,8 @@ def test_more_nodes_never_start_fewer_gangs_in_strict_order(
     few: list[int], more: list[int], gangs: list[int], capability: Any
 ) -> None:
     """Where none passes the first one, those of any size. Gangs that no node holds are no obstacle: with more
-    nodes they are, so here all of them fit."""
+    nodes they are, so here all of them fit.
+    """
     few = [*few, max(gangs)]
     fifo: dict[str, Any] = {"strategy": "fifo", "capability": capability and {"cpu": "6"}}
     assert started(few, gangs, **fifo) <= started(few + more, gangs, **fifo)

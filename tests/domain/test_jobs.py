@@ -1,5 +1,6 @@
 """Jobs wait as jobs: their pods-to-be are planned on real nodes, and each claim passes to a pod that
-comes."""
+comes.
+"""
 
 from datetime import UTC, datetime
 from typing import Any

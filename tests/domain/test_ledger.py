@@ -454,7 +454,8 @@ def test_labels_that_change_move_what_terms_select() -> None:
 @pytest.fixture
 def called_twice() -> World:
     """The binding of a first call is on its way to the only node, and a second call holds the claim: the
-    scheduler was restarted in between."""
+    scheduler was restarted in between.
+    """
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
     world.answer("p")
     assert world.ledger.assumed.hold(Uid("uid-p"), "a", 1) is None

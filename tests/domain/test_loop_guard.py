@@ -39,7 +39,8 @@ def written(world: World) -> QueueStatus:
 class Refusing:
     """Queue a deserves half of what b holds, or with `borrows` nothing of it, but may borrow that from lower
     priorities. The scheduler uses no node for its gang x. Evicted pods come again, and run again as soon as
-    they may."""
+    they may.
+    """
 
     def __init__(self, borrows: bool = False) -> None:
         rules = preemption(borrow_within_cohort=BorrowWithinCohort("LowerPriority"))
@@ -180,7 +181,8 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
 @each_of(False, True)
 def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
     """Eight groups come every two minutes for an hour, and are deleted once room is taken back for them, or
-    as soon as they run. Muster begins anew every ten minutes. Evicted pods come again."""
+    as soon as they run. Muster begins anew every ten minutes. Evicted pods come again.
+    """
     base: list[Any] = [node("n", cpu="16"), queue("b")]
     world = World(base, queue("a"), [gang(f"b{n}", 1, queue="b") for n in range(16)])
     world.start(*(f"b{n}" for n in range(16)))
@@ -212,7 +214,8 @@ def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
 
 class Coming:
     """Queue a deserves half of what b holds. Groups come to a and go again; what was evicted comes again. The
-    victims have run for `ran` seconds before each turn, or for as long as they could."""
+    victims have run for `ran` seconds before each turn, or for as long as they could.
+    """
 
     def __init__(self, ran: float = 0.0) -> None:
         self.base: list[Any] = [node("n"), queue("a"), queue("b")]

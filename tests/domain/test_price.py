@@ -37,7 +37,8 @@ def runs(world: World, *pods: str, since: float) -> None:
 
 def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
     """Queue b has lent room: its gang `long` of 2 cpu has run, and `reserved` stays. Now `x` of queue
-    a comes, which wants 2 cpu."""
+    a comes, which wants 2 cpu.
+    """
     world = World(node("n"), queue("a", preemption=rules), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
     world.add(gang("long", 2, queue="b", notes=notes)).start("kept", "long").advance(ran)
@@ -94,7 +95,7 @@ def test_a_group_in_front_that_begins_to_wait_anew_does_not_put_off_those_behind
 
 
 def test_the_longest_wait_counts_whoever_sleeps() -> None:
-    """x begins anew; y, which has waited the longest by then, goes as v comes. Only w has waited for long."""
+    """X begins anew; y, which has waited the longest by then, goes as v comes. Only w has waited for long."""
     world = lent(ran=3 * 86400.0)
     begun = world.now
     for name in "yw":

@@ -139,7 +139,8 @@ def test_a_gang_that_straddles_the_border_of_a_share_goes_and_no_more(
     held: dict[str, int], asked: int, gone: set[str], members: int, count: int
 ) -> None:
     """Two queues deserve 16 of 32 cpus each, on `count` nodes. `members`: cpus that each of the claimant
-    takes."""
+    takes.
+    """
     world = World(*(node(f"n{number}", cpu=str(32 // count)) for number in range(count)))
     world.add(queue("a"), queue("b"))
     for number, (name, size) in enumerate(held.items(), 1):
@@ -444,7 +445,8 @@ def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seco
 )
 def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gone: list[str]) -> None:
     """Queue a holds its 2 of 6 cpus, and b more than its 2, with a group of priority 5 and one of 1; c wants
-    its 2, and takes them from nobody."""
+    its 2, and takes them from nobody.
+    """
     world = World(node("n", cpu="6"), queue("c", deserved={"cpu": "2"}))
     world.add(queue("a", deserved={"cpu": "2"}, preemption=preemption(borrow_within_cohort=rules)))
     world.add(queue("b", deserved={"cpu": "2"}))
@@ -631,7 +633,8 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
 
 def test_a_gang_stays_where_another_victim_makes_it_unnecessary() -> None:
     """Half of the gang's pods are on a node that does not suit the claimant. Of the others one node is taken
-    first, and then that of a stranger, which has enough for both members."""
+    first, and then that of a stranger, which has enough for both members.
+    """
     ssd = {"disk": "ssd"}
     world = World(node("a", cpu="2", labels=ssd), node("b", cpu="1", labels=ssd), node("c", cpu="1"))
     world.add(queue("q"), stranger("s", on="a", cpu="2"), group("low", 4, "q", stood_whole=True))

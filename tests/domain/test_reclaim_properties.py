@@ -113,7 +113,8 @@ def check_gangs(world: World, decisions: Decisions) -> None:
 
 def check_shares(world: World, before: Decisions, now: Decisions) -> None:
     """A queue holds more than it deserves of something until the last unit goes; checked when the reclaim is
-    decided."""
+    decided.
+    """
     snapshot = world.ledger.snapshot()
     pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
     begun = [
@@ -232,7 +233,8 @@ contended = st.tuples(
 @given(contended, st.sampled_from(["", "LowerPriority"]))
 def test_queues_do_not_take_turns(cluster: Any, borrow: str) -> None:
     """Nothing ever ends, whoever is evicted comes again at once, and hours pass, so that no guard remembers
-    anything: by the shares alone evictions end."""
+    anything: by the shares alone evictions end.
+    """
     world = ran(cluster, rules=preemption(borrow_within_cohort=BorrowWithinCohort(borrow)))
     for turn in range(24):
         run_what_is_planned(world)

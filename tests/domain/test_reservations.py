@@ -443,7 +443,8 @@ def test_groups_of_unknown_run_time_pass_where_the_start_is_far(run_time: str, v
 
 def rivals(wants: bool) -> World:
     """Queue q has the whole cluster, and its `big` has a reservation. `wants`: queue r asked for half of the
-    cluster when that was made."""
+    cluster when that was made.
+    """
     world = World(nodes("n0", "n1"), queue("q", reclaimable=False), queue("r", reserve_after="24h"))
     for n in range(4):
         job(world, f"small{n}", run_time=HOUR, queue="q").start(f"small{n}")
@@ -584,7 +585,8 @@ def test_a_node_that_goes_is_replaced() -> None:
 
 def test_a_group_that_ends_before_the_reserved_start_leaves_what_is_free_for_all() -> None:
     """`big` needs all of n0 in half an hour, and 2 of 3 cpu on n1. `short` takes the place of `big`, and
-    `long`, which would stay, the one that is free for all."""
+    `long`, which would stay, the one that is free for all.
+    """
     world = World(node("n0", cpu="2"), node("n1", cpu="3"))
     job(world, "runs", cpu="1", run_time="30m").start("runs")
     job(world, "first", cpu="3", run_time=HOUR).start("first")

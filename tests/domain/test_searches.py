@@ -11,7 +11,8 @@ ALONE = preemption(unmanaged="Never")
 
 def seeking() -> World:
     """Many groups of high priority, and one small one of low priority that runs: its room is too little for
-    any of them."""
+    any of them.
+    """
     world = World(node("n", cpu="64"), queue("q", preemption=ALONE))
     world.add(gang("small", 1, queue="q", cpu="1")).start("small")
     world.add(stranger("s", on="n", cpu="62.5"))

@@ -199,7 +199,8 @@ def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: s
 
 def lent(surplus: int = 12, **weights: int) -> World:
     """A cluster of 16 cpus; in each queue a group that stands with one member and has further ones
-    waiting."""
+    waiting.
+    """
     world = World(node("n", cpu="16"))
     for name, weight in weights.items():
         world.add(queue(name, weight), gang(f"of-{name}", 1 + surplus, min_member=1, queue=name))

@@ -46,7 +46,8 @@ class Events(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened before: once all calls have ended and time has passed, only decisions and pods
-        on nodes hold room, and what stands in pieces is completed or undone."""
+        on nodes hold room, and what stands in pieces is completed or undone.
+        """
         ledger = self.world.ledger
         for claim in list(ledger.claims):
             for token in claim.calls:

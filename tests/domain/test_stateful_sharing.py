@@ -1,5 +1,6 @@
 """Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds,
-and numbers that are kept from round to round are those worked out anew."""
+and numbers that are kept from round to round are those worked out anew.
+"""
 
 from typing import Any, NamedTuple
 

@@ -1,5 +1,6 @@
 """The ledger under any order of events, with a scheduler that reads its pods through Muster: what it was told
-always adds up to what may start."""
+always adds up to what may start.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st

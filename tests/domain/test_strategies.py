@@ -313,7 +313,8 @@ COMING = st.lists(st.tuples(SIZES, st.integers(0, 2)), min_size=2, max_size=7)
 
 def played(strategy: str, coming: list[tuple[str, int]], **spec: Any) -> Iterator[tuple[World, list[str]]]:
     """Groups come one after the other to a node of 4 cpu. After each decision the ones that start run, and
-    the oldest that runs ends. Yields the world before that, and who starts, until all have run."""
+    the oldest that runs ends. Yields the world before that, and who starts, until all have run.
+    """
     world = world_of(strategy, cpu="4", **spec)
     left, running = list(enumerate(coming)), []
     for _ in range(8 * len(coming)):
@@ -362,7 +363,8 @@ def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
 @settings(max_examples=examples(25), deadline=None)
 def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple[str, int]]) -> None:
     """Nobody starts in front of a group of the same size that has a higher priority, or the same and came
-    earlier: where turns count, only if neither of them was ever passed."""
+    earlier: where turns count, only if neither of them was ever passed.
+    """
     passed: set[str] = set()
     for world, starts in played(strategy, coming):
         views = {view.key.partition("/")[2]: view for view in line_of(world)}

@@ -139,7 +139,7 @@ def test_amounts_and_groups_are_summed_up_to_root() -> None:
 
 
 def test_a_queue_among_many_siblings_has_no_less_than_a_parent_of_few() -> None:
-    """p has four children and q has none; each has half of the cluster."""
+    """P has four children and q has none; each has half of the cluster."""
     world = tree(queue("p"), queue("q"), *(queue(name, parent="p") for name in "abcd"), cpu="16")
     world.add([gang(f"{name}{n}", 1, queue=name) for name in "abcdq" for n in range(16)]).settle()
     started = {name: [world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in "abcdq"}
@@ -154,7 +154,7 @@ def test_weights_of_three_to_one_divide_three_to_one_below_a_parent() -> None:
 
 
 def test_priority_counts_among_siblings_only() -> None:
-    """a and b deserve half a cpu each; b comes first of the two, and takes nothing of what q deserves."""
+    """A and b deserve half a cpu each; b comes first of the two, and takes nothing of what q deserves."""
     world = tree(queue("p"), queue("a", parent="p"), queue("b", priority=9, parent="p"), queue("q"), cpu="2")
     world.add([gang(f"{name}{n}", 1, queue=name) for name in "abq" for n in range(4)]).settle()
     started = {name: [world.verdict(f"{name}{n}") for n in range(4)].count(STARTS) for name in "abq"}

@@ -1,5 +1,6 @@
 """A small world around a Ledger: an API server's objects, a stock scheduler's calls, and a clock that is
-moved by hand."""
+moved by hand.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -236,7 +237,8 @@ class World:
 
     def settle(self) -> Self:
         """Decide and publish until nothing changes. Without an event, decisions reach a fixed point within so
-        many `cycles` after the last one that starts or evicts anything."""
+        many `cycles` after the last one that starts or evicts anything.
+        """
         if self.scheduler_asks:
             self.ledger.record_asked()
         left = self.cycles
@@ -353,7 +355,8 @@ class World:
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
         """The scheduler filters and binds each pod in turn, and the bind call posts all pods that may be
-        posted."""
+        posted.
+        """
         for name in names:
             self.ungate(name)
             nodes = self.answer(name, offered)
@@ -414,7 +417,8 @@ def gang(
 ) -> list[Any]:
     """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
     it has the note that Muster admitted its start, before this process began. `notes`: annotations of the
-    PodGroup."""
+    PodGroup.
+    """
     needed = members if min_member is None else min_member
     record = builders.group(
         name,

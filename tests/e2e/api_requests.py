@@ -278,7 +278,8 @@ def _changes() -> Iterator[Sent]:
 
 def _changes_of_jobs() -> Iterator[Sent]:
     """On the Jobs `going` and `held`, which is suspended and has never started. What is written to `held` is
-    for show: both have it afterwards as it was."""
+    for show: both have it afterwards as it was.
+    """
 
     def patch(what: str, name: str, *operations: Json) -> Sent:
         path = f"{JOBS}/{name}" + ("?dryRun=All" if name == "held" else "")

@@ -87,7 +87,8 @@ def older_etcd() -> Path:
 
 def sources(release: str, module: Path = MODULES) -> Path:
     """Where Go keeps the files of a release, downloaded first when they are not there: `path@version`, or the
-    path alone for the version that the module in a folder pins."""
+    path alone for the version that the module in a folder pins.
+    """
     downloaded = _output(["go", "mod", "download", "-json", release], module)
     return Path(json.loads(downloaded)["Dir"])
 

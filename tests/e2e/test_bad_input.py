@@ -107,7 +107,8 @@ def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> No
 
 def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
     """Two of three wait at the barrier for one that cannot come. The scheduler gets an answer for each, and
-    the gang starts when Muster is back and the third one can come."""
+    the gang starts when Muster is back and the third one can come.
+    """
     stage.nodes(2, cpu="4")
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}
     held = stage.gang("a", 2, min_member=3, gated=True)

@@ -84,7 +84,8 @@ def test_the_certificate_is_issued_trusted_and_served(stage: Stage, review: Must
 @pytest.mark.parametrize("gates", ["", "CAInjectorMerging=false"], ids=["merging", "replacing"])
 def test_renewals_refuse_nothing(stage: Stage, review: Muster, port: Port, volume: Path, gates: str) -> None:
     """Not even those of the CA, nor while the kubelet has yet to bring Muster what the API server trusts: the
-    new CA beside the old one or, as with older releases, instead of it."""
+    new CA beside the old one or, as with older releases, instead of it.
+    """
     with load(stage.api) as refusals:
         _renew(stage, AUTHORITY)
         secret = _renew(stage, SERVED)

@@ -1,5 +1,6 @@
 """The dashboard in the cluster: who has a token of the API server's sees what kubectl would show them, and
-changes what kubectl would let them change, as themselves."""
+changes what kubectl would let them change, as themselves.
+"""
 
 import http.client
 import json

@@ -1,5 +1,6 @@
 """When groups are expected to start, on a real control plane: the status and `muster why` say it, it comes
-true, and what has no known end is named."""
+true, and what has no known end is named.
+"""
 
 import time
 from datetime import datetime

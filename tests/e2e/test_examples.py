@@ -1,5 +1,6 @@
 """What a workload comes to on a real control plane is what `muster run` and `muster simulate` make of it: the
-kinds whose controllers are here, by what they say."""
+kinds whose controllers are here, by what they say.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -81,7 +82,8 @@ def without_volumes(body: Json) -> Json:
 
 def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
     """By namespace: of its groups whether they started or why they wait; of what has none, that Muster was
-    not asked, if nothing of it runs."""
+    not asked, if nothing of it runs.
+    """
     shown = ShownObjects(
         queues=stage.api.items(QUEUES),
         groups=stage.api.items(POD_GROUPS),

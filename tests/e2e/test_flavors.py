@@ -18,7 +18,8 @@ def flavor(name: str, **amounts: Any) -> dict[str, Any]:
 
 def cluster(stage: Stage) -> None:
     """Two tainted spot nodes and two others, 4 cpus each; the queue may hold 6 cpus of spot and 4 of the
-    others."""
+    others.
+    """
     stage.nodes(2, prefix="spot", cpu="4", labels={KIND: "spot"}, taints=[TAINT])
     stage.nodes(2, prefix="ondemand", cpu="4", labels={KIND: "ondemand"})
     stage.nodes(1, prefix="none", cpu="4")
@@ -107,7 +108,7 @@ def shown(stage: Stage, queue: str, what: str) -> str | None:
 
 
 def test_gpus_of_a_flavor_are_taken_back(stage: Stage, scheduler: KubeScheduler) -> None:
-    """y holds 16 of 16 H100, of which 8 are x's; GPUs of another kind are free. x waits for 5 s before."""
+    """Y holds 16 of 16 H100, of which 8 are x's; GPUs of another kind are free. x waits for 5 s before."""
     stage.nodes(2, prefix="h", cpu="64", labels={KIND: "h100"}, **{GPU: "8"})
     stage.nodes(2, prefix="a", cpu="64", labels={KIND: "a100"}, **{GPU: "8"})
     stage.queue("x", flavors=[h100(deserved=8)], preemption={"after": "5s"})
@@ -147,7 +148,8 @@ def resource_flavor(stage: Stage, name: str, **spec: Any) -> None:
 
 def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeScheduler) -> None:
     """H100 are tainted: who tolerates that gets them first, others A100. One that is gone stops nothing that
-    runs; what comes then waits for it."""
+    runs; what comes then waits for it.
+    """
     taint = {"key": "gpu", "value": "h100", "effect": "NoSchedule"}
     tolerates: dict[str, Any] = {"tolerations": [{"key": "gpu", "operator": "Exists"}], "limits": {GPU: "1"}}
     stage.nodes(2, prefix="h", cpu="64", labels={KIND: "h100"}, taints=[taint], **{GPU: "8"})

@@ -41,7 +41,8 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, file: Path
 ) -> None:
     """Two gangs run, one of them gives its room back, and who got it ends; Muster is killed after each. What
-    is told lies between moments of which one came first, however busy the machine is."""
+    is told lies between moments of which one came first, however busy the machine is.
+    """
     debug = ("--debug-address", f"127.0.0.1:{muster.ports['debug']}")
     stage.nodes(4, cpu="2", **{GPU: "2"})
     for name in ("rich", "poor"):

@@ -25,7 +25,8 @@ def test_refused_pods_do_not_come_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, every_second: str
 ) -> None:
     """300 nodes of 4 cpus hold something of lower priority, 2 cpus each, every second one maybe 4: there the
-    scheduler itself has no room, and looks for victims."""
+    scheduler itself has no room, and looks for victims.
+    """
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
     standing = _standing(stage, low, every_second)
     refused = stage.gang("a", REFUSED, min_member=REFUSED + 1, cpu="2", priorityClassName=high)
@@ -47,7 +48,8 @@ def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Its members are more important than what stands in their way, but no queue is owed anything, and this
-    one does not preempt."""
+    one does not preempt.
+    """
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
     stage.queue("q", preemption={"withinQueue": "Never"})
     stage.nodes(3, cpu="4")

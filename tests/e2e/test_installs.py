@@ -268,7 +268,8 @@ def identity(document: Json) -> tuple[str, str, str]:
 
 def comparable(document: Json) -> Any:
     """Without what differs on purpose: Helm's marks, the hash in a ConfigMap's name, how lines are folded,
-    and the order of what has a name. Files in a ConfigMap count by what they say."""
+    and the order of what has a name. Files in a ConfigMap count by what they say.
+    """
     files = document.get("data", {}) if document["kind"] == "ConfigMap" else {}
     return _plain({**document, "data": {name: yaml.safe_load(text) for name, text in files.items()}})
 

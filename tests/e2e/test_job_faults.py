@@ -1,5 +1,6 @@
 """Jobs that ask for what makes no sense, and what may happen between the decision on a job and its first
-pod: no room is lost, none is given twice, and no other job suffers."""
+pod: no room is lost, none is given twice, and no other job suffers.
+"""
 
 import threading
 from collections.abc import Callable, Iterator

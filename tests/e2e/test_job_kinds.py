@@ -1,5 +1,6 @@
 """Kinds of jobs by the CRDs of their operators: the API server keeps the fields that the table of kinds reads
-and writes, and the statuses are ones that it takes."""
+and writes, and the statuses are ones that it takes.
+"""
 
 from collections.abc import Iterator
 from typing import Any

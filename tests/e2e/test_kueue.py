@@ -1,5 +1,6 @@
 """Kueue beside Muster: its jobs are left alone, and `muster check` says so. Its kinds are there; what its
-controller does to a job, the test does."""
+controller does to a job, the test does.
+"""
 
 import json
 from collections.abc import Iterator

@@ -37,7 +37,8 @@ class Placed(NamedTuple):
 
 def things(namespace: str) -> Iterator[Placed]:
     """Two nodes; gangs that run, and that wait for room, a queue, members and a device; of another scheduler
-    a pod that runs, and one that fits nowhere."""
+    a pod that runs, and one that fits nowhere.
+    """
     yield from (Placed(NODES, objects.node(f"n{number}", cpu="4")) for number in range(2))
     yield Placed(QUEUES, objects.queue("research"))
     yield from gang(namespace, "a", 2, cpu="2", queue="research")
@@ -101,7 +102,8 @@ def real(stage: Stage, muster: Muster) -> Json:
 @pytest.fixture
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
     """The sidecar pair with gates as the policy puts them, and a stock scheduler alone. They start
-    once all objects are there, as in `muster run`."""
+    once all objects are there, as in `muster run`.
+    """
     with stage.policy("gates/admission-policy.yaml"):
         for resource, body in things(stage.namespace):
             stage.api.create(resource, body)

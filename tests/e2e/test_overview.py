@@ -1,5 +1,6 @@
 """The read model on a real control plane: a running Muster and the objects of the API say the same, and a
-submitter is shown what they may read."""
+submitter is shown what they may read.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -36,7 +36,8 @@ def own() -> Iterator[ControlPlane]:
 @pytest.fixture
 def folder(own: ControlPlane, tmp_path: Path) -> Path:
     """Where people stand: in the repository, and next to it, whichever a page means. With their overlays, and
-    with what `make release` renders."""
+    with what `make release` renders.
+    """
     for place in (tmp_path, tmp_path / "kube-muster"):
         for name in FOLDERS:
             if (ROOT / name).exists():
@@ -53,7 +54,8 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
     """From the top to the end, on a cluster with the CRDs, Muster's namespace and the objects of the first
-    example."""
+    example.
+    """
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # nobody answers them here
         own.admin.delete_all(resource)
     manifests.apply(own.admin, "crds/*.yaml", "namespace.yaml")

@@ -1,5 +1,6 @@
 """Pods that name no group and have no controller: most start at once, and have no PodGroup; those that wait
-get one, whatever becomes of Muster meanwhile."""
+get one, whatever becomes of Muster meanwhile.
+"""
 
 from itertools import chain
 from typing import Any

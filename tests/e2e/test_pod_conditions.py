@@ -57,7 +57,8 @@ def wait_written(muster: Muster, count: int) -> None:
 
 def autoscalers_see(stage: Stage) -> set[str]:
     """The pods for which cluster autoscaler and Karpenter add nodes, by their own rules (isUnschedulable,
-    IsProvisionable)."""
+    IsProvisionable).
+    """
     waiting = [
         pod
         for pod in stage.api.items(PODS, stage.namespace)

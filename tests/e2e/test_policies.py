@@ -49,7 +49,8 @@ def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy:
 
 def test_rotation_gives_the_turn_to_who_has_not_had_one(stage: Stage, scheduler: KubeScheduler) -> None:
     """`large` is passed by `first`. When all is free, it is the turn of `second`, and both do not fit. Names
-    decide where two were created within a second."""
+    decide where two were created within a second.
+    """
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="rotation")
     early = one(stage, "early", "3")

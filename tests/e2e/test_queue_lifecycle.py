@@ -59,7 +59,8 @@ def is_flagged(stage: Stage, queue: str) -> bool:
 
 def command(stage: Stage, action: str, queue: Json, *, owned: bool = True) -> str:
     """As vcctl makes them: owned by the queue that they are for. An owner that is not there would have the
-    garbage collector remove it, where one is at work."""
+    garbage collector remove it, where one is at work.
+    """
     target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "name": queue["metadata"]["name"]}
     target |= {"uid": queue["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
     name = f"{queue['metadata']['name']}-{action.lower()}-{next(NUMBERS)}"

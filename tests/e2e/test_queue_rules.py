@@ -132,8 +132,9 @@ def test_a_group_that_has_waited_gains_priority_by_ageing(stage: Stage, schedule
 def test_a_queue_may_borrow_from_lower_priorities_within_the_cohort(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """q holds the 2 of 6 cpus that it deserves, b more than its 2, and c waits for its 2 patiently. The group
-    of priority 5 goes; the one above the threshold stays."""
+    """Q holds the 2 of 6 cpus that it deserves, b more than its 2, and c waits for its 2 patiently. The group
+    of priority 5 goes; the one above the threshold stays.
+    """
     rules = {"policy": "LowerPriority", "maxPriorityThreshold": 10}
     classes = {value: stage.priority(f"cohort-{value}", value) for value in (5, 20, 30)}
     stage.nodes(1, cpu="6")
@@ -194,7 +195,8 @@ def test_short_claimants_beside_a_service_do_not_evict_a_gang_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """The first one does, after 12 s. Later claimants of its queue have to wait for atMost until the gang is
-    evicted for that queue again."""
+    evicted for that queue again.
+    """
     stage.nodes(5, cpu="2")
     stage.queue("rich")
     stage.queue("poor", preemption={"after": "12s", "atMost": "12s"})

@@ -224,7 +224,8 @@ def test_thousands_of_queues_that_are_absent_hold_up_nobody(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """3,000 groups that name as many queues which nobody made: a gang of another queue starts, and so does
-    one that comes when they have been told. Muster stays well all the while."""
+    one that comes when they have been told. Muster stays well all the while.
+    """
     stage.nodes(2, cpu="4")
     stage.queue("there")
     absent = [

@@ -22,7 +22,8 @@ def test_a_zone_goes_whose_volumes_others_wait_for(
 ) -> None:
     """Replacements of one group and elastic members of another: together more than the window has places, and
     with volumes in the zone that has no nodes. Gangs that need the whole window start one after the other.
-    They are not gated: the scheduler's calls for them make its silence about the others tell."""
+    They are not gated: the scheduler's calls for them make its silence about the others tell.
+    """
     volumes = Provisioner(stage)
     _zone(stage, "a", 1)
     _zone(stage, "b", 4)

@@ -102,7 +102,8 @@ def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -
 )
 def test_one_apply_installs_it(own: ControlPlane, dist: Path, tmp_path: Path, name: str) -> None:
     """Both installs, one after the other: the second finds what they share as it should be. And the rights
-    for further kinds of jobs."""
+    for further kinds of jobs.
+    """
     done = apply(own, dist / name, tmp_path)
     created = len(done.splitlines())
     assert created == len(list(yaml.safe_load_all((dist / name).read_text())))
@@ -125,7 +126,8 @@ def alone() -> Iterator[ControlPlane]:
 
 def test_the_suspended_job_of_the_pages_starts(alone: ControlPlane, dist: Path, tmp_path: Path) -> None:
     """With what one file installs and no more: Muster and its scheduler show the token of their account, and
-    the webhooks judge what Muster writes."""
+    the webhooks judge what Muster writes.
+    """
     (file,) = [each.name for each in SERVED if each.install == "sidecar"]
     apply(alone, dist / file, tmp_path)
     port, account = Port(), issued(alone.admin, "kube-muster", "muster")

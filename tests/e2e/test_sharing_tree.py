@@ -92,7 +92,8 @@ def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """Of 8 cpus, 1,000 are guaranteed to greedy and 1,000 to kept: each has 4 of them, and other waits until
-    they are guaranteed less."""
+    they are guaranteed less.
+    """
     stage.nodes(2, cpu="4")
     for name in ("greedy", "kept"):
         stage.queue(name, guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})

@@ -56,7 +56,8 @@ def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
 ) -> None:
     """Members in PreBind extend a start up to the bind deadline. A group has stood whole when all that it
     needs have been bound for a while, and loses nobody from then on. A third group, which a kubelet keeps
-    from ever standing whole, is undone at the deadline of its start: those of the others are past by then."""
+    from ever standing whole, is undone at the deadline of its start: those of the others are past by then.
+    """
     stage.nodes(10, cpu="1")
     volumes = Provisioner(stage)
     images = stage.gang("images", 3, gated=True)

@@ -1,5 +1,6 @@
 """The fault campaign in small: some random gangs and faults on a control plane of its own. With gates, over
-IPv6 and so on it tries the same promises again, under the same faults: that is for each night."""
+IPv6 and so on it tries the same promises again, under the same faults: that is for each night.
+"""
 
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 """TrainJobs take their pods from a runtime: with the CRDs of Kubeflow Trainer, whose controller is played,
-and the real JobSet controller, which makes the pods."""
+and the real JobSet controller, which makes the pods.
+"""
 
 import re
 from collections.abc import Iterator

@@ -161,7 +161,8 @@ def test_who_made_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) ->
 
 def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:
     """Its annotations would be those of the pod, which would count in the queue of somebody else. The roles
-    that users usually have bind no pods."""
+    that users usually have bind no pods.
+    """
     for role in ("edit", "admin"):
         rules = stage.api.get(CLUSTER_ROLES, f"system:aggregate-to-{role}")["rules"]
         made = {what for rule in rules if {"*", "create"} & {*rule["verbs"]} for what in rule["resources"]}
@@ -372,7 +373,8 @@ def test_who_comes_only_to_evict_is_soon_given_nothing(
     stage: Stage, muster: Muster, lent: list[str], tenant: Client
 ) -> None:
     """Four times room is taken back for groups that are deleted before they have it; then no more, also for a
-    Muster that begins anew. What was evicted comes again."""
+    Muster that begins anew. What was evicted comes again.
+    """
     stage.api.patch(QUEUES, "rich", {"spec": {"preemption": {"honour": ["PodDisruptionBudgets"]}}})
     there = set(lent)
 

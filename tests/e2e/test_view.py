@@ -52,7 +52,8 @@ def test_a_gang_costs_hardly_more_requests_than_plain_pods(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """A plain pod is created, bound, and told of in an event. A gang has a PodGroup besides; its status is
-    written more often if its members are long in coming."""
+    written more often if its members are long in coming.
+    """
     stage.nodes(4, cpu="32")
     gang = stage.gang("a", GANG, cpu="1")
     stage.wait_phase(gang)
@@ -220,7 +221,8 @@ def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Of a large gang on one node only some members are shown at a time; the room of the others is kept for
-    them. The scheduler is frozen until all of that is planned."""
+    them. The scheduler is frozen until all of that is planned.
+    """
     stage.nodes(1, prefix="large", cpu="40", labels={"pool": "large"})
     stage.nodes(1, prefix="small", cpu="1")
     scheduler.process.freeze()

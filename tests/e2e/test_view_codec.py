@@ -1,5 +1,6 @@
 """Pods of the real API server, read and changed by the view, are to client-go what they were but for the
-changes: in lists and watches, in JSON and in protobuf."""
+changes: in lists and watches, in JSON and in protobuf.
+"""
 
 from contextlib import closing
 from typing import Any

@@ -1,5 +1,6 @@
 """Whatever dies or is cut between scheduler, view and API server: gangs stand whole or not at all, and the
-scheduler believes what is so."""
+scheduler believes what is so.
+"""
 
 import itertools
 import random
@@ -137,7 +138,8 @@ def test_a_gang_given_up_is_not_shown_before_its_old_calls_have_ended(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, verbs: FaultProxy, proxy: FaultProxy
 ) -> None:
     """A member goes while the call for it is on its way, so that the gang has to give up; at once another one
-    comes, and it starts anew. No binding is refused, and each pod is bound once."""
+    comes, and it starts anew. No binding is refused, and each pod is bound once.
+    """
     stage.nodes(3, cpu="2")
     gang = LastCall(stage, muster, verbs, cpu="2")
     stage.delete_pods([gang.last])

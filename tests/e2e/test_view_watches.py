@@ -1,5 +1,6 @@
 """Behind the view there are two watches of pods, the scheduler's and Muster's own: either may expire, be late
-or stand still, so that one is ahead of the other. No node is given twice and no gang stands in part."""
+or stand still, so that one is ahead of the other. No node is given twice and no gang stands in part.
+"""
 
 import itertools
 import threading
@@ -188,7 +189,8 @@ def test_gangs_come_and_go_while_one_watch_is_late(
     stage: Stage, proxy: FaultProxy, muster_user: User, whose: str
 ) -> None:
     """Each has room only where another has ended. Where Muster's own watch is in time, somebody else takes
-    some of that again and again; the other way round they would race for it, as any two schedulers do."""
+    some of that again and again; the other way round they would race for it, as any two schedulers do.
+    """
     late = is_late(whose, LATE)
     proxy.inject(late)
     muster = stage.start_muster(user=muster_user, server=proxy.server, view=True)

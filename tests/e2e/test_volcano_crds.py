@@ -1,5 +1,6 @@
 """Muster on the CRDs of Volcano, as on the way from one to the other: what they do not know is dropped, and
-nothing comes of that."""
+nothing comes of that.
+"""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,6 @@
 """Jobs whose pods work together, without a PodGroup of anybody's, on nodes of 8 GPUs each: all of a job runs,
-or none of it; whether its pods are there or it waits suspended."""
+or none of it; whether its pods are there or it waits suspended.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -14,7 +14,8 @@ class Unreadable(ValueError):
 
 def statuses(data: bytes, without_body: bool) -> list[int]:
     """Those of the answers, one after the other. `without_body`: some may be answers to HEAD. Raises
-    Unreadable."""
+    Unreadable.
+    """
     found = []
     while data:
         head = _HEAD.match(data)

@@ -51,7 +51,8 @@ class Campaign:
 
     def run(self, first: int, count: int, until: float) -> int:
         """So many requests from number `first` on, as far as they can begin before `until`, a moment of
-        time.monotonic(). How many were made."""
+        time.monotonic(). How many were made.
+        """
         with ThreadPoolExecutor(CALLERS) as callers:
             made = callers.map(lambda number: self._one(number, until), range(first, first + count))
             return sum(made)
@@ -115,7 +116,8 @@ class Campaign:
 
     def _relayed(self, dice: Random, port: str) -> list[int]:
         """Of the view only those are answered who know its secret. Watches end by themselves, or in the
-        middle when another one of the same program begins."""
+        middle when another one of the same program begins.
+        """
         made = through_view.event if dice.random() < _EVENTS else through_view.request
         sent = made(dice, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
@@ -146,7 +148,8 @@ class Campaign:
 
 def _exchanged(caller: socket.socket, sent: bytes, keeps: bool = False) -> bytes:
     """All that comes back for it; a caller that is hung up on has what came before. `keeps`: the caller does
-    not say that nothing more comes, since whoever does hears no answer of the view."""
+    not say that nothing more comes, since whoever does hears no answer of the view.
+    """
     got = b""
     try:
         caller.sendall(sent)

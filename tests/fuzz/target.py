@@ -19,7 +19,8 @@ def secret_of(kubeconfig: Path) -> str:
 @dataclass(frozen=True)
 class Target:
     """`ports` by name: verbs, health, debug, webhooks, view. `pid`: of the process that started all others.
-    `secret`: the first segment of the view's paths, where there is a view."""
+    `secret`: the first segment of the view's paths, where there is a view.
+    """
 
     ports: dict[str, int]
     pid: int

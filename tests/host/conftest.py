@@ -57,7 +57,8 @@ class Station:
 
     def wait_for(self, condition: Any) -> None:
         """Wait for a condition that the ledger announces, under its lock: `condition` must not need that
-        lock."""
+        lock.
+        """
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE)
 

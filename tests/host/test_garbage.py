@@ -1,5 +1,6 @@
 """Garbage collections are few, and leave out what the watches read at first, once it is all there; and what
-was freed is given back."""
+was freed is given back.
+"""
 
 import gc
 import os

@@ -112,7 +112,8 @@ END = Lines([bookmark(99)])
 
 def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: Rounds) -> None:
     """A proxy repeats an event, or a server that is behind begins with older ones: what is gone stays gone,
-    and what has changed does not change back."""
+    and what has changed does not change back.
+    """
     again = [event("ADDED", pod("a", 8)), event("DELETED", pod("b", 9)), event("ADDED", pod("c", 10))]
     news = event("MODIFIED", pod("a", 11))
     server.script.extend([page(7, pod("b", 5)), Lines([*again, *again, news])])

@@ -1,3 +1,4 @@
 """An oracle: small clusters, judged a second time by slower and simpler algorithms. Placements are searched
 exhaustively, shares are divided in exact fractions, and every reason that decide() gives has to be true by
-its definition in docs/."""
+its definition in docs/.
+"""

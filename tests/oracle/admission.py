@@ -305,7 +305,8 @@ class Replay:
 
     def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
         """From root down the child of the highest priority, then the smallest share of those above what they
-        deserve, then the smallest share of all, then the oldest first group, then the first name."""
+        deserve, then the smallest share of all, then the oldest first group, then the first name.
+        """
         waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
         return None if not waiting else self._next_below(ROOT, waiting, lines)[0].removesuffix("/")
 

@@ -15,7 +15,8 @@ from tests.oracle.states import Group, State
 
 class Pick(NamedTuple):
     """What one group takes: from groups as a whole, since all members of each are needed, and from pods of
-    others."""
+    others.
+    """
 
     group: Group
     reclaim: Reclaim

@@ -1,5 +1,6 @@
 """Members beyond those that their group needs, once all gangs have had their turn: one by one in the order of
-shares, first those within what their queue deserves, then those that are lent room."""
+shares, first those within what their queue deserves, then those that are lent room.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

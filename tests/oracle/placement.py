@@ -48,7 +48,8 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
 
 def fit(pods: Sequence[Pod], capacity: Room) -> bool:
     """Whether all find a node. The largest first, on every node in turn; what has failed once is not tried
-    again, and of nodes that are alike by now one is tried."""
+    again, and of nodes that are alike by now one is tried.
+    """
     ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
     names = sorted({name for pod in pods for name, _ in pod.asks})
     failed: set[Hashable] = set()
@@ -89,7 +90,8 @@ def most_that_fit(pods: Sequence[Pod], capacity: Room) -> int:
 
 def in_sum(pods: Sequence[Pod], capacity: Room) -> bool:
     """Whether the nodes that suit them have as much left, together, as they ask for: pods of each kind alone,
-    and all of them."""
+    and all of them.
+    """
     parts = [[pod] * n for pod, n in Counter(pods).items()]
     for part in (*parts, list(pods)):
         there = Counter[str]()

@@ -22,7 +22,8 @@ Bounds = tuple[Fraction, Fraction, Fraction, Fraction]  # start, speed, least an
 
 def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
     """What each child has. The sum of all rises with the level, in straight lines between the levels at which
-    a child leaves its lower bound or reaches its upper one."""
+    a child leaves its lower bound or reaches its upper one.
+    """
 
     def at(level: Fraction) -> list[Fraction]:
         return [
@@ -84,7 +85,8 @@ class Queues:
 
     def _limit(self, name: str, it: str) -> Amount:
         """By what the queue says alone: its capability (of cpu and memory, zero is none), and what it is
-        given and may borrow."""
+        given and may borrow.
+        """
         demand = self.demand(name)
         most: Amount = inf
         if it in (demand.capability or {}):

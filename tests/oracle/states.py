@@ -112,7 +112,8 @@ class State(NamedTuple):
 
     def demands(self) -> list[QueueDemand]:
         """What queues say, hold and wait for: only what nodes offer, and not for groups that came too late or
-        are held."""
+        are held.
+        """
         return [self._demand(queue) for queue in (*self.queues, Queue(DEFAULT_QUEUE))]
 
     def _demand(self, queue: Queue) -> QueueDemand:

@@ -48,7 +48,8 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 @st.composite
 def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
     """`part`: what each would have of the cluster if all had the same. Together they are guaranteed no more
-    than there is."""
+    than there is.
+    """
 
     def some(most: Amounts, times: int, least: int = 0) -> Said:
         names = [it for it in _UNITS if it in part and _rarely(draw, times)]

@@ -1,5 +1,6 @@
 """decide() against the oracle, on random small clusters: what queues deserve, who may start, and whether each
-reason is true. `make nightly` tries 10,000."""
+reason is true. `make nightly` tries 10,000.
+"""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,6 @@
 """Room that is reserved: who starts leaves the group for which it is its nodes by their moment; who would not
-waits (Reserved), and nobody else does."""
+waits (Reserved), and nobody else does.
+"""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -46,7 +47,8 @@ class Busy:
 
     def standing(self, after: float, decisions: Decisions, before: str = "") -> list[tuple[Pod, str]]:
         """Who is on nodes at a moment, of those that run, and those that start now when it is the turn of
-        `before`; empty: all of them."""
+        `before`; empty: all of them.
+        """
         found = list[tuple[Pod, str]]()
         started = list(takewhile(lambda it: it != before, self.jobs))
         for name in self.ends | dict.fromkeys(started, self.world.now):

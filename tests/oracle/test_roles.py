@@ -1,5 +1,6 @@
 """Gangs of two roles whose pods keep others away from nodes or zones, in queues with and without flavors. A
-plan keeps every rule, a group waits only if no way is left, and never fits if the empty cluster has none."""
+plan keeps every rule, a group waits only if no way is left, and never fits if the empty cluster has none.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product

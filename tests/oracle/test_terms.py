@@ -1,5 +1,6 @@
 """Pods that mind each other: host ports, and required (anti-)affinity within a node or zone. A gang starts if
-any of all ways to send its members to nodes keeps every rule, and only then."""
+any of all ways to send its members to nodes keeps every rule, and only then.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -60,7 +60,8 @@ class Row(NamedTuple):
 
 def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Callable[[], str]:
     """A cluster of so many cpus, of which queues hold what they are given; other groups wait. `one_by_one`:
-    whose turn it was as each cpu became free."""
+    whose turn it was as each cpu became free.
+    """
 
     def draw() -> str:
         world = World([row.queue for row in rows])

@@ -1,5 +1,6 @@
 """Every YAML of README, docs/ and examples/ is handed to `muster simulate`, which reads as `muster run` does,
-or stands in NOT_RUN with the reason."""
+or stands in NOT_RUN with the reason.
+"""
 
 import json
 import re

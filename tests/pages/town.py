@@ -15,7 +15,7 @@ UID = "4c1d"
 
 
 def settle(desk: Desk) -> Desk:
-    """sweep and job/train wait for room; fit of their queue and report of a queue above its share hold it."""
+    """Sweep and job/train wait for room; fit of their queue and report of a queue above its share hold it."""
     held: dict[str, Any] = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
     desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=2, running=1)
     above: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}

@@ -1,6 +1,7 @@
 """Pods in protobuf for tests: between JSON and messages, by the numbers of k8s.io/api's generated.proto.
 
-It reads and writes bytes itself, so that the library that Muster uses is compared with something else."""
+It reads and writes bytes itself, so that the library that Muster uses is compared with something else.
+"""
 
 from collections.abc import Iterator
 from typing import Any

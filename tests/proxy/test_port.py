@@ -70,7 +70,8 @@ def test_events_that_wait_keep_nothing_else_waiting(
     server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
 ) -> None:
     """Half of the port's connections may wait with Events; of further ones, the scheduler is told that
-    they are lost, or may come again if the API server answered others lately."""
+    they are lost, or may come again if the API server answered others lately.
+    """
     monkeypatch.setattr(upstream, "_HANGS", lately)
     server.script.append(Reply(201))
     assert post(front, 1) == [201]

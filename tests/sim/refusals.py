@@ -13,7 +13,8 @@ Json = dict[str, Any]
 
 class Refusal(NamedTuple):
     """`given`: the object without the change for which it is refused. `fields`: those that are named, none
-    where the body cannot be read at all."""
+    where the body cannot be read at all.
+    """
 
     name: str
     kind: ResourceKind

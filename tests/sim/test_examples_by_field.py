@@ -32,7 +32,8 @@ def test_there_are_many() -> None:
 
 def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
     """All at once, each in its namespace: there is room for them all. It takes half a minute, for Muster
-    writes their reasons at its pace."""
+    writes their reasons at its pace.
+    """
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     manifests = load([written(tmp_path, EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:

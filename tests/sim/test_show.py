@@ -31,7 +31,7 @@ RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 
 @pytest.fixture
 def state(service: Service) -> ClusterState:
-    """train runs on a node, sweep waits, nothing is known of notes."""
+    """Train runs on a node, sweep waits, nothing is known of notes."""
     small(service)
     return seen(service, queues=SHARES, podgroups=LINE)
 

@@ -93,7 +93,8 @@ def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: 
 @pytest.mark.parametrize("members", [1, 3, 6])
 def test_with_alternating_demand_no_more_is_evicted_than_is_asked_for(every: float, members: int) -> None:
     """Every few seconds a gang of another queue comes and ends: of the elastic group at most as many members
-    as it needs go, and they come back."""
+    as it needs go, and they come back.
+    """
     times = 16
     rows = [row("wide", 12, 0.0, None, needed=1, queue="a")]
     rows += [row(f"short{n}", members, 10.0 + n * every, every / 2, queue="b") for n in range(times)]

@@ -1,5 +1,6 @@
 """Headroom in virtual time: whoever a ceiling keeps waiting starts within a stated time, however many small
-groups come."""
+groups come.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,7 +38,8 @@ class Watch(Observer):
 
 class Case(NamedTuple):
     """Small jobs of queue `stream` come every 32 s for two hours; `big` comes once 8 run, in queue `own`. The
-    nodes have room for all: 8 cpus, or pods, are the ceiling."""
+    nodes have room for all: 8 cpus, or pods, are the ceiling.
+    """
 
     specs: Mapping[str, QueueSpec]
     own: str

@@ -42,7 +42,7 @@ def loaded(folder: Path, *documents: str) -> VirtualWorkload:
 
 
 def test_the_first_example() -> None:
-    """report and train start at once; sweep waits whole until report has ended."""
+    """Report and train start at once; sweep waits whole until report has ended."""
     given = from_manifests(load([EXAMPLE]), seed=0) + cluster(nodes=3)
     result = run(given)
     assert starts(result) == {"report": 0.0, "train": 0.0, "sweep": 40.0}
@@ -367,7 +367,8 @@ def test_checkpoints_of_a_job_are_those_of_its_pods(
     tmp_path: Path, notes: str, named: bool, wait: float
 ) -> None:
     """Its eviction costs little from then on, and so comes as soon as it may. Not where the pods name a
-    group, as in a cluster."""
+    group, as in a cluster.
+    """
     first = _of_queue("first", 4, 0, notes)
     if named:
         first = first.replace(

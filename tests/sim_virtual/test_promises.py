@@ -1,5 +1,6 @@
 """Promised starts in virtual time: while run times are honest, no group starts later than it was told,
-whatever comes meanwhile."""
+whatever comes meanwhile.
+"""
 
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ QUEUES = ("p", "q", "r", "s")
 
 class Job(NamedTuple):
     """A gang that comes `after` seconds after the one before and says that it runs `stretch` times as long as
-    it does."""
+    it does.
+    """
 
     after: int
     queue: str
@@ -38,7 +40,8 @@ class Job(NamedTuple):
 
 class Spec(NamedTuple):
     """Of a queue. `capability` and `pods`: the most that it holds; 0: no limit. `flavors`: it may use only
-    the labelled nodes, or all by a flavor, of which the capability is then."""
+    the labelled nodes, or all by a flavor, of which the capability is then.
+    """
 
     weight: int
     capability: int

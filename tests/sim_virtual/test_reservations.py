@@ -93,7 +93,8 @@ def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
     size: tuple[int, int], jobs: list[Job]
 ) -> None:
     """What is declared is at most 30 times as long as it takes; nobody passes after the first promise, and
-    then all that stands on the nodes has ended after the longest time that any runs."""
+    then all that stands on the nodes has ended after the longest time that any runs.
+    """
     began = run(jobs, *size).began
     assert began is not None
     assert began <= CAME + PATIENCE + 30.0 * LONGEST + 2.0 * LONGEST
@@ -132,7 +133,8 @@ DAY = 86_400.0
 @pytest.mark.parametrize("name", ["liar-{}", "liar{}x"], ids=["of one series", "each of its own"])
 def test_jobs_that_say_a_second_and_run_a_day_let_nobody_starve(name: str) -> None:
     """Another one comes every twenty minutes, far more than there is room for. The large gang waits for those
-    that run already, and starts: within a day, and what it takes until nobody passes any more."""
+    that run already, and starts: within a day, and what it takes until nobody passes any more.
+    """
     rows = [Row(1200.0 * n, name.format(100 + n), 1, 1, DAY, {CPU: "2"}, declared=1.0) for n in range(100)]
     rows.append(Row(1201.0, "big", 3, 3, 10.0, {CPU: "4"}))
     watch, cluster = Watch(), made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))

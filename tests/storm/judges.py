@@ -106,7 +106,8 @@ def idle_room(picture: Picture) -> Iterator[str]:
 
 def _spaces(waiter: Waiter, picture: Picture, space: list[Room]) -> list[list[Room]]:
     """The nodes of each flavor of its queue: a waiter that fits on all of them fits on those that it may use,
-    whichever its other members have."""
+    whichever its other members have.
+    """
     flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
     return [[capacity for capacity in space if wanted <= capacity.labels.items()] for wanted in labels]
@@ -220,7 +221,8 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
 
 def wrong_sums(picture: Picture) -> Iterator[str]:
     """Muster's idle room against that of the API server. A node that is over has none. The page counts cpu in
-    thousandths, everything else in its own unit."""
+    thousandths, everything else in its own unit.
+    """
     truth = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in picture.nodes}
     for pod in picture.pods:
         if holds(pod) and pod["spec"]["nodeName"] in truth:
@@ -261,7 +263,8 @@ def _reason(group: Json) -> str:
 
 def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
     """A gang that stood whole loses nobody to Muster, whatever it lost itself. Told once for each gang, with
-    the moment and the name; `settled` has the moments from which on this is asked."""
+    the moment and the name; `settled` has the moments from which on this is asked.
+    """
     reported = set[str]()
     for at, gang, pod in evictions:
         if gang not in reported and settled.get(gang, at) < at:

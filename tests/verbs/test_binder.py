@@ -61,7 +61,8 @@ class Desk:
 
     def bind(self, *replies: Reply, unclear: bool = False) -> str:
         """The result, once the API server has given these answers. The claim of a failed binding is freed,
-        unless its outcome is `unclear`."""
+        unless its outcome is `unclear`.
+        """
         self.server.script.extend(replies)
         with capture_logs():
             self.binder.bind(self.hold)

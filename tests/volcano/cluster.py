@@ -61,7 +61,8 @@ class Cluster:
 
     def look(self, lag: int = 0, job_lag: int = 0, writes: int = 1000) -> Plan:
         """At the pods as they were `lag` changes ago, and at the job as it was `job_lag` changes ago. A watch
-        never goes back. After so many `writes` Muster crashes."""
+        never goes back. After so many `writes` Muster crashes.
+        """
         self._seen = max(len(self._shown) - 1 - lag, self._seen)
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
         pods, given = self._shown[self._seen], self._jobs[self._job_seen]

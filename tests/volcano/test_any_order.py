@@ -113,7 +113,8 @@ def test_a_restart_happens_once(
     looks: list[tuple[int, int, int]], action: Action, min_available: int | None
 ) -> None:
     """However often Muster crashes in it: one retry, and each pod is made once more. What an outdated copy of
-    the job has made since is of the time before."""
+    the job has made since is of the time before.
+    """
     parts, rules = PartitionPolicy(2, 2), [policy(action, "PodFailed")]
     tasks = task("m", 1), task("w", 3, partition_policy=parts, policies=rules)
     cluster = Cluster(job(*tasks, min_available=min_available), NOW)

@@ -45,7 +45,8 @@ def get(caller: HTTPConnection, path: str) -> bytes:
 
 def ended(callers: list[socket.socket]) -> list[int]:
     """The sockets on which something can be read: since none is answered, that is the end of the
-    connection."""
+    connection.
+    """
     poll = select.poll()
     for caller in callers:
         poll.register(caller, select.POLLIN)

@@ -117,7 +117,8 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
 
 def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
     """The context variables exist from the beginning: two threads that create the same one could not reset
-    it."""
+    it.
+    """
     program = (
         "from extender.telemetry import logs; from structlog import contextvars as c; print(*c._CONTEXT_VARS)"
     )

@@ -100,7 +100,8 @@ class FieldPath(NamedTuple):
     """A path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
 
     Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
-    in each value of that mapping, which is `each`: spec.replicaSpecs[*].template."""
+    in each value of that mapping, which is `each`: spec.replicaSpecs[*].template.
+    """
 
     each: Path  # empty where there is no [*]
     path: Path  # in the object, or in each item

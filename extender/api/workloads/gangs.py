@@ -1,4 +1,6 @@
-"""Gang size: how many pods of a job start together. The first of these with a value counts:
+"""Gang size: how many pods of a job start together.
+
+The first of these with a value counts:
 
     the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
 
@@ -60,6 +62,7 @@ def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: st
     """Return the pods of a ReplicaSet or StatefulSet.
 
     Args:
+        annotations: Those of the object.
         replicas: None for other kinds, which have counts of their own.
         policy: spec.podManagementPolicy.
     """
@@ -82,6 +85,7 @@ def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: boo
     Args:
         gang: None where the owner of the pods is unknown.
         template: The annotation of the pods.
+        defaults: The defaults of the namespace and the queue.
         waits: The job waits suspended, for the capacity of all its pods, in any order.
     """
     most = None if gang is None else gang.pods if waits else gang.at_once

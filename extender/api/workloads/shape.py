@@ -143,7 +143,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes what
     it made when that becomes true, and begins anew when it becomes false. `annotate` returns the fields that
     the spec has to have for all pods to have an annotation of this name and text, none where they have it
-    already; these may change only while the object is suspended."""
+    already; these may change only while the object is suspended.
+    """
 
     short: tuple[str, ...] = ()  # names by which kubectl knows it, too
     offspring: tuple[Offspring, ...]  # what is made, in this order

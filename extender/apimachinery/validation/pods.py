@@ -102,8 +102,10 @@ def _scope_errors(scopes: list[Any], standard: list[str], each: str, at: str) ->
     """Yield the faults of scopes.
 
     Args:
+        scopes: The names to validate.
         standard: The resources that every cluster has.
         each: The field of an unknown scope.
+        at: The path of the list.
     """
     for scope in scopes:
         if scope not in _SCOPES:

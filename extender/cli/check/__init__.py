@@ -1,5 +1,7 @@
-"""`muster check`: whether an installation is in order, as an administrator sees it through the API server.
-What Muster says of itself is read through the proxy to its pods, where they listen to more than loopback."""
+"""`muster check`: the state of an installation, as an administrator sees it through the API server.
+
+What Muster says of itself is read through the proxy to its pods, where they listen beyond loopback.
+"""
 
 import sys
 from typing import Any

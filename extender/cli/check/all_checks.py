@@ -1,5 +1,4 @@
-"""All checks, in the order in which one would mend what they find; first whether Muster runs, and
-who leads."""
+"""All checks, in the order of repair; the first is whether Muster runs, and which replica leads."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -120,7 +119,10 @@ def leader(site: Installation) -> Iterator[Finding]:
 
 
 def _lease(site: Installation, name: str) -> Finding:
-    """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
+    """Check the lease of a component.
+
+    Its holder is HOSTNAME_UUID: the name of a pod, or of its node where the pod uses the node's network.
+    """
     found = site.get(LEASES, *name.split("/"))
     if found is None:
         message = f"the lease {name} does not exist"

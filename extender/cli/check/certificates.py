@@ -1,5 +1,4 @@
-"""The certificates of an installation: those of the webhooks, of the dashboard, and those for mutual TLS with
-the scheduler."""
+"""Certificates of the webhooks, of the dashboard, and for mutual TLS with the scheduler."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ class ShownCertificate(NamedTuple):
 
 
 def shown(site: Installation) -> Iterator[ShownCertificate]:
-    """Where it is in files that are no Secret, nothing is known of it."""
+    """Yield the certificates that servers show; none for files outside Secrets, which cannot be read."""
     for workload in site.workloads:
         source = workload.setting("webhook_certificates")
         if source == "self-signed":
@@ -57,14 +56,14 @@ def part_of(secret: Json | None, name: str) -> bytes:
 
 
 def expiries(pem: bytes) -> list[float]:
-    """When each certificate ends, in seconds since 1970. Raises ValueError."""
+    """Return when each certificate ends, in seconds since 1970. Raises ValueError."""
     from extender.webhooks.certificates import expiry, split
 
     return [expiry(certificate) for certificate in split(pem)]
 
 
 def begins(pem: bytes) -> float:
-    """When all certificates have begun, in seconds since 1970. Raises ValueError."""
+    """Return when all certificates have begun, in seconds since 1970. Raises ValueError."""
     from extender.webhooks.certificates import split, validity
 
     return max(validity(certificate).begin for certificate in split(pem))
@@ -75,7 +74,7 @@ def ends(left: float) -> str:
 
 
 def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: float) -> str:
-    """What is wrong with a caBundle; empty when nothing is."""
+    """Return the fault of a caBundle; empty if it has none."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
@@ -137,7 +136,7 @@ def _ending(site: Installation, found: ShownCertificate, todo: str) -> Finding:
 
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:
-    """Where the folder is of no Secret, nothing is known of it."""
+    """Check the certificates for mutual TLS; nothing is known of a folder outside Secrets."""
     for workload in site.workloads:
         if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
             # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
@@ -164,7 +163,7 @@ def _evaluated(site: Installation, name: str, host: str) -> Finding:
 
 
 def _fault(secret: Json, now: float, host: str) -> str:
-    """Empty where nothing is wrong. Raises ValueError."""
+    """Return the fault of a certificate; empty if it has none. Raises ValueError."""
     from extender.webhooks.certificates import fits, names
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]

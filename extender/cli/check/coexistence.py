@@ -1,4 +1,4 @@
-"""Who else starts, schedules or writes the same: Kubernetes' own groups, Kueue and Volcano."""
+"""Other programs that start, schedule or write the same objects: Kubernetes' own groups, Kueue, Volcano."""
 
 from collections.abc import Iterator
 
@@ -44,7 +44,7 @@ def native_groups(site: Installation) -> Iterator[Finding]:
 
 
 def kueue(site: Installation) -> Iterator[Finding]:
-    """Which jobs are left to it, and what both would start."""
+    """Check which jobs are Kueue's, and which both would start."""
     crd = site.get(kube.CRDS, "", _KUEUES)
     if crd is None:
         yield fine("Kueue", "the cluster does not have it")
@@ -122,7 +122,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:
-    """Those of its controllers that only its scheduler needs."""
+    """Check for those of Volcano's controllers that only its scheduler needs."""
     for found in site.all_of(kube.DEPLOYMENTS, Json, _CONTROLLERS):
         containers = at(found, "spec", "template", "spec", "containers") or ()
         arguments = [argument for container in containers for argument in container.get("args", ())]

@@ -58,6 +58,6 @@ def ask(site: Installation, pod: Serving, page: str) -> str:
 
 
 def value(metrics: str, name: str) -> float:
-    """A metric without labels; 0 where there is none."""
+    """Return a metric without labels; 0 if it is absent."""
     found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
     return float(found[1]) if found else 0.0

@@ -1,4 +1,4 @@
-"""What the manifests install: CRDs, the rights of Muster's account, policies, webhooks."""
+"""Installed manifests: CRDs, the rights of Muster's account, policies, webhooks."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -75,7 +75,7 @@ def _shipped_rights() -> tuple[Right, ...]:
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
-    """What the roles grant that are bound to Muster's account."""
+    """Return the rights of the roles bound to Muster's account."""
     roles = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     for document in documents:
         if any(subject["name"] == ACCOUNT for subject in document.get("subjects", ())):
@@ -89,7 +89,7 @@ def granted(documents: list[Json]) -> Iterator[Right]:
 
 
 def jobs(site: Installation) -> Iterator[Finding]:
-    """Whether Muster may change the jobs that wait for it: each API group's rights are granted apart."""
+    """Check that Muster may change the jobs that wait for it; each API group has rights of its own."""
     if site.first.setting("manage_jobs") == "off":
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return

@@ -1,5 +1,4 @@
-"""Guarantees that nodes cannot meet, budgets that Muster may not overrule, flavors that are missing,
-LocalQueues that lead nowhere, and quotas from which queues are made."""
+"""Queues and all that they refer to: guarantees, budgets, flavors, LocalQueues and quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -27,7 +26,7 @@ _PAGE = "docs/reference/quotas.md#what-is-wrong-with-a-quota"
 
 
 def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
-    """Those of which a condition is True."""
+    """Return the names of queues with a True condition of a type."""
     found = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
     return sorted(name for name, it in found if it is not None and it.status == "True")
 
@@ -44,7 +43,7 @@ def guarantees(site: Installation) -> Iterator[Finding]:
 
 
 def overruling(site: Installation) -> Iterator[Finding]:
-    """Whether Muster may delete pods that disruption budgets keep, where queues do not honour these."""
+    """Check that Muster may delete pods under disruption budgets, where queues do not honour these."""
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
     honoured = ((name, it.honour) for name, it in rules.items() if it and it.honour is not None)
     without = sorted(name for name, words in honoured if BUDGETS not in words)
@@ -71,7 +70,7 @@ def flavors(site: Installation) -> Iterator[Finding]:
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
-    """Those by which nothing comes in. One that is stopped on purpose is in order."""
+    """Check for LocalQueues that admit nothing; one that is stopped on purpose is in order."""
     found, astray = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
     for local in found:
         active = condition(local.status.conditions, "Active")
@@ -90,7 +89,7 @@ def local_queues(site: Installation) -> Iterator[Finding]:
 
 
 class _Sides(NamedTuple):
-    """What quotas ask for, and what there is."""
+    """Queues as quotas ask for them, and as they are."""
 
     plan: QuotaPlan
     queues: Mapping[str, Queue]  # by name
@@ -100,7 +99,7 @@ class _Sides(NamedTuple):
         return (queue for queue in self.queues.values() if quota_source(queue))
 
     def at(self, step: QuotaStep) -> list[str]:
-        """The queues for which this is to be done."""
+        """Return the queues that need this step."""
         wanted = self.plan.queues.items()
         return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
 
@@ -134,8 +133,12 @@ def _unread(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
 
 
 def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
-    """What people have to correct in quotas, or in queues that stand in their way. `is_read`: Muster may read
-    all quotas and write queues; else it is no wonder that queues are missing."""
+    """Yield the faults of quotas, and of queues in their way.
+
+    Args:
+        sides: The wanted and the existing queues.
+        is_read: Muster may read all quotas and write queues; otherwise queues are missing for that reason.
+    """
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
     for name in sides.at(QuotaStep.LEAVE):
         source = sides.plan.queues[name].source

@@ -26,7 +26,7 @@ _GATES = (
 
 
 def is_viewed(site: Installation) -> bool:
-    """Whether Muster shows a scheduler its pods, so that they need no gates."""
+    """Return whether Muster shows a scheduler its pods, so that they need no gates."""
     return any(workload.setting("view_listen") != _OFF for workload in site.workloads)
 
 
@@ -93,8 +93,11 @@ class Unread(Exception):
 
 
 def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str, bool]:
-    """The one that its configuration names, else its flag; empty where it uses the pod's own ServiceAccount.
-    And whether it is made in the pod: in a volume that begins empty, or in none. Raises Unread."""
+    """Return the path of the scheduler's kubeconfig, and whether it is made in the pod. Raises Unread.
+
+    The path is that of its configuration, else of its flag; empty where it uses the pod's own
+    ServiceAccount. A kubeconfig made in the pod lies in a volume that begins empty, or in none.
+    """
     containers = workload.spec.get("containers", ())
     container = next((found for found in containers if found["name"] == _PROGRAM), None)
     if container is None:
@@ -120,7 +123,7 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str
 
 
 def _flag(container: Json, name: str) -> str:
-    """As Go's flags are written: with `=`, or with the value after it; the last one counts."""
+    """Return the value of a flag as Go reads it: behind `=`, or as the next word; the last one counts."""
     arguments = [*container.get("command", ()), *container.get("args", ())]
     values = [after for flag, after in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
     values += [flag.removeprefix(f"{name}=") for flag in arguments if flag.startswith(f"{name}=")]

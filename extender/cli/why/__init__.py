@@ -1,7 +1,8 @@
 """`muster why`: the reason why something waits, its numbers, and what helps.
 
 It reads objects of the API server with its user's rights (`evidence`), makes a record of them (`answers`,
-`diagnosis`, `commands`), and prints that (`rendering`). While Muster is down, it shows the last state."""
+`diagnosis`, `commands`), and prints that (`rendering`). While Muster is down, it shows the last state.
+"""
 
 from typing import Any
 

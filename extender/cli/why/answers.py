@@ -1,5 +1,4 @@
-"""Answers about a target of `muster why`: the objects that a name leads to, and of a workload its groups, its
-pods, or why it has none."""
+"""Answers about a target of `muster why`: objects by a name, and the groups or pods of a workload."""
 
 import json
 from collections.abc import Iterator
@@ -120,7 +119,8 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
     """Return an answer for each group of a workload, and for its pods without one.
 
     A workload that does not exist has none. A suspended job waits as a whole. Groups that have ended are left
-    out while others have not."""
+    out while others have not.
+    """
     job = job_of_kind(evidence, kind, name) if kind in job_kinds() else None
     if job and job.is_suspended and job.state != Verdict.ENDED:
         return [explain_job(evidence, job)]

@@ -1,5 +1,6 @@
-"""Commands that may help what waits: by reason their codes, fields and rights. Settings of Muster have none:
-the next `kubectl apply` of the install would undo a change in the cluster.
+"""Commands that may help a waiting object: by reason their codes, fields and rights.
+
+Settings of Muster have none: the next `kubectl apply` of the install would undo a change in the cluster.
 
 Texts that tenants write freely (annotations, spec.queue, owner references) enter a command only as names that
 an object may have, because a shell reads them: other commands are left out (`safe`).
@@ -35,9 +36,13 @@ _OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
 class Case(NamedTuple):
-    """Object that waits, with the fields of commands about it. `wanted`: the group that a pod names although
-    it does not exist; `there`: the number of pods that are its members, or name `wanted`; `other`: its group,
-    where that is not Volcano's."""
+    """Waiting object, with the fields of commands about it.
+
+    Attributes:
+        wanted: The group that a pod names although it does not exist.
+        there: The number of pods that are its members, or name `wanted`.
+        other: Its group, if that is not Volcano's.
+    """
 
     evidence: Evidence
     queue: str = ""

@@ -1,6 +1,8 @@
-"""Diagnosis of groups, pods and queues, in codes: the condition of a group, with what members and queues add;
-pods that were meant for it and do not count; the differences of a pod from its group; the state of a queue;
-and the groups and queues that are ahead of a group that waits."""
+"""Diagnosis of groups, pods and queues, in codes.
+
+It has the condition of a group, with faults of members and queues; pods that were meant for it and do not
+count; the differences of a pod from its group; the state of a queue; the groups and queues that are ahead.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -373,7 +375,8 @@ def _by_itself(
 ) -> Explanation:
     """Return the answer about a pod without a PodGroup of Volcano's.
 
-    `reported`: the reason and the numbers in events; `advice`: the remedy while there are none."""
+    `reported`: the reason and the numbers in events; `advice`: the remedy while there are none.
+    """
     evidence = case.evidence
     found = reason_of(pod)
     if not found[0]:
@@ -515,8 +518,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
-    """Yield when its queue reclaims what queues ahead of a group hold above their shares, or why it never
-    does."""
+    """Yield when the queue reclaims capacity that queues ahead hold above their shares, or why never."""
     if retained := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
         yield _message(retained[0])
         return

@@ -1,5 +1,7 @@
-"""Objects of the API server that show why something waits. Each kind is read once, when it is first needed;
-what the user may not read is noted, and the rest is shown."""
+"""Objects of the API server that show why something waits.
+
+Each kind is read once, when it is first needed. A refused read is noted, and the rest is shown.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -46,8 +48,10 @@ _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]
 
 
 class OtherGroup(NamedTuple):
-    """PodGroup of another API than Volcano's. `number`: the path in its spec of the number of pods that start
-    together."""
+    """PodGroup of another API than Volcano's.
+
+    `number` is the path of the number of pods that start together.
+    """
 
     project: str
     resource: Resource
@@ -126,7 +130,7 @@ class Evidence:
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
-        """By name; None where they may not be read."""
+        """Return the queues by name; None where they may not be read."""
         found = self._listed(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
         return None if found is None else {queue.name: queue for queue in found}
 
@@ -139,7 +143,7 @@ class Evidence:
 
     @cached_property
     def groups(self) -> list[ObservedGroup]:
-        """Those of all namespaces where that is allowed, else of this one; the older first."""
+        """Return the groups of all namespaces where that is allowed, else of this one; the older first."""
         found = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
         return sorted(found, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
@@ -165,12 +169,12 @@ class Evidence:
 
     @cached_property
     def pods(self) -> list[Pod] | None:
-        """Those of this namespace; None where they may not be read."""
+        """Return the pods of this namespace; None where they may not be read."""
         return self._listed(kube.PODS, self.namespace, Pod, "PodsNotShown")
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
-        """Those of all namespaces that are not on a node yet; none where they may not be read."""
+        """Return the pods of all namespaces that have no node yet; none where they may not be read."""
         found = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
         return [pod for pod in found or () if not pod.spec.node_name]
 
@@ -233,8 +237,10 @@ class Evidence:
         return (kind, name) in self._owners[meta.uid]
 
     def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
-        """Yield its owners, their owners, and so on up to the object of a user: a pod of a JobSet is a Job's,
-        an executor of Spark its driver's."""
+        """Yield the owners, up to the object of a user.
+
+        A pod of a JobSet is owned by a Job, an executor of Spark by its driver.
+        """
         for owner in meta.owner_references or ():
             yield owner
             found = self._possible_owners(kind_of_owner(owner) or owner.kind).get(owner.uid)
@@ -253,8 +259,7 @@ class Evidence:
     # ---- queues of groups and pods
 
     def queue_of(self, group: ObservedGroup) -> str:
-        """Return the queue that counts a group: from its start on the one in which it started, which is
-        recorded on it."""
+        """Return the queue that counts a group: from its start on the recorded one, in which it started."""
         recorded = ways.recorded_queue(group.metadata) if group.is_holding else ""
         return self._queues_by_uid.get(recorded) or self.queue_asked_for(group)
 
@@ -269,8 +274,10 @@ class Evidence:
         return self.queue_of_pods(meta.namespace, queue_named_by(meta), ways.local_queue_label(meta))
 
     def queue_of_pods(self, namespace: str, named: str, label: ways.LocalQueueLabel | None) -> str:
-        """Return the queue of pods that name a queue, or a LocalQueue by a label. LocalQueues are only
-        read for a label."""
+        """Return the queue of pods that name a queue, or a LocalQueue by a label.
+
+        LocalQueues are read only for a label.
+        """
         known = self._ways if label else QueueWays(self.queue_of_namespace, {})
         return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
 
@@ -284,8 +291,10 @@ class Evidence:
         return Statement("QueueOfOwner", owner=spoken_name, own=own, queue=queue)
 
     def unheeded_by(self, controller: OwnerReference | None, queue: str) -> list[Statement]:
-        """Return the same of an owner in this namespace, or of the highest one above it: a Deployment hands
-        its annotations to its ReplicaSets."""
+        """Return the same of an owner in this namespace, or of the highest one above it.
+
+        A Deployment copies its annotations to its ReplicaSets.
+        """
         found: Statement | None = None
         for _ in range(HIGHEST):
             kind = kind_of_owner(controller) if controller else None
@@ -321,7 +330,7 @@ class Evidence:
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
-        """By `namespace/name`: those of all namespaces where that is allowed, else of this one."""
+        """Return the LocalQueues by `namespace/name`, of all namespaces where allowed, else of this one."""
         found = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in found}
 
@@ -350,7 +359,7 @@ class Evidence:
 
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
-        """By namespace, from the queues that are made of quotas."""
+        """Return the queues made from quotas, by namespace."""
         entering = {queue.name: queue.entering for queue in (self.queues or {}).values()}
         return {namespace: queue for queue, several in entering.items() for namespace in several}
 

@@ -1,5 +1,7 @@
-"""Record of an answer of `muster why`: verdict, reason, numbers, and statements by their codes. The table of
-codes has the sentence or phrase of each, its remedy, and the purpose and line of its command."""
+"""Record of an answer of `muster why`: verdict, reason, numbers, and statements by their codes.
+
+The table of codes has the sentence or phrase of each, its remedy, and the purpose and line of its command.
+"""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
-"""Forms of an answer: the document of -o json, and text for people, which has the verdict first, then the
-numbers, the groups ahead, and the remedies."""
+"""Forms of an answer: the document of -o json, and text for people.
+
+The text has the verdict first, then the numbers, the groups ahead, and the remedies.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -159,7 +161,8 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
 def bars(queue: QueueFigures) -> list[str]:
     """Return a line for each resource on a terminal: `cpu ████████░░░░ 4 of 6, at most 8`.
 
-    The bar of a queue that borrows is full, and of another colour."""
+    The bar of a queue that borrows is full, and of another colour.
+    """
     if not sys.stdout.isatty():
         return []
     names = _resources_of(queue)

@@ -5,7 +5,8 @@
                              └── the next moment: what is due, or when time alone changes a decision
 
 `VirtualCluster` is that for all who look ahead. `Future`, for estimates and plans, goes on from a snapshot:
-nothing new comes, and groups end when they are expected to. Traces and files: extender.sim.virtual."""
+nothing new comes, and groups end when they are expected to. Traces and files: extender.sim.virtual.
+"""
 
 import heapq
 from collections import Counter

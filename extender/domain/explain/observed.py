@@ -61,7 +61,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it admits no groups, by its stop policy."""
+        """Return whether it admits no groups, by its stop policy."""
         return self.spec.stop_policy not in ("", STOP_NONE)
 
     @property
@@ -222,7 +222,8 @@ def group_summary(
     """Return the record of a group.
 
     `pods`: its members, as far as they may be read; `line`: the number of waiting groups of its queue;
-    `is_job`: it stands for a job."""
+    `is_job`: it stands for a job.
+    """
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in left if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}

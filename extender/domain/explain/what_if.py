@@ -335,7 +335,7 @@ _GOES_ON = {
 
 
 def future(group: ChangedGroup) -> str:
-    """Return the sentence behind its name: `would start now. Without that, it waits: NoRoom.`"""
+    """Return the sentence behind its name, such as `would start now. Without that, it waits: NoRoom`."""
     before, after = group.before, group.after
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."

@@ -39,7 +39,8 @@ class Preemptions:
 
     The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until the
     watch shows that, the next preemption is judged as if the victims were gone: those of the nominated node
-    or, while that is not known, the worst case over all granted nodes."""
+    or, while that is not known, the worst case over all granted nodes.
+    """
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._claims = parts.registry, parts.claims

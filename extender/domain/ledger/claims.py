@@ -17,7 +17,8 @@ class ClaimStage(IntEnum):
         planned ──► answered ──► held ──► posted ──► bound
 
     Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires), the
-    bind call whose token it carries a held or posted claim, and the pod itself a bound one."""
+    bind call whose token it carries a held or posted claim, and the pod itself a bound one.
+    """
 
     PLANNED = 1  # a decision has given the pod a node; another decision may take it away
     ANSWERED = 2  # Filter has named the node to the scheduler

@@ -312,7 +312,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
 
 
 class Members:
-    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupView."""
+    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupInfo."""
 
     def __init__(self, group: Group, claims: Claims, stuck: Container[Uid]) -> None:
         self.placed: list[PodRecord] = []

@@ -6,7 +6,8 @@ no executor would start. Nobody knows the sizes of later pods, so room is kept a
 of about the size of those that are there. They are planned with the needed ones, and a later pod takes over
 the claims on one node.
 
-Callers hold the ledger's lock."""
+Callers hold the ledger's lock.
+"""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence

@@ -11,7 +11,8 @@ able to tell this from a history that the API could have had. The rules that thi
 3. Each stream knows what it has shown. One that goes on from a version begins with the difference.
 4. A pod is shown in another way by DELETED and ADDED in one write: an informer drops a change that does not
    change the version.
-5. Until the initial events have ended nothing is written between them."""
+5. Until the initial events have ended nothing is written between them.
+"""
 
 from collections.abc import Mapping, Sequence
 from sys import intern
@@ -76,6 +77,8 @@ class Appearances(Protocol):
         """Record that the scheduler patches a pod's status: it has given up an attempt.
 
         Args:
+            namespace: The namespace of the pod.
+            name: The name of the pod.
             unschedulable: The scheduler's message if it found no node, empty after errors.
 
         Returns:

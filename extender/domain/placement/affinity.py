@@ -1,7 +1,8 @@
 """Pods that may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
 A pod's terms are looked at as one set, and pods with equal sets as one: counting a pod costs the same however
-many terms concern it, and is undone without a trace."""
+many terms concern it, and is undone without a trace.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

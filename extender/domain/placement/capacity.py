@@ -1,7 +1,8 @@
 """Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
 Counts are computed for all rows at once with numpy, and kept until room is taken; then they are corrected on
-the rows where it was. Whatever is read is noted: what was decided on a group that waits rests on it."""
+the rows where it was. Whatever is read is noted: what was decided on a group that waits rests on it.
+"""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
 from functools import reduce

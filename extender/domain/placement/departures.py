@@ -182,6 +182,9 @@ def earliest(
 
     Args:
         planner: The free capacity now; it is not changed.
+        departures: The expected ends of running groups.
+        wanted: The members without a node.
+        now: The time on the ledger's clock.
         is_allowed: Whether anything else lets them start at a time, and from then on.
 
     Returns:

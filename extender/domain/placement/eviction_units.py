@@ -99,9 +99,11 @@ _TIERS = {
 def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protection) -> list[EvictionUnit]:
     """Return the surplus members one by one, the least important first, then the group as a whole.
 
-    The result is computed once: a GroupView never changes.
+    The result is computed once: a GroupInfo never changes.
 
     Args:
+        group: The group that gives up members.
+        cause: The reason to evict them.
         protection: That of the capacity that its queue holds beyond its share.
     """
     lends = cause is EvictionCause.RECLAIM

@@ -1,7 +1,8 @@
 """The planner places all members of a group at once on real nodes, in a working copy of their room.
 
 Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
-select, only with others for which the same holds."""
+select, only with others for which the same holds.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
@@ -196,6 +197,7 @@ class Planner:
         """Return the planner of the capacity if no pod ran at all.
 
         Args:
+            snapshot: The nodes and their capacity.
             like: The planner of the scheduling cycle.
             keeps_refusals: Leave out the nodes that the scheduler refuses.
         """
@@ -222,6 +224,7 @@ class Planner:
         there is; then other domains for pods that look at others.
 
         Args:
+            pods: The pods to place.
             partly: Place the pods that fit where not all do.
             apart: Place each pod on the emptiest node, if all fit so.
 
@@ -389,7 +392,10 @@ class Planner:
         and rows that are `near` come first.
 
         Args:
+            pods: The pods of one kind.
             counts: How many of them each row has capacity for.
+            apart: Prefer the emptiest rows.
+            near: The rows to fill first, if any.
         """
         pod, is_particular = pods[0], self.affinity.is_particular(pods[0])
         if is_particular or near is not None:

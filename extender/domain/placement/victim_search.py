@@ -5,7 +5,8 @@ first, then the lower tier, then what loses the least work, then the smaller par
 fewer pods, then the queue that is furthest above its share, then what ran shortest. What a whole group frees
 on other nodes counts there at once. In the end, what turned out not to be needed stays, and so does what
 another unit can replace that loses less. Members whose constraints concern other pods are placed by the
-planner, with more and more units out of the way."""
+planner, with more and more units out of the way.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -281,7 +282,11 @@ def _by_trial(
     way by what they are, such as by a port. `planner` and `picks` are used up.
 
     Args:
-        units: In the order in which they are taken.
+        planner: The free capacity; it is used up.
+        shares: The shares without the units taken.
+        eviction_units: In the order in which they are taken.
+        picks: The units taken so far; it is extended.
+        wanted: The members without a node.
     """
     plan, step, left = None, 1, iter(eviction_units)
     while plan is None:

@@ -72,7 +72,8 @@ class QueueWays(NamedTuple):
         """Return the LocalQueue that a label names, whether it exists or not.
 
         A label of Kueue's that names none of ours is Kueue's own where the cluster has Kueue: None. Where it
-        has not, the label is a mistake to report."""
+        has not, the label is a mistake to report.
+        """
         if label is None:
             return None
         found = self.local_queues.get(f"{namespace}/{label.name}")
@@ -84,7 +85,8 @@ class QueueWays(NamedTuple):
         """Return the queue that is entered, by precedence: `named`, the LocalQueue's, the namespace's.
 
         `named`: by a PodGroup (see `explicit_queue`), by pods without one, or by a job. Empty if nothing
-        names a queue: a group then enters `default`, and a suspended job none."""
+        names a queue: a group then enters `default`, and a suspended job none.
+        """
         if named:
             return named
         local = self.local_queue(namespace, label)

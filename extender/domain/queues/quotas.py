@@ -227,8 +227,9 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     """Return the queues that quotas ask for.
 
     Args:
+        quotas: The quotas to read.
         max_depth: How many levels of queues there may be below root.
-        judge: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
+        review: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
     """
     made = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):

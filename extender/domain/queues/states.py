@@ -67,6 +67,7 @@ def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> Q
     """Return the state to publish.
 
     Args:
+        wished: The state that spec.state or a Command asks for.
         has_groups: In any phase.
         held_shut: The queue has the closed-by-parent annotation, and its parent is shut.
     """

@@ -1,7 +1,8 @@
 """The budget of a round: room, shares of queues, limits on what they run, and places in the starting window.
 
 Whatever is taken is taken here. What one group takes the next one lacks; what a group took whose judging
-failed is given back."""
+failed is given back.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
@@ -98,6 +99,8 @@ class Budget:
         """Count members to share and window whose capacity is allocated already.
 
         Args:
+            group: The group of the members.
+            plan: The node of each member.
             asked: Their requests, where known.
             places: Their places in the window, if not one for each.
         """

@@ -4,7 +4,8 @@ Pods move by being evicted, and what their controller makes in their place start
 move that are replaced, and only together with a place for each of them next to the gang: it is found before
 anybody is evicted, and kept until they stand there, as long as the room that they leave is kept for the gang.
 It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
-stands against it."""
+stands against it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -78,7 +78,9 @@ class Cycle:
         """Begin a cycle.
 
         Args:
+            snapshot: The state to decide on.
             groups: Those that take part, if not all; the decisions on the others are in `inadmissible`.
+            inadmissible: The valid decisions on groups that take no part.
             before: Cycle to reuse work from.
         """
         self.snapshot = snapshot

@@ -4,7 +4,8 @@ The rule is that of Kueue's v0.1 for the parts of a workload: role by role, the 
 order, next to what earlier roles of the same group were given, and the first that takes all of the role is
 its. Beyond that, an earlier role makes way for a later one that would find none. A role is never divided:
 where members of it run already, the others follow them. Which flavor a node belongs to follows from its
-labels."""
+labels.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -306,7 +307,12 @@ def choose(
     """Return flavors for `members` of a group; `plan` has the nodes of those that have one already.
 
     Args:
+        amounts: The flavors of the queue, with what each has left.
+        group: The group of the members.
+        members: The members to place.
+        plan: The nodes of members that have one.
         lends: Whether what the queue deserves of each flavor is no limit.
+        lacks_capacity: Returns why members do not fit now.
         never_fits: Returns why members do not fit even if nothing runs.
     """
     in_use = flavors_in_use(amounts, group, plan)

@@ -2,7 +2,8 @@
 
 It is reserved as room is, by the same reservation: for a group that has waited too long, what it will need on
 its way up to root once enough of those that count there have ended. What it will not need by then is left to
-all."""
+all.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -6,7 +6,8 @@ event touches, the first group is evaluated; of every bucket where anything is a
 (`is_alert`). If that group starts, the next one of its bucket follows. The others repeat the numbers that it
 is told; if more than numbers differs, they wake, and the cycle is repeated.
 
-No rule knows of it: with or without sleepers, the same is decided."""
+No rule knows of it: with or without sleepers, the same is decided.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TypeVar

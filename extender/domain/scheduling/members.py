@@ -11,7 +11,8 @@ capacity, but come after the gangs for places among pods in flight: one that the
 again would shut all of them out. Replacements that are refused back off. Members that a group needs since its
 minMember was raised are no replacements: they come as elastic ones do, once the lost are replaced.
 
-Elastic members, those beyond minMember, start one by one while there is free capacity, after all gangs."""
+Elastic members, those beyond minMember, start one by one while there is free capacity, after all gangs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -42,11 +42,11 @@ def requests_after(
     """Return the requests after a cycle, and the decisions that change with them.
 
     Args:
-        judged: the cycle.
-        before: of the previous cycle, where its results for unchanged queues are valid.
-        lines: by queue the groups in line.
-        now: the decisions of this cycle.
-        known: those of the previous one.
+        evaluated: The evaluation of the cycle.
+        before: Those of the previous cycle, where its results for unchanged queues are valid.
+        lines: Groups in line, by queue.
+        now: Decisions of this cycle.
+        known: Decisions of the previous one.
     """
     this_cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
     groups, tree = this_cycle.snapshot.groups, this_cycle.budget.shares.tree

@@ -8,7 +8,8 @@ nothing. What victims hold that are known to end within `after`, or before `atMo
 they are spared if they lose more than the group gains until then, times its patience. That ends at twice
 `atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
 with each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
-known when it may be enough."""
+known when it may be enough.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import inf

@@ -4,7 +4,8 @@ A reclaim is begun at the end of a round for whole groups that wait for room, or
 it is sure that the whole group will fit on real nodes with its victims gone. From then on the room is held
 for the group, also what becomes free bit by bit, and the victims are evicted. It ends when the group starts,
 when it needs no room any more, or when nobody is left to make way or the time is up: these count as a failed
-start."""
+start.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,8 @@ A group that would bring its queue above its share reserves nothing against grou
 within theirs. To one within its share, a start that is known and near is promised: until then it binds
 everybody, whatever becomes of shares. No other moment is told.
 
-All reservations together keep a part of the cluster; where that is less than one needs, there is one."""
+All reservations together keep a part of the cluster; where that is less than one needs, there is one.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set

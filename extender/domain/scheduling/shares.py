@@ -1,7 +1,8 @@
 """The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
 
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
-group is judged by its share, and on the whole way up to root by ceilings."""
+group is judged by its share, and on the whole way up to root by ceilings.
+"""
 
 from collections.abc import Iterator, Mapping, Set
 from functools import partial

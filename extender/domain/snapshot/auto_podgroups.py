@@ -97,6 +97,10 @@ def build(
     """Return the PodGroup for a pod and its siblings, as it is created.
 
     Args:
+        pod: The first pod of the group.
+        owner: The owner of the pods, if any.
+        min_member: The number of pods that start together.
+        queue: The queue of the pods.
         label: Name of the LocalQueue by which they come into their queue, which then is not named itself: it
             may change.
 

@@ -129,6 +129,11 @@ def start_after(
     """Return the history of a group's starts after a decision, published `now`.
 
     Args:
+        start: The history before the decision.
+        decision: The published decision.
+        now: The time on the ledger's clock.
+        stood_whole: Whether all members of the start had their nodes.
+        resumes: Whether the group resumes after a restart of Muster.
         undone: How many starts in a row count as undone before it; None: those of its job are counted
             elsewhere.
     """
@@ -287,6 +292,8 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         """Return the condition of a waiting member without a planned node; None: no change.
 
         Args:
+            decision: The decision on the pod's group.
+            pod: The waiting member.
             by_request: A ProvisioningRequest asks for nodes, so that no pod may ask for them as well.
         """
         reason = spoken_reason(decision)

@@ -26,7 +26,8 @@ class Reservation(msgspec.Struct, frozen=True):
 
     Moments on the ledger's clock, in seconds. `passable_until` is never put off, so that run times which lie
     do not put off the start again and again; `stays_until` is there since the nodes of groups that have just
-    started, and do not say the truth, look like an earlier start."""
+    started, and do not say the truth, look like an earlier start.
+    """
 
     since: float  # when it was made
     nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it

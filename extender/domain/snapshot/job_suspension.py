@@ -280,6 +280,11 @@ def unsuspend(
     """Return the operations that unsuspend a job, and name the group in annotations of its pods.
 
     Args:
+        obj: The job in the API server.
+        row: The fields of its kind.
+        annotations: The paths of the annotations of its pods.
+        group: The name of the group.
+        at_time: The timestamp of its admission.
         reduced_to: How many pods it starts with; None: as many as its author asks for.
     """
     return [
@@ -327,6 +332,8 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     Concurrent changes conflict only where a number of pods is written.
 
     Args:
+        obj: The job in the API server.
+        row: The fields of its kind.
         for_good: The timestamp of its admission, by which it counts as suspended by its user.
     """
     is_same, _ = version_tests(obj)

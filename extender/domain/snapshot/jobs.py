@@ -223,6 +223,9 @@ def owner_of_pods(
     Where its pods cannot be read, they start one by one.
 
     Args:
+        kind: The kind of the job.
+        job: The job.
+        table: All kinds.
         known: The result of its record, which is expensive to compute; None: not computed.
     """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")

@@ -52,7 +52,8 @@ _OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
 def reported_verdict(phase: str, reason: str) -> Verdict:
     """Return the verdict behind the status of a PodGroup.
 
-    `reason`: that of its condition Scheduled. A phase that a controller of its own made up is Unknown."""
+    `reason`: that of its condition Scheduled. A phase that a controller of its own made up is Unknown.
+    """
     if phase == Phase.INQUEUE and reason == Reason.NOT_ENOUGH_MEMBERS:
         return Verdict.WAITING
     return _VERDICTS.get(phase, Verdict.UNKNOWN)

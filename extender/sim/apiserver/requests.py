@@ -89,7 +89,7 @@ def _field_test(text: str) -> Test:
 
 
 def selector_text(obj: Json) -> str:
-    """Return a selector as text: app=web,tier in (a,b)"""
+    """Return a selector as text, such as `app=web,tier in (a,b)`."""
     selector = obj["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():

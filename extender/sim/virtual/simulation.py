@@ -155,8 +155,11 @@ class Simulation(VirtualCluster):
         return self.now - self.begun
 
     def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
-        """Run until nothing changes any more by itself. Return the time of the last event. `advance` gets
-        after each moment the number of started pods."""
+        """Run until nothing changes any more by itself. Return the time of the last event.
+
+        Args:
+            advance: Gets the number of started pods after each moment.
+        """
         if self._runs:
             self._settle()
             self._observer.settled(self.ledger.decisions, self.second)

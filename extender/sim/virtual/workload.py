@@ -83,8 +83,7 @@ class JobArrival(NamedTuple):
 
 
 class DumpedState(NamedTuple):
-    """Snapshot that goes on. `run_seconds`: run time, from its moment on, of pods that declare none;
-    None: without end."""
+    """Snapshot that continues; `run_seconds` is the run time of pods that declare none, None for no end."""
 
     snapshot: Snapshot
     run_seconds: float | None

@@ -3,7 +3,8 @@ what working it out costs.
 
 Owners submit jobs whose run times vary about one of their own, which Muster has to learn; more at some hours
 than at others, and all the time, so that some overtake. With each sixth group that begins to wait a
-forecast is made, for all that wait then; who has started before has none."""
+forecast is made, for all that wait then; who has started before has none.
+"""
 
 import random
 import time

@@ -1,5 +1,6 @@
 """What one tenant's objects, written as the API allows, cost everybody else: in this process, without a
-cluster. Milliseconds are of the processor, so that whatever else the machine does matters less."""
+cluster. Milliseconds are of the processor, so that whatever else the machine does matters less.
+"""
 
 import gc
 import time

@@ -1,5 +1,6 @@
 """Cases of Kueue v0.1 as those of today: a minimum and a maximum of each resource and flavor become a nominal
-quota and a borrowing limit."""
+quota and a borrowing limit.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

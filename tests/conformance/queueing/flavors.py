@@ -17,7 +17,8 @@ Given = Mapping[str, Any]
 
 def check_assignment(case: Case) -> Iterator[str]:
     """Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
-    unless the stand-in for the search says that nobody may be evicted."""
+    unless the stand-in for the search says that nobody may be evicted.
+    """
     (pending,) = case.input["pending"]
     built = KueueWorld(case.input, [pending])
     fits = case.expect["mode"] == "Fit"

@@ -114,7 +114,8 @@ class KueueWorld:
 
     def is_above_share(self, newcomer: str, without: Iterable[str] = ()) -> bool:
         """Whether a newcomer brings its queue above what it deserves of each flavor, once some workloads of
-        it are gone."""
+        it are gone.
+        """
         budget, queue = self._budget, self._queue_of(newcomer)
         for each in without:
             budget.shares.take(queue, self._held(budget, each), -1)
@@ -122,7 +123,8 @@ class KueueWorld:
 
     def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
         """Whether a queue that loses these, or one above it that the newcomer does not use, would have to
-        give when it holds no more than it deserves of any flavor, whichever goes last."""
+        give when it holds no more than it deserves of any flavor, whichever goes last.
+        """
         budget, own = self._budget, self._queue_of(newcomer)
         shares = budget.shares
         lost = {victim: self._held(budget, victim) for victim in victims if self._queue_of(victim)}

@@ -33,7 +33,8 @@ def check_compare(case: Case) -> Iterator[str]:
 
 def check_submitters(case: Case) -> Iterator[str]:
     """The order inside a queue: fair, in a mode in which submitters matter. What they used is a part of the
-    largest usage here."""
+    largest usage here.
+    """
     pending = [{"created": 0, **each} for each in case.input["pending"]]
     counts = case.input["config"].get("mode", "None") != "None"
     world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if counts else "traverse"}))

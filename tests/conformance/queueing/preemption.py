@@ -59,7 +59,8 @@ def _takes_from_equals(case: Case) -> bool:
 
 def _takes_beyond_its_share(case: Case) -> bool:
     """Whether others are evicted although the newcomer brings its queue above what it deserves, also without
-    the victims of its own queue."""
+    the victims of its own queue.
+    """
     (newcomer,), own = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
     takes = bool(victims_of(case, EvictionCause.RECLAIM))
     return takes and _world(case).is_above_share(newcomer["id"], without=own)

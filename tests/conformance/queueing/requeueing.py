@@ -57,7 +57,8 @@ def check_script(case: Case) -> Iterator[str]:
 
 class _Script:
     """Active is who starts where there is room for all. What was put back as inadmissible asks for a resource
-    that no node has, until a flush: then a node comes that has what was asked for so far."""
+    that no node has, until a flush: then a node comes that has what was asked for so far.
+    """
 
     def __init__(self, given: Given) -> None:
         self._given = given

@@ -24,7 +24,8 @@ _MOST_CYCLES = 20
 
 def check_order(case: Case) -> Iterator[str]:
     """A newcomer needs the room of one candidate, then of two, and so on. Those that leave already come
-    first: their room is counted before anybody is evicted."""
+    first: their room is counted before anybody is evicted.
+    """
     yield from unequal("order", case.expect["order"], _order(case.input))
 
 
@@ -38,7 +39,8 @@ def _order(given: Given) -> list[str]:
 
 def _for_newcomer(given: Given, number: int) -> KueueWorld:
     """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
-    room is held by one that stays: the newcomer is within its queue's share next to all candidates."""
+    room is held by one that stays: the newcomer is within its queue's share next to all candidates.
+    """
     own, candidates = given["preemptor_queue"], given["candidates"]
     capacity, top = (
         2 * len(candidates),

@@ -15,7 +15,8 @@ def compares_with_infinity(case: Case) -> bool:
 
 def takes_unnamed_for_nothing(case: Case) -> bool:
     """Whether cpu or memory that the right side lacks, or has none of, is to count as nothing although what
-    is missing counts as infinite: there is such a rule for other resources only."""
+    is missing counts as infinite: there is such a rule for other resources only.
+    """
     if case.kind != "resource.op" or case.input["op"] != "minPerDimension":
         return False
     if case.input.get("missing") != "infinity":

@@ -56,7 +56,8 @@ def leaves_empty_requests_to_backfill(case: Case) -> bool:
 
 def leaves_pending_groups_to_enqueue(case: Case) -> bool:
     """Whether all that Muster would start beyond what the case expects is of groups that are still Pending,
-    which only an action that is not run would let in."""
+    which only an action that is not run would let in.
+    """
     if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
         return False
     waiting = {key(group) for group in case.input["podGroups"] if group.get("phase") in ("Pending", None)}
@@ -66,7 +67,8 @@ def leaves_pending_groups_to_enqueue(case: Case) -> bool:
 
 def outranks_shares(case: Case) -> bool:
     """Whether, without the share gate, a queue of higher priority is served above its share while another
-    waits within its own."""
+    waits within its own.
+    """
     if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
         return False
     after = After(case)

@@ -47,7 +47,8 @@ class Muster:
 
     def watch(self, version: int, met_at: int) -> Connection:
         """A watch that goes on from a version. `met_at`: of the list that is read if this process does not
-        know the pods at that version."""
+        know the pods at that version.
+        """
         if not self.waiting.know(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
             self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)

@@ -193,7 +193,8 @@ class World:
 
     def check_writes(self) -> None:
         """What the scheduler has bound itself is not taken away: it counts it as there before its watch says
-        so."""
+        so.
+        """
         for connection in self.muster.connections:
             for frame in connection.fresh():
                 if (

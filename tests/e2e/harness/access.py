@@ -60,7 +60,8 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
     """With a token that the API server accepts for so long, shorter than it issues any: with the key of its
-    own tokens. It accepts each for a minute after it has expired."""
+    own tokens. It accepts each for a minute after it has expired.
+    """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
     issuer, now = "https://kubernetes.default.svc", int(time.time())

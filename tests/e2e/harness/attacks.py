@@ -73,7 +73,8 @@ def resource_names(tenant: Tenant) -> int:
 
 def absent_queues(tenant: Tenant) -> int:
     """The first are refused, each after a look at the API server, in turn; LocalQueues may come after their
-    pods."""
+    pods.
+    """
     looked_up, later = range(150 * TIMES), range(350 * TIMES)
     made = sum(tenant.pods(f"absent{n}", 1, queue=f"absent-{n}") for n in looked_up)
     return made + sum(tenant.pods(f"late{n}", 1, labels={LOCAL_QUEUE: f"absent-{n}"}) for n in later)

@@ -19,7 +19,8 @@ ITS_SECRETS = "controller.cert-manager.io/fao=true"
 
 def crds(*kinds: str) -> list[Json]:
     """Those of the release that the module pins; all of its own group unless kinds are named. Without their
-    conversion there is no need for its webhook."""
+    conversion there is no need for its webhook.
+    """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     found = read(sorted(folder.glob("cert-manager.io_*.yaml")))
     return [each for each in found if not kinds or each["spec"]["names"]["kind"] in kinds]
@@ -27,7 +28,8 @@ def crds(*kinds: str) -> list[Json]:
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:
     """Not yet started. The gates are as its flag --feature-gates takes them. It may do everything: its rights
-    are not what is tried."""
+    are not what is tried.
+    """
     program = build.tool(MODULE, "kube-muster.io/cert-manager")
     environment = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}
     return Process("cert-manager", [str(program)], cluster.folder / "cert-manager.log", env=environment)

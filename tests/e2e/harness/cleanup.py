@@ -44,7 +44,8 @@ def clean(client: Client, namespace: str) -> None:
 
 def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
     """Kinds that are not installed have nothing to take away. A policy that was deleted a moment ago is asked
-    by the API server until its own watch has told it so."""
+    by the API server until its own watch has told it so.
+    """
     refusals: list[ApiError] = []
 
     def emptied() -> bool:

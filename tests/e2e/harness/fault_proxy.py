@@ -46,7 +46,8 @@ class FaultProxy:
         remember: int | None = None,
     ) -> None:
         """Without a certificate it speaks plain HTTP, as a server on loopback may. It remembers the last
-        `remember` calls, else all."""
+        `remember` calls, else all.
+        """
         self.target = server.rpartition("/")[2]
         self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
         self.calls: deque[Call] = deque(maxlen=remember)

@@ -15,7 +15,8 @@ Pieces = Iterator[bytes]
 @dataclass
 class Fault:
     """What happens to the next `times` requests with this method whose path matches, whose body has these
-    words, whose query has those, and whose User-Agent begins so."""
+    words, whose query has those, and whose User-Agent begins so.
+    """
 
     method: str
     path: str

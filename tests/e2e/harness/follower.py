@@ -59,7 +59,8 @@ class Follower(threading.Thread):
 
     def has_reached(self, version: int) -> bool:
         """Whether everything until then has been handed over, if an object of this kind has that version:
-        events come in order."""
+        events come in order.
+        """
         return self._reached >= version
 
     def ask(self) -> None:

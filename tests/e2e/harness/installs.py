@@ -36,7 +36,8 @@ def helm() -> Path:
 
 def overlay(folder: Path, install: str, components: Iterable[str], release: str) -> Path:
     """An overlay as a user writes it, with components of manifests/ on top of an install, for a cluster of
-    this exact release."""
+    this exact release.
+    """
     target = folder / "overlay"
     target.mkdir()
     # kustomize takes no absolute paths.

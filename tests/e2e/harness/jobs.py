@@ -1,5 +1,6 @@
 """Jobs of batch/v1 and the words for them. Their pods are made by the real job controller, which a test has
-to start: `stage.start_controller_manager()`."""
+to start: `stage.start_controller_manager()`.
+"""
 
 from typing import Any
 
@@ -27,7 +28,8 @@ def job(
     **pod: Any,
 ) -> Json:
     """The queue is named on the Job and on its pods. `more` goes into the spec as it is:
-    `{"backoffLimit": 0}`; other keywords are those of `objects.pod`."""
+    `{"backoffLimit": 0}`; other keywords are those of `objects.pod`.
+    """
     named = {} if queue is None else {objects.QUEUE_NAME: queue}
     made = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
     meta = {key: value for key, value in made["metadata"].items() if key in ("labels", "annotations")}

@@ -121,7 +121,8 @@ class Review:
         restarts: Sequence[float] = (),
     ) -> None:
         """`restarts`: when Muster was ready again. It cannot know then what a gang needs whose PodGroup was
-        deleted before: such a gang is judged no more."""
+        deleted before: such a gang is judged no more.
+        """
         self.found: list[Violation] = []
         self._deadline = deadline
         self._sight = sight

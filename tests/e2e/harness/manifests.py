@@ -75,7 +75,8 @@ def apply_one(client: Client, document: Json) -> Json:
 
 def remove(client: Client, written: Iterable[Json]) -> None:
     """Takes back what `apply` made, last first. A kind takes a moment to go; made again before that, it would
-    go, too."""
+    go, too.
+    """
     documents = list(written)
     for document in reversed(documents):
         metadata = document["metadata"]

@@ -96,7 +96,8 @@ class Observer(Following):
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:
         """Gaps are errors, except where the API server restarts: it forgets what is older than itself.
 
-        `namespace`: of a test that is over, so that something may be created there."""
+        `namespace`: of a test that is over, so that something may be created there.
+        """
         self._catch_up(namespace) if namespace else self._settle()
         wrong = _once(self._evaluated().found)
         wrong += [] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()]

@@ -25,7 +25,8 @@ def pod_watch(agent: str, **what: Any) -> Fault:
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:
     """It asks for what the API server has forgotten, and is answered as the API server does that: by an event
-    that is an error with code 410."""
+    that is an error with code 410.
+    """
     return pod_watch(
         agent, before=before, instead=lambda target: _VERSION.sub("resourceVersion=1", target, count=1)
     )

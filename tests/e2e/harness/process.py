@@ -135,7 +135,8 @@ def _on_host(name: str) -> Sequence[str]:
 def free_ports(count: int) -> list[int]:
     """Distinct loopback ports that were free a moment ago. None of those that the kernel hands out: one of
     the many connections of a test would take it before its server does. Nor, for long, any that was handed
-    out before: its server may not listen yet."""
+    out before: its server may not listen yet.
+    """
     ports: list[int] = []
     while len(ports) < count:
         port = next(_IN_TURN)

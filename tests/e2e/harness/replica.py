@@ -56,7 +56,8 @@ class Replica:
 def _is_the_schedulers(call: Call) -> bool:
     """Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
     node, and not as client-go does. Events about the Lease come as long as client-go tries again: seconds
-    after it is lost."""
+    after it is lost.
+    """
     if call.body.startswith(PROTOBUF) or "/leases" in call.path:
         return True
     if call.path.startswith("/apis/events.k8s.io/"):

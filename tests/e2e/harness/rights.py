@@ -85,7 +85,8 @@ def refused(calls: Iterable[Call]) -> set[Need]:
 
 def needed(call: Call) -> Iterator[Need]:
     """What a request asks of RBAC: nothing where it is discovery, which everybody may read. Who asks what an
-    account may do needs that as well, as a rule."""
+    account may do needs that as well, as a rule.
+    """
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
         case ["api", _, *rest]:

@@ -37,7 +37,8 @@ def load(name: str) -> Json:
 
 def for_everybody(profile: str) -> Json:
     """The sidecar's configuration with one more profile. Muster is asked about all pods, and binds those that
-    are MARKED: it binds no pods but its own."""
+    are MARKED: it binds no pods but its own.
+    """
     config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
     binder = next(entry for entry in config["extenders"] if "bindVerb" in entry)
@@ -64,7 +65,8 @@ class KubeScheduler:
         arguments: Sequence[str] = (),
     ) -> None:
         """`lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it reads
-        through; who calls its own port it looks up as before."""
+        through; who calls its own port it looks up as before.
+        """
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
         self._admin = cluster.admin
@@ -141,7 +143,8 @@ class KubeScheduler:
 
 def beside(muster: Muster) -> Json:
     """What the sidecar's scheduler is started with: `KubeScheduler(cluster, **beside(muster))`. It reads
-    through Muster's view if there is one."""
+    through Muster's view if there is one.
+    """
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
@@ -150,7 +153,8 @@ def adapted(
     config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool, tls: Path | None = None
 ) -> Json:
     """Only what depends on the machine is changed: the kubeconfig, Muster's address, leader election, and the
-    folder with the certificates, without which Muster is called over plain HTTP."""
+    folder with the certificates, without which Muster is called over plain HTTP.
+    """
     config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
     for extender in config.get("extenders", []):

@@ -39,7 +39,8 @@ class Dump(NamedTuple):
 
     def complaints(self, pods: Iterable[Json]) -> list[str]:
         """Where it differs from the API's pods; empty if it does not. While it is at work, it is ahead of the
-        API by what it has assumed."""
+        API by what it has assumed.
+        """
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
         nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in alive}
         bound = {uid: node for uid, node in nodes.items() if node}

@@ -72,7 +72,8 @@ class Stage:
         **options: Any,
     ) -> Muster:
         """Further arguments go to `muster serve` as they are; the server may be a proxy's. Without a user,
-        it finds the cluster as in a pod."""
+        it finds the cluster as in a pod.
+        """
         kubeconfig = self.cluster.kubeconfig(user, server) if user else None
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
         self.started.push(muster)
@@ -132,7 +133,8 @@ class Stage:
 
     def set_queue_state(self, name: str, state: str) -> None:
         """Open or close a queue, and wait until Muster says so: it learns of queues and of groups by two
-        watches, so a group created at once might be seen before the queue's new state."""
+        watches, so a group created at once might be seen before the queue's new state.
+        """
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
         found = {"Open"} if state == "Open" else {"Closing", "Closed"}
         wait_for(

@@ -54,7 +54,8 @@ class TcpProxy:
 
     def cut_after(self, count: int) -> int:
         """Each connection that is open now passes so many more bytes on to its caller, and is cut then. Says
-        how many connections that are."""
+        how many connections that are.
+        """
         with self._lock:
             for each in self._open:
                 each.allow(count)

@@ -12,7 +12,8 @@ NOWHERE = 0
 
 class TunnelProxy(TcpProxy):
     """`with TunnelProxy() as proxy: proxy.route("kubernetes.example", 6443, port)`: an address that has a
-    route leads to a port on loopback, any other to nobody."""
+    route leads to a port on loopback, any other to nobody.
+    """
 
     def __init__(self, listener: socket.socket | None = None) -> None:
         super().__init__(NOWHERE, listener)

@@ -71,7 +71,8 @@ class VolcanoJobs:
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
         """A CronJob with one that is due: `spec` is of the Job. Returns when it was scheduled last, which its
-        status says: some minutes ago."""
+        status says: some minutes ago.
+        """
         job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
         written = {
             "apiVersion": VERSION,

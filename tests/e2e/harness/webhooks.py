@@ -44,7 +44,8 @@ class Port:
 @contextmanager
 def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> Iterator[None]:
     """The configurations of the manifests, `more` files besides, while they are wanted. Without a bundle
-    Muster has to put its own in."""
+    Muster has to put its own in.
+    """
     written = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *more)]
     try:
         for each in written:

@@ -18,7 +18,8 @@ SLOW = 1.5  # seconds
 class Standstill:
     """The request that opens the gate of a gang's first pod, or binds it, hangs for a while, or those that
     bind every second pod (`at` is "half"): the gang stands at the barrier, or in pieces, until then.
-    `fault.hit` tells when that begins."""
+    `fault.hit` tells when that begins.
+    """
 
     def __init__(self, gang: str, at: str, lasting: float) -> None:
         self._lasting = lasting

@@ -30,7 +30,8 @@ class Lines:
 
 class Echo:
     """Passes watches of one kind on. Told to, it repeats events at once, by luck; or begins each watch with
-    the last events of those before, in their order."""
+    the last events of those before, in their order.
+    """
 
     def __init__(self, luck: Random) -> None:
         self._luck = luck
@@ -63,7 +64,8 @@ def _events_doubled(field: Field) -> Broken:
 
 def _events_retold(field: Field) -> Broken:
     """As by a server that is behind: the watches are cut twice, and tell the second time what has been told
-    between the two."""
+    between the two.
+    """
     echoes, faults = _listen(field)
     field.arena.muster_wire.cut()
     what = f"Muster's watches are cut, and tell {field.lasting:.1f} s again"
