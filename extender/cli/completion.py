@@ -26,7 +26,7 @@ _NO_FILE_COMPLETION, _DEFAULT = ":4", ":0"  # directives of cobra, which kubectl
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell: source <(muster completion bash)."""
+    """Print a completion script: source <(muster completion bash)."""
     from click.shell_completion import get_completion_class
 
     completer = get_completion_class(shell)

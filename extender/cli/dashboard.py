@@ -33,11 +33,11 @@ _THREADS = 8  # pages that are made at the same time
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @access_flags
 def dashboard(address: Address, opens: bool, **flags: Any) -> None:
-    """Show queues, groups and nodes in a browser, until Ctrl-C.
+    """Show queues, groups and nodes in a browser.
 
-    It is served on this machine only, reads with the rights of your kubeconfig, and shows what kubectl would:
-    all namespaces if you may list their podgroups, else that of -n. The address that is printed lets one
-    browser in; then another is printed.
+    The dashboard is served on this machine only, until Ctrl-C. It reads with the rights of your kubeconfig:
+    all namespaces if you may list their podgroups, else that of -n. The printed address lets one browser in;
+    then another is printed.
     """
     from extender.api.configuration import InvalidConfiguration
     from extender.ports.connection import is_loopback

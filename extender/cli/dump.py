@@ -66,10 +66,11 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 @debug_address_flag
 @click.option("--anonymous", is_flag=True, help="Hash all names and the values of labels.")
 def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
-    """Write the state on which Muster decided last, and the decisions, to FILE (- for standard output).
+    """Write the newest state and decisions to FILE.
 
-    It is JSON, compressed if FILE ends in .gz, and has the names and labels of the whole cluster, but no
-    secret and no environment. It is read from the debug port: kubectl port-forward makes that reachable.
+    FILE may be - for standard output. The dump is JSON, compressed if FILE ends in .gz. It has the names and
+    labels of the whole cluster, but no secret and no environment. It is read from the debug port: kubectl
+    port-forward makes that reachable.
     """
     raw = _fetched(debug_address)
     if anonymous:
@@ -120,13 +121,13 @@ def _renamed(raw: bytes) -> bytes:
 )
 @output_flag(("text", "json"), "text")
 def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
-    """Decide again on the state in FILE, which muster dump wrote, and compare.
+    """Repeat the decisions of a dump and compare.
 
-    It is decided from nothing, and once more from what that remembers. The exit status is 0 if both are what
-    Muster decided, byte for byte, 1 if not, and 2 if FILE is none of this version's dumps.
+    The decisions are made without a cache, and once more with one. With --set, which may be given several
+    times, the groups with another decision are listed.
 
-    With --set, which may be given several times, the groups are listed for which something else would be
-    decided, and the status is 0.
+    Exit status: 0 when both equal those in FILE, byte for byte, and always with --set; 1 when they differ; 2
+    when FILE is no dump of this version.
     """
     from extender.domain.explain.dump import replayed
 

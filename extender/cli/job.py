@@ -36,7 +36,7 @@ _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended":
 
 @click.group()
 def job() -> None:
-    """Show jobs that wait as jobs, and keep them back."""
+    """Show and change jobs that wait as a whole."""
 
 
 def _target(value: str) -> Target:
@@ -70,10 +70,10 @@ def job_names(command: F) -> F:
 @all_namespaces_flag
 @access_flags
 def list_jobs(output: str, **flags: Any) -> None:
-    """List the jobs that wait, start, run or have ended, of all kinds that can wait as jobs.
+    """List jobs of all kinds that can wait as a whole.
 
-    Those are listed for which there is a PodGroup, and those whose queue takes nothing in; `muster why` says
-    of another why there is none.
+    The list has jobs with a PodGroup, and jobs whose queue is closed. `muster why` explains why another job
+    has no PodGroup.
     """
     with opened(Flags(**flags)) as place:
         from extender.cli.observed_jobs import jobs_of
@@ -145,7 +145,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
 @job_names
 @access_flags
 def describe_job(targets: list[Target], **flags: Any) -> None:
-    """Show all about jobs: queue, verdict, position, the pods that they make, events.
+    """Describe jobs: queue, verdict, pods, events.
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
@@ -161,7 +161,9 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def hold_job(targets: list[Target], **rest: Any) -> None:
-    """Keep jobs back that wait: they do not start, and hold up no others.
+    """Hold waiting jobs: they do not start.
+
+    A held job delays no other job.
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
@@ -173,10 +175,10 @@ def hold_job(targets: list[Target], **rest: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def resume_job(targets: list[Target], **rest: Any) -> None:
-    """Let jobs start again that were held, stopped, or given up because they came too late.
+    """Resume jobs that were held or suspended.
 
-    A job that was stopped goes back to its place in the queue. JOB is NAME, or KIND/NAME, such as job/train
-    or jobset/train.
+    Jobs whose starts timed out too often resume as well. A suspended job goes back to its place in the queue.
+    JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
     _change(targets, _resume, "resumed", **rest)
 
@@ -186,7 +188,9 @@ def resume_job(targets: list[Target], **rest: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def stop_job(targets: list[Target], **rest: Any) -> None:
-    """Suspend jobs that Muster has started: their pods end, and they stay out until they are resumed.
+    """Suspend running jobs until they are resumed.
+
+    Their pods end.
 
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
@@ -285,7 +289,10 @@ def _unmanaged(job: "ObservedJob") -> click.ClickException:
 @out.dry_run_flag
 @access_flags
 def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
-    """Delete jobs, and with them their pods. JOB is NAME, or KIND/NAME, such as job/train or jobset/train."""
+    """Delete jobs and their pods.
+
+    JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
+    """
     with opened(Flags(**flags)) as place:
         from extender.cli.observed_jobs import find_job
         from extender.cli.why.evidence import Evidence
@@ -339,7 +346,10 @@ def run_job(
     output: str | None,
     **spec: Any,
 ) -> None:
-    """Create a Volcano Job of one task. Muster runs it where it is told to, else Volcano does."""
+    """Create a Volcano Job of one task.
+
+    Muster runs it with --volcano-jobs=on, otherwise Volcano does.
+    """
     made = _volcano_job(**spec)
     if dry_run != out.CLIENT:
         from extender.kube.errors import NotFound

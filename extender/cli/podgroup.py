@@ -32,7 +32,7 @@ def podgroup() -> None:
 def list_groups(output: str, **flags: Any) -> None:
     """List the groups of a namespace, or of all.
 
-    A group that Muster made is called after what makes its pods; -o wide has its own name, too.
+    A group that Muster made is named after the owner of its pods; -o wide has its own name, too.
     """
     _show((), output, Flags(**flags))
 
@@ -43,7 +43,7 @@ def list_groups(output: str, **flags: Any) -> None:
 @all_namespaces_flag
 @access_flags
 def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
-    """Show the groups of these names, or all of a namespace."""
+    """Show groups by name, or all of a namespace."""
     _show(names, output, Flags(**flags))
 
 
@@ -94,7 +94,7 @@ def _row(group: "ObservedGroup", evidence: "Evidence") -> tuple[object, ...]:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_group)
 @access_flags
 def describe_group(names: tuple[str, ...], **flags: Any) -> None:
-    """Show all about groups: spec, verdict, queue, members, conditions, events."""
+    """Describe groups: spec, members, events."""
     with opened(Flags(**flags)) as place:
         from extender.cli.describe import group_description
 
@@ -111,7 +111,10 @@ pg.name, pg.hidden = "pg", True
 @out.dry_run_flag
 @access_flags
 def hold(names: tuple[str, ...], **rest: Any) -> None:
-    """Keep groups back: they do not start. Those that run go on, and no further members join them."""
+    """Hold groups: they do not start.
+
+    Running groups continue, without further members.
+    """
     _change(names, OF_GROUP["hold"], "held", **rest)
 
 
@@ -120,7 +123,10 @@ def hold(names: tuple[str, ...], **rest: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def resume(names: tuple[str, ...], **rest: Any) -> None:
-    """Let groups start that were held, or that came too late too often (StartTimedOut)."""
+    """Resume groups that were held.
+
+    Groups whose starts timed out too often (StartTimedOut) resume as well.
+    """
     _change(names, OF_GROUP["resume"], "resumed", **rest)
 
 

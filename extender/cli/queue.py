@@ -47,7 +47,10 @@ def queue() -> None:
 @out.output_flag(out.LISTS, "table")
 @access_flags
 def list_queues(output: str, **flags: Any) -> None:
-    """List all queues. They belong to no namespace; -n is accepted and changes nothing."""
+    """List all queues.
+
+    Queues have no namespace; -n is accepted and changes nothing.
+    """
     _show((), output, Flags(**flags))
 
 
@@ -56,7 +59,10 @@ def list_queues(output: str, **flags: Any) -> None:
 @out.output_flag(out.LISTS, "table")
 @access_flags
 def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
-    """Show the queues of these names, or all. -n is accepted and changes nothing."""
+    """Show queues by name, or all.
+
+    Queues have no namespace; -n is accepted and changes nothing.
+    """
     _show(names, output, Flags(**flags))
 
 
@@ -107,7 +113,7 @@ def _borrowed(status: QueueStatus) -> str:
 @queue_spec.several_names()
 @access_flags
 def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
-    """Show all about queues: spec, shares, groups and what blocks them, conditions, events."""
+    """Describe queues: spec, shares, groups, events."""
     with opened(Flags(**flags)) as place:
         from extender.cli.describe import queue_description
 
@@ -122,7 +128,7 @@ def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def open_queues(names: tuple[str, ...], **rest: Any) -> None:
-    """Let queues take new groups again."""
+    """Open queues: they accept new groups."""
     _change_states(names, OPEN, **rest)
 
 
@@ -133,7 +139,10 @@ def open_queues(names: tuple[str, ...], **rest: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def close_queues(names: tuple[str, ...], **rest: Any) -> None:
-    """Let queues take no new groups. Those that are in them go on; until they have gone it is Closing."""
+    """Close queues: they accept no new groups.
+
+    Groups in a queue continue; until they have ended, the queue is Closing.
+    """
     _change_states(names, CLOSED, **rest)
 
 
@@ -173,7 +182,10 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
 @out.dry_run_flag
 @access_flags
 def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
-    """Let queues admit nothing new. They still take groups, which wait."""
+    """Hold queues: they admit no groups.
+
+    They still accept new groups, which wait.
+    """
     action, done = ("drain", "draining") if drain else ("hold", "held")
     _stop(names, action, done, **rest)
 
@@ -183,7 +195,7 @@ def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
 @out.dry_run_flag
 @access_flags
 def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
-    """Let queues admit groups again."""
+    """Resume queues: they admit groups again."""
     _stop(names, "resume", "resumed", **rest)
 
 
@@ -204,7 +216,10 @@ def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags:
 def operate_queue(
     name: str, action: str | None, wait: bool, timeout: Timeout, dry_run: str, **rest: Any
 ) -> None:
-    """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
+    """Open, close or update a queue.
+
+    --action update takes the flags of `muster queue update`.
+    """
     spec = queue_spec.taken(rest)
     if not action:
         raise click.UsageError(f"--action: required value: one of {_ACTIONS}")
@@ -238,11 +253,11 @@ def delete_queue(
     dry_run: str,
     **flags: Any,
 ) -> None:
-    """Delete queues that are Closed.
+    """Delete closed queues.
 
-    With --cascade each is closed first, its groups are deleted, and it goes when the last of them has gone.
-    Pods are left alone: those on nodes that name the queue themselves are waited for, those that wait go on
-    to wait, and are listed. End what owns them. With --jobs, the jobs that own the groups go, and their pods.
+    With --cascade each queue is closed first, its groups are deleted, and the queue after the last of them.
+    Pods are not deleted: the command waits for those on nodes that name the queue themselves, and lists those
+    that wait; delete their owners. With --jobs, the jobs that own the groups are deleted, and their pods.
     """
     if jobs and not cascade:
         raise click.UsageError("--jobs: requires --cascade, as jobs go with their groups")

@@ -295,7 +295,10 @@ timeout_flag = click.option(
 @result_flag
 @access_flags
 def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
-    """Create a queue. What no flag says is as the API server fills it in: weight 1, Open."""
+    """Create a queue.
+
+    Fields without a flag have the API server's defaults: weight 1, Open.
+    """
     from extender.kube.resources import QUEUES
 
     spec = taken(rest)
@@ -323,7 +326,10 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 @result_flag
 @access_flags
 def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
-    """Change what the flags name, and nothing else. `--capability cpu-` takes the limit of cpu away."""
+    """Change the given fields of a queue.
+
+    `--capability cpu-` removes the limit of cpu.
+    """
     spec = taken(rest)
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)

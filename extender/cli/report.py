@@ -58,9 +58,9 @@ _FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet w
 def report(
     since: str, until: str | None, by: str, file: Path | None, debug_address: Address, output: str
 ) -> None:
-    """Say who waited how long, how much was held, and what evictions cost.
+    """Report waits, usage and lost work by queue.
 
-    It is read from the debug port: kubectl port-forward makes that reachable.
+    The report is read from the debug port: kubectl port-forward makes that reachable.
     """
     import msgspec
 

@@ -117,14 +117,14 @@ half_life_flag = click.option(
     help="The address of the embedded API server; port 0 is any free one. It has no authentication.",
 )
 def run(**options: Any) -> None:
-    """Show queues and gangs at work, in a cluster that lives in this process.
+    """Run queues and gangs in an embedded cluster.
 
-    It needs nothing but this machine. On a terminal the cluster stays until Ctrl-C, for kubectl and muster in
-    another terminal; elsewhere it ends when nothing changes any more. Pods run as long as their annotation
-    sim.kube-muster.io/run-seconds says, or without end. When the files hold Nodes, none are made up.
+    The cluster needs nothing but this process. On a terminal it stays until Ctrl-C, for kubectl and muster in
+    another terminal; elsewhere it ends when nothing changes any more. Pods run for the seconds of their
+    annotation sim.kube-muster.io/run-seconds, or without end. Nodes in files replace the default ones.
 
     Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 1
-    when Muster failed, 2 for mistakes in flags and files, 130 when a signal ended it before everything had
+    when Muster failed, 2 for mistakes in flags and files, 130 when a signal came before everything had
     started.
     """
     with orderly_end():

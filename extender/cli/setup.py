@@ -48,10 +48,10 @@ _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_s
     help="How long the certificates are valid. The scheduler reads its own only when it starts.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
-    """Make certificates for Muster and the scheduler, which know each other by them: docs/how-to/install.md.
+    """Make TLS certificates for Muster and its scheduler.
 
-    Each of the two folders has tls.crt, tls.key and ca.crt. The CA's own key is thrown away, so no other
-    client can be let in with it; to renew, make both anew.
+    Each of the two folders has tls.crt, tls.key and ca.crt (docs/how-to/install.md). The CA's own key is
+    deleted, so it can admit no other client; to renew, make both again.
     """
     from extender.webhooks.certificates import make_mutual
 
@@ -83,7 +83,7 @@ _PLURALS = (
 
 @click.group()
 def migrate() -> None:
-    """Print what Muster has in the place of another project's objects."""
+    """Convert objects of other projects to Muster's."""
 
 
 @migrate.command()
@@ -93,9 +93,9 @@ def migrate() -> None:
 )  # fmt: skip
 @access_flags
 def kueue(files: tuple[Path, ...], **flags: Any) -> None:
-    """Print the queues, LocalQueues and PriorityClasses that stand for Kueue's objects.
+    """Convert Kueue's queues and priority classes.
 
-    What has no counterpart is a line of comment. Nothing is changed: kubectl apply -f - takes the output.
+    Fields without a counterpart become comments. Nothing is changed: kubectl apply -f - takes the output.
     """
     from yaml import safe_dump
 

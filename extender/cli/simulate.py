@@ -80,10 +80,11 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="The random seed of a generated trace.")
 def simulate(**options: Any) -> None:
-    """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
+    """Simulate the policy in virtual time.
 
-    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, else --run-seconds, and come
-    at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
+    The report has waits, utilisation and fairness by queue. Pods arrive at the time of their annotation
+    sim.kube-muster.io/arrival-seconds, and run for sim.kube-muster.io/run-seconds, else --run-seconds. Nodes
+    in files replace the default ones.
 
     Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 2 for
     mistakes in flags and files, 130 when a signal ended it before it was over.
@@ -140,10 +141,11 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
 def plan(files: tuple[Path, ...], output: str, **flags: Any) -> None:
-    """Say whether and when what files hold would start in the cluster as it is now: jobs, pods, groups.
+    """Predict when objects in files would start.
 
-    Nothing is written. FILE is a file or folder of objects, in YAML or JSON, or - for the standard input. It
-    reads the pods, groups and nodes of the whole cluster.
+    Jobs, pods and groups are tried in the cluster as it is now; nothing is written. FILE is a file or folder
+    of objects, in YAML or JSON, or - for standard input. The command reads the pods, groups and nodes of the
+    whole cluster.
 
     Exit status: 0 when everything would start, as far as is known, 3 when something never would, 2 for
     mistakes in flags and files.

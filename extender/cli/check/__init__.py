@@ -18,10 +18,11 @@ _INDENT = " " * 9
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
 def check(output: str, namespace: str | None, **flags: Any) -> None:
-    """Look whether Muster is installed and at work: a line for each thing, with what to do where it is not.
+    """Check that Muster is installed and works.
 
-    -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong, else
-    with 3 when you may not look at something.
+    Each check prints a line, and a remedy if it failed. -n is the namespace of Muster (default: kube-muster).
+
+    Exit status: 1 when a check failed, else 3 when you lack the permission for one.
     """
     with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
         from extender.cli.check.all_checks import all_findings

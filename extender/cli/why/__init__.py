@@ -28,7 +28,7 @@ from extender.cli.output import echo, output_flag, show_document
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
 def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> None:
-    """Say why something waits, and what would help.
+    """Explain why something waits, and what helps.
 
     NAME is looked for among pods, groups, queues and workloads. KIND is pod, podgroup, queue, or a kind of
     workload: job, cronjob, deployment, statefulset, jobset, pytorchjob, rayjob and others, as kubectl names
