@@ -42,10 +42,10 @@ def job() -> None:
 def _target(value: str) -> Target:
     kind, slash, name = value.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
-        raise click.BadParameter(f"invalid value {value!r}: must be NAME or KIND/NAME, such as job/train")
+        raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as job/train")
     if slash and not any(known.is_called(kind.lower()) for known in job_kinds()):
         allowed = ", ".join(dict.fromkeys(known.name.lower() for known in job_kinds()))
-        raise click.BadParameter(f"invalid value {value!r}: before the / must be {allowed}{FURTHER}")
+        raise click.BadParameter(f"{value!r}: before the / must be {allowed}{FURTHER}")
     return Target(kind.lower(), name)
 
 

@@ -102,7 +102,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     if slash and not own and not owner_kind(kind.lower()):
         others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
         allowed = f"pod, podgroup, queue, {others}{FURTHER}"
-        raise click.BadParameter(f"invalid value {value!r}: before the / must be {allowed}")
+        raise click.BadParameter(f"{value!r}: before the / must be {allowed}")
     if not name or "/" in name:
         raise click.BadParameter(
             f"invalid value {value!r}: must be NAME or KIND/NAME, such as podgroup/train"

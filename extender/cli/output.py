@@ -55,7 +55,7 @@ def checked(kind: Kind) -> Callable[..., Any]:
         try:
             return None if text is None else kind.read(text)
         except ValueError as fault:
-            raise click.BadParameter(f"invalid value {text!r}: must be {kind.allowed}") from fault
+            raise click.BadParameter(f"{text!r}: must be {kind.allowed}") from fault
 
     return callback
 
@@ -68,7 +68,7 @@ class WholeNumber(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             bounds = f"of at least {self.min}" if self.max is None else f"from {self.min} to {self.max}"
-            self.fail(f"invalid value {value!r}: must be a whole number {bounds}", param, ctx)
+            self.fail(f"{value!r}: must be a whole number {bounds}", param, ctx)
 
 
 def echo(text: str) -> None:
