@@ -93,7 +93,7 @@ class KueuePresence(PolledFact):
     def learn(self, before: bool | None) -> None:
         served = bool(self.holds)
         if served is not bool(before):
-            log.info("labels of Kueue that name no LocalQueue of Muster", left_to_kueue=served)
+            log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=served)
         self._ledger.intake.record_kueue(served)
 
 
@@ -134,14 +134,14 @@ class UseTrust(PolledFact):
     """
 
     name = "uses"
-    unknown = "cannot check whether notes of who may use a queue are checked"
+    unknown = "cannot check whether records of permitted users are protected"
 
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
     def learn(self, before: bool | None) -> None:
         if self.holds is not before:
-            log.info("notes of who may use a restricted queue", trusted=self.holds)
+            log.info("records of users of restricted queues", trusted=self.holds)
         self._ledger.intake.trust_uses(bool(self.holds))
 
 
@@ -152,14 +152,14 @@ class AuthorTrust(PolledFact):
     """
 
     name = "authors"
-    unknown = "cannot check whether notes of who made an object are checked"
+    unknown = "cannot check whether records of authors are protected"
 
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
     def learn(self, before: bool | None) -> None:
         if self.holds is not before:
-            log.info("notes of who made an object", trusted=self.holds)
+            log.info("records of authors of objects", trusted=self.holds)
         self._ledger.intake.trust_authors(bool(self.holds))
 
 

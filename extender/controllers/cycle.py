@@ -160,7 +160,7 @@ class DecisionLoop:
             was, now = before.groups.get(key), decisions.groups.get(key)
             if now is not None and now.fault and (was is None or was.fault != now.fault):
                 metrics.faults.labels("decide").inc()
-                log.error("a group cannot be judged", group=key, fault=now.fault)
+                log.error("cannot decide on a group", group=key, fault=now.fault)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()

@@ -145,7 +145,7 @@ class EvictionsController(RecordingController[Uid]):
         try:
             self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
         except ApiError as fault:  # it is gone, or going without these words
-            log.debug("a victim got no condition", pod=pod.key, error=str(fault))
+            log.debug("a condition of a victim could not be written", pod=pod.key, error=str(fault))
 
     def _concerned(self, pod: PodRecord) -> list[Reference]:
         group = self._ledger.groups.record(pod.group) if pod.group else None

@@ -175,7 +175,7 @@ class JobsController(RecordingController[GroupKey]):
             return self._queue.add(key, before.at + _SHOWN - now)
         if step is JobStep.ASK and not self._asks.take(now):
             return self._queue.add(key, 1 / _ASKED_A_SECOND)
-        log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
+        log.info("changing a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
         undone, is_first = partial(self._asked.pop, key, None), step not in _NOT_URGENT
         self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)

@@ -115,7 +115,7 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
         try:
             cluster.patch_queue_status(name, {"metadata": {"uid": decision.uid}, "status": changes})
         except Refused as fault:
-            log.warning("what a queue takes back could not be noted", queue=name, error=str(fault))
+            log.warning("cannot record what a queue reclaims", queue=name, error=str(fault))
 
 
 def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: bool) -> Json:

@@ -127,7 +127,7 @@ class VolcanoCommandsController(RecordingController[str]):
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": {**guard, "annotations": record}}
         self._cluster.merge_job(VOLCANO_JOBS, meta.namespace, meta.name, patch)
-        log.info("a Command was noted", job=f"{meta.namespace}/{meta.name}", action=command.action)
+        log.info("a Command was recorded", job=f"{meta.namespace}/{meta.name}", action=command.action)
         self._remove(command)
 
     def _remove(self, command: Command) -> None:

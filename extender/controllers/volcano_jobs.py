@@ -286,7 +286,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
             if "state" in changes:
                 name = f"{job.metadata.namespace}/{job.metadata.name}"
-                log.info("a job", job=name, phase=state.phase, why=state.reason)
+                log.info("a Volcano Job changed", job=name, phase=state.phase, why=state.reason)
 
         self._write_first(uid, memory, put)
 

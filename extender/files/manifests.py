@@ -1,7 +1,7 @@
 """Reading what `-f` names: files and folders of objects, in the order in which they can be created.
 
 All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as in a real
-cluster, is told in notes of the same form.
+cluster, is listed in messages of the same form.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -211,7 +211,7 @@ class ServedPort:
         except HTTPException as fault:
             response = self._refuse(fault, not request.content.is_eof())
         except Exception:
-            log.exception("an answer failed", path=request.raw_path)
+            log.exception("a response failed", path=request.raw_path)
             response = self._refuse(InternalServerError(FAILED), True)
         if self._stopping:
             response.force_close()
@@ -237,7 +237,7 @@ class ServedPort:
         except HTTPException as fault:
             return as_bytes(fault), True
         except Exception:
-            log.exception("an answer failed", path=request.target)
+            log.exception("a response failed", path=request.target)
             return as_bytes(InternalServerError(FAILED)), True
         if self._stopping:
             answered = answered.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)

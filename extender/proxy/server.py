@@ -192,7 +192,7 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
         case TooManyEvents():
             return "shed", targets.shed(fault.again)
         case CutOff() | Unanswered():
-            log.info("an answer of the API server was cut off", method=method, error=str(fault))
+            log.info("a response of the API server was cut off", method=method, error=str(fault))
             return "cut", None
         case ConnectionError():
             return "left", None

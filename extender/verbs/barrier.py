@@ -323,4 +323,4 @@ class Barrier:
         try:
             yield
         except Exception:
-            log.exception("the held calls of a group could not be judged", group=group)
+            log.exception("cannot decide on the held calls of a group", group=group)

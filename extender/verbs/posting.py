@@ -199,4 +199,4 @@ class Unconfirmed:
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=pod.key, error=str(fault))
         except Exception:
-            log.exception("a posted pod could not be judged", pod=pod.key)
+            log.exception("cannot decide on a posted pod", pod=pod.key)

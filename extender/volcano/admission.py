@@ -158,7 +158,7 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
             text = f"invalid value {_shown(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
             yield Fault(Code.JOB_NOT_VALID, field, text)
         elif has_hosts and len(longest) > 63:
-            text = f"its pods are called such as {_shown(longest)}; allowed for a host are 63 characters"
+            text = f"pod names such as {_shown(longest)} are host names: must be at most 63 characters"
             yield Fault(Code.JOB_NOT_VALID, field, text)
 
 

@@ -187,7 +187,7 @@ class WebhookServer(SideServer):
             if request.method != "POST":
                 raise MethodNotAllowed(["POST"], "must be POST")
             if request.path not in reviews.paths:
-                raise NotFound(f"allowed are {', '.join(sorted(reviews.paths))}")
+                raise NotFound(f"paths: {', '.join(sorted(reviews.paths))}")
             try:
                 return web.Response(body=reviews.answer(request.path, body), headers=_JSON)
             except Malformed as fault:

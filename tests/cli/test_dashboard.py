@@ -74,6 +74,4 @@ def test_it_is_served_on_this_machine_only(desk: Desk) -> None:
     assert said.endswith(
         "--listen: invalid value '0.0.0.0:0': must be a loopback address, as whoever comes in has your rights"
     )
-    assert "'here': must be an address" in desk.refuses(
-        "dashboard", "--listen", "here", status=2
-    )
+    assert "'here': must be an address" in desk.refuses("dashboard", "--listen", "here", status=2)

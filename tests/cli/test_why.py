@@ -716,9 +716,7 @@ def test_a_target_that_is_none(desk: Desk, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["secret/x", "/x", "job.apps/x"])
 def test_a_kind_that_owns_no_pods(desk: Desk, target: str) -> None:
-    message = (
-        f"{target!r}: before the / must be pod, podgroup, queue, job, cronjob, deployment, "
-    )
+    message = f"{target!r}: before the / must be pod, podgroup, queue, job, cronjob, deployment, "
     assert message in desk.refuses("why", target, status=2)
 
 

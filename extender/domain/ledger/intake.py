@@ -326,7 +326,7 @@ class Intake:
                 self._record_changed(self._registry.groups)
 
     def trust_authors(self, is_trusted: bool) -> None:
-        """Set whether notes of authors count: only if the API server refuses the names of others."""
+        """Set whether records of authors count: only if the API server refuses the names of others."""
         with self._lock:
             if self._registry.authors_count is not is_trusted:
                 self._registry.authors_count = is_trusted
