@@ -6,6 +6,7 @@ A table has a line `name: text` for each text, continued in indented lines.
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
 
@@ -224,6 +225,12 @@ def may_be_name(text: str) -> bool:
     Other names are not looked up or linked: in a path, `q/status` and `..` lead to another object.
     """
     return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return the known name that is nearest to a wrong one, as a question; all of them if none is near."""
+    near = get_close_matches(name[:LONGEST], known, n=1)
+    return f"did you mean {near[0]}?" if near else f"must be one of {', '.join(known)}"
 
 
 def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:

@@ -23,6 +23,7 @@ from extender.api.configuration import (
     Setting,
     contradictions,
 )
+from extender.api.units import nearest
 from extender.api.workloads.further import further_kinds
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
@@ -58,7 +59,7 @@ def from_file(path: Path) -> Source:
             for key, wanted, got in heads
             if got != wanted
         ),
-        *(f"{path}: {key}: unknown: must be one of {', '.join(keys)}" for key in document if key not in keys),
+        *(f"{path}: {key}: unknown field: {nearest(key, list(keys))}" for key in document if key not in keys),
     ]
     if faults:
         raise InvalidConfiguration("\n".join(faults))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.api.units import BadQuantity, at_least, misnamed
+from extender.api.units import BadQuantity, at_least, misnamed, nearest
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
@@ -176,7 +176,7 @@ def _faults_of_object(
         name = key.value
         inside, known = _below(at, name), form.get(name, form.get(OTHERS))
         if known is None:
-            yield f"{where(file, key)}: {inside}: unknown field: must be one of {', '.join(sorted(form))}"
+            yield f"{where(file, key)}: {inside}: unknown field: {nearest(name, sorted(form))}"
         else:
             yield from _faults(file, part, value.get(name), known, inside)
     for name, part in form.items():

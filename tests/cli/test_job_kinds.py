@@ -131,7 +131,7 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
 
 
 @each_of(
-    (entry(suspended="x"), f"[0].suspended: unknown: must be one of {FIELDS}"),
+    (entry(suspended="x"), "[0].suspended: unknown field: did you mean suspend?"),
     (entry(plural=None), "[0].plural: required value: lower-case letters, digits and '-'"),
     (entry(kind="job"), "[0].kind: invalid value 'job': must be a kind such as TrainingRun"),
     (entry(apiVersion="v1"), "[0].apiVersion: invalid value 'v1': must be an API group and version such as"),
@@ -145,7 +145,7 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
     (entry(podSets=[{}]), f"[0].podSets[0].template: required value: {PATHS}"),
     (
         entry(podSets=[{"template": "spec.template", "size": "1"}]),
-        "[0].podSets[0].size: unknown: must be one of template, count, role",
+        "[0].podSets[0].size: unknown field: must be one of template, count, role",
     ),
     (
         entry(podSets=[{"template": "spec.a[*].template"}, {"template": "spec.b", "role": "A b"}]),
@@ -171,7 +171,7 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
     ),
     (
         entry(failed={"conditions": ["A"], "values": ["x"]}),
-        "[0].failed.values: unknown: must be one of conditions",
+        "[0].failed.values: unknown field: must be one of conditions",
     ),
     ("x", f"[0]: invalid value 'x': must be fields: {FIELDS}"),
 )

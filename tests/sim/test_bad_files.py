@@ -71,7 +71,7 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     (job("  parallelism: 1000000\n"), '1: Job "j": asks for 1000000 pods; of all'),
     (job("  parallelism: -1\n"), "6: spec.parallelism: invalid value -1: must be a whole"),
     (job("  parallelism: two\n"), "6: spec.parallelism: invalid value 'two': must be"),
-    (job("  paralelism: 2\n"), "6: spec.paralelism: unknown field: must be"),
+    (job("  paralelism: 2\n"), "6: spec.paralelism: unknown field: did you mean parallelism?"),
     (POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests"),
     (f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: invalid value -2"),
     (

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from extender.api.units import nearest
 from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
@@ -85,7 +86,7 @@ class Written(NamedTuple):
         elif self.value is not None:
             for name in given:
                 if name not in known:
-                    self.faults.append(f"{self.where}.{name}: unknown: must be one of {', '.join(known)}")
+                    self.faults.append(f"{self.where}.{name}: unknown field: {nearest(name, list(known))}")
             for name, allowed in needed.items():
                 if given.get(name) is None:
                     self.faults.append(f"{self.where}.{name}: required value: {allowed}")
