@@ -1,5 +1,7 @@
 """The command line, `muster`, also a plugin of kubectl. What is heavy is imported when a command needs it."""
 
+from itertools import chain
+
 import click
 
 from extender import __version__
@@ -18,25 +20,44 @@ from extender.cli.simulate import plan, simulate
 from extender.cli.why import why
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, message="muster %(version)s")
-def main() -> None:
-    """Queues and whole-gang starts for the stock kube-scheduler."""
-
-
-@main.command()
+@click.command()
 def version() -> None:
     """Print the version."""
     click.echo(f"muster {__version__}")
 
 
-main.add_command(run)
-main.add_command(serve)
-main.add_command(simulate)
-main.add_command(dump)
-main.add_command(replay)
-main.add_command(report)
-main.add_command(plan)
-main.add_command(dashboard)
-for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):
+_SECTIONS = {
+    "Try it": (run, simulate, plan),
+    "Jobs and queues": (why, job, podgroup, pg, hold, resume, queue, q, report, dashboard),
+    "Installation": (check, serve, certificates, migrate, dump, replay),
+    "This program": (completion, version),
+}
+_EXAMPLES = """\b
+Examples:
+  muster run                           # queues and gangs in an embedded cluster
+  muster why job/train --namespace ml  # why a job waits
+"""
+
+
+class _Sections(click.Group):
+    """Group that lists its commands by purpose."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in _SECTIONS.items():
+            shown = [command for command in commands if not command.hidden]
+            with formatter.section(title):
+                formatter.write_dl([(str(each.name), each.get_short_help_str(limit=90)) for each in shown])
+
+
+@click.group(
+    cls=_Sections,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EXAMPLES,
+)
+@click.version_option(__version__, message="muster %(version)s")
+def main() -> None:
+    """Queues and whole-gang starts for the stock kube-scheduler."""
+
+
+for command in chain.from_iterable(_SECTIONS.values()):
     main.add_command(command)

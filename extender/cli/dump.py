@@ -21,7 +21,7 @@ import click
 from extender.api.configuration import Configuration
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.completion import complete_supposition
-from extender.cli.output import checked, echo, output_flag
+from extender.cli.output import InvalidContent, checked, echo, output_flag
 
 _PATIENCE = 60.0  # seconds; what takes longest, a dump, is made in a few
 
@@ -83,7 +83,7 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
     try:
         file.write_bytes(raw)
     except OSError as fault:
-        raise click.UsageError(f"{file}: cannot be written: {fault.strerror}") from fault
+        raise InvalidContent(f"{file}: cannot be written: {fault.strerror}") from fault
     click.echo(f"{file} written, {len(raw):,} bytes", err=True)
 
 
@@ -157,11 +157,11 @@ def _deciding_on(file: Path) -> Iterator[None]:
     """Turn errors of a decision into a message: a dump that was edited may contradict itself."""
     try:
         yield
-    except click.UsageError:
+    except click.ClickException:
         raise
     except Exception as fault:
         why = f"nothing can be decided on it: {type(fault).__name__}: {fault}"
-        raise click.UsageError(f"{file}: {why}") from fault
+        raise InvalidContent(f"{file}: {why}") from fault
 
 
 def _show_supposed(file: Path, found: "Dump", terms: Sequence[str], output: str) -> None:
@@ -191,11 +191,11 @@ def read(file: Path) -> "Dump":
             raw = (gzip.GzipFile(fileobj=opened) if is_packed else opened).read(_LARGEST)
         return read_dump(raw, __version__)
     except _DAMAGED as fault:
-        raise click.UsageError(f"{file}: it was cut off, or is damaged: {fault}") from fault
+        raise InvalidContent(f"{file}: it was cut off, or is damaged: {fault}") from fault
     except OSError as fault:
-        raise click.UsageError(f"{file}: cannot be read: {fault.strerror}") from fault
+        raise InvalidContent(f"{file}: cannot be read: {fault.strerror}") from fault
     except InvalidDump as fault:
-        raise click.UsageError(f"{file}: {fault}") from fault
+        raise InvalidContent(f"{file}: {fault}") from fault
 
 
 def _reported(found: "Dump", result: "Replay") -> str:

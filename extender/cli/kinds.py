@@ -12,6 +12,7 @@ from extender.api.configuration import InvalidConfiguration
 from extender.api.objects.base import OwnerReference
 from extender.api.workloads.shape import Kinds, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
+from extender.cli.output import InvalidContent
 from extender.cli.settings import CONFIG_VARIABLE, from_file
 
 POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
@@ -104,9 +105,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
         allowed = f"pod, podgroup, queue, {others}{FURTHER}"
         raise click.BadParameter(f"{value!r}: before the / must be {allowed}")
     if not name or "/" in name:
-        raise click.BadParameter(
-            f"invalid value {value!r}: must be NAME or KIND/NAME, such as podgroup/train"
-        )
+        raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as podgroup/train")
     return Target(own or kind.lower(), name)
 
 
@@ -137,8 +136,8 @@ def _learn(context: click.Context, _parameter: click.Parameter, path: Path | Non
     try:
         given = from_file(path).get("job_kinds")
     except InvalidConfiguration as fault:
-        raise click.UsageError(str(fault)) from fault
+        raise InvalidContent(str(fault)) from fault
     kinds, faults = further_kinds(given.value, given.where) if given else ((), [])
     if faults:
-        raise click.UsageError("\n".join(faults))
+        raise InvalidContent("\n".join(faults))
     context.meta[_FURTHER] = tuple(kind.row for kind in kinds)

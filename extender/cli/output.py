@@ -36,6 +36,12 @@ _CONTROL = re.compile(  # all but our own colours; of Unicode, what reverses or 
 _NARROWEST, _WIDEST, _USUAL = 40, 100, 80
 
 
+class InvalidContent(click.ClickException):
+    """Fault in a file that a command reads: unlike a fault in flags, it does not print the usage."""
+
+    exit_code = 2
+
+
 def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
     return click.option(
         "-o",

@@ -56,9 +56,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:
-        raise click.UsageError(
-            f"set only one of -A and NAME, {names[0]!r}: a name is looked for in one namespace"
-        )
+        raise click.UsageError(f"set only one of -A and NAME, {names[0]!r}: a name is of one namespace")
     with opened(flags) as place:
         found = fetched(place.reader, POD_GROUPS, place.namespace, names)
         if output not in ("table", "wide"):

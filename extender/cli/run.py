@@ -17,7 +17,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
 from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, passing, within
 from extender.api.units import as_duration, at_least
-from extender.cli.output import WholeNumber, checked
+from extender.cli.output import InvalidContent, WholeNumber, checked
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         try:
             wanted = ADDRESS.read(listen)
         except ValueError as fault:
-            raise click.UsageError(
-                f"--listen: invalid value {listen!r}: must be {ADDRESS.allowed}"
+            raise click.BadParameter(
+                f"{listen!r}: must be {ADDRESS.allowed}", param_hint="--listen"
             ) from fault
         listener = import_module("extender.web.listen").listen("--listen", wanted)
         half_life = options["usage_half_life"]
@@ -171,7 +171,9 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             rerun = frames.Rerun(program, files_here, own_nodes, repeatable)
             pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
             return _present(cluster, found, rerun, output, stays, pace)
-    except (manifests.InvalidManifests, InvalidConfiguration) as fault:
+    except manifests.InvalidManifests as fault:
+        raise InvalidContent(str(fault)) from fault
+    except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
     except embedded.ServeFailed as fault:
         raise click.ClickException(str(fault)) from fault

@@ -15,7 +15,7 @@ from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.output import Json, checked, echo
+from extender.cli.output import InvalidContent, Json, checked, echo
 
 if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
@@ -106,11 +106,11 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     faults: list[str] = []
     given = [document.object for path in files for document in documents(path, faults)]
     if faults:
-        raise click.UsageError("\n".join(faults))
+        raise InvalidContent("\n".join(faults))
     try:
         found = list(migrated(given if files else _in_cluster(Flags(**flags))))
     except MALFORMED as fault:
-        raise click.UsageError(f"an object of Kueue has a form that is not known: {fault!r}") from fault
+        raise InvalidContent(f"an object of Kueue has a form that is not known: {fault!r}") from fault
     if not found:
         raise click.ClickException("no objects of Kueue in there that Muster has something for")
     for comments, obj in found:

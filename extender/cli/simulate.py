@@ -10,7 +10,7 @@ import click
 
 from extender.api.setting_kinds import Kind, passing, within
 from extender.cli.access import Flags, access_flags
-from extender.cli.output import WholeNumber, checked, output_flag
+from extender.cli.output import InvalidContent, WholeNumber, checked, output_flag
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
 _CHART = Kind(
@@ -90,9 +90,7 @@ def simulate(**options: Any) -> None:
     mistakes in flags and files, 130 when a signal ended it before it was over.
     """
     if not any(options[name] for name in _SOURCES):
-        raise click.UsageError(
-            "nothing to simulate: name objects with -f, a --trace or a --from-dump, or use --synthetic"
-        )
+        raise click.UsageError("nothing to simulate: give -f, --trace, --from-dump or --synthetic")
     if (dumped := options.pop("from_dump")) is not None:
         from extender.cli.dump import read
 
@@ -113,7 +111,7 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
         given = {name: value for name, value in options.items() if value not in (None, ())}
         result = runner.simulate(runner.SimulationOptions(**given))
     except (manifests.InvalidManifests, invalid) as fault:
-        raise click.UsageError(str(fault)) from fault
+        raise InvalidContent(str(fault)) from fault
     for record in result.notes:
         click.echo(record, err=True)
     report = result.report

@@ -28,7 +28,7 @@ from extender.apimachinery.kinds import (
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
 from extender.cli.live import LiveCluster, Played
-from extender.cli.output import METHODS, Json, echo, folded, show_document
+from extender.cli.output import METHODS, InvalidContent, Json, echo, folded, show_document
 from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
@@ -180,7 +180,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
             made, refused = _startable(place, from_manifests(_in_cluster(place, manifests), seed=0))
             given = {_name_of(each) for each in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
-        raise click.UsageError(str(fault)) from fault
+        raise InvalidContent(str(fault)) from fault
     before = decide(live.ledger.snapshot())
     titles = _submit(live, made, given)
     snapshot = live.ledger.snapshot()

@@ -14,8 +14,8 @@ nearly each comes on a connection of its own. Of its Events through the view, a 
 answer what is short from here, without all that aiohttp makes for a connection and for a request. What else
 comes is aiohttp's to read, and to refuse; when it is answered, the connection is a newcomer again.
 
-Short answers from here and `proxy/lines` halve the cost of a gang's pod through the scheduler proxy: 1.2 instead
-of 2.3 ms (`make bench ARGS="makespan --variants view"`).
+Short answers from here and `proxy/lines` halve the cost of a gang's pod through the scheduler proxy: 1.2
+instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
 """
 
 import asyncio

@@ -170,9 +170,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             text = f"invalid value {task.replicas}: must be 0 or more"
             yield Fault(Code.NEGATIVE_REPLICAS, f"{field}.replicas", text)
         elif not 0 <= (task.min_available or 0) <= task.replicas:
-            text = (
-                f"invalid value {task.min_available}: must be 0 to the {task.replicas} replicas of the task"
-            )
+            text = f"invalid value {task.min_available}: must be 0 to {task.replicas}, the replicas"
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
     for at, name in _repeated(enumerate(names)):
@@ -190,9 +188,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
         return
     size, least = policy.partition_size, policy.min_partitions * policy.partition_size
     if task.replicas != policy.total_partitions * size:
-        text = (
-            f"invalid value {policy.total_partitions} of {size} pods: must add up to {task.replicas} replicas"
-        )
+        text = f"invalid value {policy.total_partitions} of {size} pods: must make {task.replicas} replicas"
         yield Fault(Code.JOB_NOT_VALID, field, text)
     if policy.min_partitions > policy.total_partitions:
         text = f"invalid value {policy.min_partitions}: must be at most {policy.total_partitions} of all"
@@ -202,9 +198,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
         text = "set only one of highestTierAllowed and highestTierName"
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, f"{field}.networkTopology", text)
     if least and task.min_available is not None and least != task.min_available:
-        text = (
-            f"invalid value {policy.min_partitions} of {size}: must make minAvailable, {task.min_available}"
-        )
+        text = f"invalid value {policy.min_partitions} of {size}: must be {task.min_available}, minAvailable"
         yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
 
 

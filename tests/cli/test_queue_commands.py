@@ -185,7 +185,7 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
 @each_of(
     (("queue", "list", "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'."),
     (("pg", "list", "--context", "nowhere"), "--context: invalid value 'nowhere': must be here, there"),
-    (("pg", "get", "fit", "-A"), "set only one of -A and NAME, 'fit': a name is looked for in one namespace"),
+    (("pg", "get", "fit", "-A"), "set only one of -A and NAME, 'fit': a name is of one namespace"),
     (("queue", "lst"), "No such command 'lst'."),
 )
 def test_errors_name_flag_value_and_what_is_allowed(

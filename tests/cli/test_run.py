@@ -114,8 +114,8 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
 
 
 def test_the_example_without_a_terminal(tmp_path: Path) -> None:
-    # Pods run for 20 s: the machine may stand still for two seconds, and nobody ahead has ended by then.
-    done = run("--speed", 8, env={"COLUMNS": "40"})
+    # Pods run for 20 s: the machine may stand still for four seconds, and nobody ahead has ended by then.
+    done = run("--speed", 5, env={"COLUMNS": "40"})
     assert done.exit_code == 0, done.stderr
     assert "\x1b" not in done.stdout
     output = " ".join(done.stdout.split())
@@ -269,7 +269,7 @@ def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: 
     (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
     (["--speed", "0"], "'--speed': '0': must be a number from 0.001 to 1000000, such as"),
     (["--speed", "nan"], "'--speed': 'nan': must be a number from 0.001"),
-    (["--listen", "nowhere"], "--listen: invalid value 'nowhere': must be an address"),
+    (["--listen", "nowhere"], "--listen: 'nowhere': must be an address"),
     (["-o", "xml"], "'--output': 'xml' is not 'json'."),
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
