@@ -35,8 +35,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """A property that does not end ends its process. Hypothesis would take the timeout for an example that
-    fails, and try that again with nothing to end it. More examples may take longer.
+    """Set the timeout of property tests, so that one that does not end ends its process.
+
+    Hypothesis would take the timeout for an example that fails, and try that again with nothing to end
+    it. More examples may take longer.
     """
     for item in items:
         if item.get_closest_marker("hypothesis"):

@@ -1,5 +1,6 @@
-"""Jobs as their operators write them: each file has one that waits, then the statuses with which it succeeds
-and fails.
+"""Jobs as their operators write them.
+
+Each file has one that waits, then the statuses with which it succeeds and fails.
 """
 
 from pathlib import Path
@@ -29,7 +30,7 @@ def row_of(obj: Json) -> WorkloadRow:
 
 
 def resumed(obj: Json) -> Json:
-    """As its manager does."""
+    """Return the job as its manager resumes it."""
     row = row_of(obj)
     if row.commanded:
         return dict(put(obj, ("metadata", "annotations", STARTED), "2026-01-01T00:00:00Z"))
@@ -37,7 +38,7 @@ def resumed(obj: Json) -> Json:
 
 
 def put(obj: Any, path: tuple[str, ...], value: Any) -> Any:
-    """A copy with `value` at a path of keys, and numbers of list items."""
+    """Return a copy with `value` at a path of keys and of indexes in lists."""
     if not path:
         return value
     first, *rest = path

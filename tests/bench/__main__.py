@@ -25,7 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, bench: Bench, report: Report) -> bool:
-    """A case that fails is a row that says so; the others still run."""
+    """Run one case; return whether it succeeded.
+
+    A case that fails is a row that says so; the others still run.
+    """
     show(f"case {name}")
     try:
         for row in CASES[name](bench):

@@ -26,8 +26,10 @@ CPU, MEMORY, PODS_OF_NODE = "32", "256Gi", 110
 
 
 def stock_config(sampled: bool = True) -> Json:
-    """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s. Not
-    `sampled` it looks at all nodes for each pod, as ours has to.
+    """Return the stock scheduler's configuration with the same client limits as ours.
+
+    The default limits would bind 50 pods/s. Without `sampled` it looks at all nodes for each pod, as ours
+    has to.
     """
     config = load("sidecar-gates.yaml")
     del config["extenders"]
@@ -38,7 +40,7 @@ def stock_config(sampled: bool = True) -> Json:
 
 @dataclass(frozen=True)
 class Side:
-    """Who schedules: a stock scheduler, alone or with Muster beside it."""
+    """Scheduling side: a stock scheduler, alone or with Muster beside it."""
 
     scheduler: KubeScheduler
     muster: Muster | None = None
@@ -77,7 +79,7 @@ class Fleet:
         self._stack.close()
 
     def namespace(self) -> str:
-        """A new one: names of pods start anew."""
+        """Create a namespace and return its name, so that names of pods can be used again."""
         name = f"bench-{next(self._numbers)}"
         self.cluster.admin.create(NAMESPACES, objects.namespace(name))
         return name
@@ -96,8 +98,10 @@ class Fleet:
         return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments, view=view)
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
-        """Not yet started. With Muster it is the sidecar's, which reads through the view if Muster has one;
-        else a plain one.
+        """Return a scheduler that is not yet started.
+
+        With Muster it is the sidecar's, which reads through the view if Muster has one; else a plain
+        one.
         """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
@@ -128,7 +132,7 @@ class Fleet:
 
 
 def gang(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
-    """The wishes for a group and its pods `name-0`, `name-1`, ..."""
+    """Yield the wishes for a group and its pods `name-0`, `name-1`, ..."""
     yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size)
     yield from pods(namespace, name, size, group=name, **pod)
 

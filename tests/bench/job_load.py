@@ -43,7 +43,7 @@ BY_NAME = {each.name: each for each in CLASSES}
 
 
 def class_of(job: str) -> JobClass:
-    """By the name of a job, `large-3-4-17`."""
+    """Return the class of a job by its name, `large-3-4-17`."""
     return BY_NAME[job.partition("-")[0]]
 
 
@@ -82,7 +82,7 @@ def priority_class(of: JobClass) -> dict[str, Any]:
 
 
 def arrivals(namespace: str, part: float, sent: Callable[[str], None]) -> Iterator[Wish]:
-    """The jobs, each when it is due; `sent` is told their names at that moment."""
+    """Yield the jobs, each when it is due; `sent` is called with each name at that moment."""
     started = time.monotonic()
     for due, name, queue in heapq.merge(*map(sorted, _due(part))):
         time.sleep(max(0.0, started + due - time.monotonic()))

@@ -38,8 +38,9 @@ class _JobEvent(msgspec.Struct):
 
 
 class JobRunner(EventWatch[_JobEvent]):
-    """`with JobRunner(access, namespace) as runner: ...`. All times are monotonic, in seconds, by the name of
-    the job.
+    """Runner that completes jobs: `with JobRunner(access, namespace) as runner: ...`.
+
+    All times are monotonic, in seconds, by the name of the job.
     """
 
     def __init__(self, access: Access, namespace: str) -> None:
@@ -103,7 +104,7 @@ class JobRunner(EventWatch[_JobEvent]):
             line.close()
 
     def _take(self) -> str | None:
-        """The next job whose time is over; None in the end."""
+        """Return the next job whose time is over; None at the end."""
         with self._changed:
             while not self._ended.is_set():
                 now = time.monotonic()
@@ -119,7 +120,7 @@ class JobRunner(EventWatch[_JobEvent]):
 
 
 def _completed() -> bytes:
-    """As the job controller says it."""
+    """Return the status of a completed job as the job controller writes it."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     head = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
     conditions = [{"type": kind, **head} for kind in ("SuccessCriteriaMet", "Complete")]

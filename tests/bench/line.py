@@ -39,14 +39,14 @@ class Line:
             return answer.status, answer.read()
 
     def want(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """The body of a success; anything else is an ApiError."""
+        """Return the body of a success; raise ApiError for any other answer."""
         status, answer = self.send(method, path, body)
         if status >= 300:
             raise ApiError(status, error_message(answer))
         return answer
 
     def stream(self, path: str, accept: str = JSON) -> Iterator[bytes]:
-        """The lines of an answer that comes bit by bit; whoever closes this ends it."""
+        """Yield the lines of a streamed answer; closing the generator ends it."""
         self.connection.request("GET", path, headers={**self._headers, "Accept": accept})
         with self.connection.getresponse() as answer:
             if answer.status >= 300:

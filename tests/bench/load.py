@@ -86,8 +86,9 @@ E = TypeVar("E")
 
 
 class EventWatch(Generic[E]):
-    """Pass events of one resource on to `record`, from `with` on. `kind`: what is decoded of an
-    event; it has `type` and `object`.
+    """Watch of one resource that passes events on to `record`, from `with` on.
+
+    `kind`: the decoded type of an event; it has `type` and `object`.
     """
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
@@ -108,7 +109,10 @@ class EventWatch(Generic[E]):
         self._ended.set()
 
     def record(self, event: E) -> str:
-        """Returns the version to go on from; raises ApiError for an event that ends the watch."""
+        """Record an event and return the version to go on from.
+
+        Raises ApiError for an event that ends the watch.
+        """
         raise NotImplementedError
 
     def _run(self) -> None:
@@ -130,14 +134,17 @@ class EventWatch(Generic[E]):
 
 
 class BoundWatch(EventWatch[_Event]):
-    """Who is bound, since when: `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`."""
+    """Watch of bound pods with their times.
+
+    `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`.
+    """
 
     def __init__(self, access: Access, namespace: str) -> None:
         super().__init__(access, f"{PODS.path(namespace)}?{BOUND}", _Event, _METADATA)
         self.at: dict[str, float] = {}
 
     def wait(self, count: int, timeout: float) -> bool:
-        """Whether that many were bound in time."""
+        """Return whether that many pods were bound in time."""
         try:
             wait_for(lambda: len(self.at) >= count, timeout)
         except TimeoutError:
@@ -157,5 +164,5 @@ class BoundWatch(EventWatch[_Event]):
 
 
 def count_bound(access: Access, namespace: str) -> int:
-    """The second way to count: a list."""
+    """Count the bound pods by a list, as a second way to count."""
     return len(json.loads(Line.to(access).want("GET", f"{PODS.path(namespace)}?{BOUND}"))["items"])

@@ -1,4 +1,4 @@
-"""What was measured on, and what: without it a figure means nothing."""
+"""Description of the machine and of the measured version: without it a figure means nothing."""
 
 import os
 import platform
@@ -38,7 +38,7 @@ def _etcd() -> str:
 
 
 def _commit() -> str:
-    """With a + where the tree differs from it."""
+    """Return the commit, with a + where the tree differs from it."""
     root = str(Path(extender.__file__).parents[1])
     return _output(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
 

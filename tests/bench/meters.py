@@ -16,7 +16,7 @@ _ENDLESS = ("WATCH", "CONNECT")
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for each, fields in _stats():
         children.setdefault(int(fields[1]), []).append(each)
@@ -27,7 +27,7 @@ def family(pid: int) -> list[int]:
 
 
 def _stats() -> Iterator[tuple[int, list[str]]]:
-    """The fields after the program's name, which may contain anything."""
+    """Yield process ids with the fields after the program's name, which may contain anything."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             yield int(path.parent.name), path.read_text().rpartition(")")[2].split()
@@ -42,13 +42,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_microseconds(pid: int) -> float:
-    """The same of all living threads, as exactly as the kernel knows it, for loads that take few ticks."""
+    """Return the CPU time of all living threads, as exact as the kernel has it, for loads of few ticks."""
     threads = (path for each in family(pid) for path in Path(f"/proc/{each}/task").glob("*/schedstat"))
     return sum(int(path.read_text().split()[0]) for path in threads) / 1000
 
 
 def thread_count(pid: int) -> int:
-    """Of a process and its living descendants."""
+    """Return the number of threads of a process and its living descendants."""
     return sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in family(pid))
 
 
@@ -58,7 +58,7 @@ def megabytes(pid: int) -> float:
 
 
 def peak_megabytes(pid: int) -> float:
-    """The largest resident set that any one process of the family ever had."""
+    """Return the largest resident set that any one process of the family ever had."""
     return max(_memory(each, "VmHWM:") for each in family(pid))
 
 
@@ -70,7 +70,7 @@ def _memory(pid: int, name: str) -> float:
 
 
 def api_requests(access: Access) -> Counter[str]:
-    """Requests that the API server has answered, by verb, resource and subresource."""
+    """Return the requests that the API server has answered, by verb, resource and subresource."""
     counts: Counter[str] = Counter()
     text = Line.to(access).want("GET", "/metrics").decode()
     lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS))
@@ -104,7 +104,7 @@ class Reading:
 
 
 def read(access: Access, processes: Mapping[str, int], scheduler: Mapping[str, float]) -> Reading:
-    """`processes` by name; `scheduler` are the samples of its /metrics."""
+    """Read all meters: of `processes` by name, and of the samples of the scheduler's /metrics."""
     name = "scheduler_scheduling_algorithm_duration_seconds"
     return Reading(
         {each: cpu_seconds(pid) for each, pid in processes.items()},

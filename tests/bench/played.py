@@ -1,8 +1,8 @@
-"""A cluster of any size in this process, full of running pods, and a scheduler that reads it through Muster's
-view and binds whatever it is shown: both as cheap as can be, since only Muster is measured.
+"""Cluster of any size in this process, full of running pods, with a scheduler that binds through the view.
 
-Objects that are there before are put into the embedded API server's store as they are; what comes later is
-created, bound and deleted as by anybody else.
+The scheduler binds all pods that Muster's view shows it. Both are as cheap as can be, since only Muster is
+measured. Existing objects are put into the embedded API server's store as they are; later ones are created,
+bound and deleted as by anybody else.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class PlayedCluster(EmbeddedControlPlane):
         return objects.pod_group(name, namespace=SPACE, min_member=MEMBERS, queue=queue)
 
     def _standing(self, name: str, number: int) -> Json:
-        """As an earlier Muster has left it, so that nothing of it is written again."""
+        """Return a running group as an earlier Muster has left it, so that nothing of it is written again."""
         group = self._group(name, number)
         uids = f"uid-queues-{group['spec']['queue']}/{_uid(POD_GROUPS, name)}"
         group["metadata"]["annotations"]["kube-muster.io/queue-uid"] = uids
@@ -136,8 +136,10 @@ class _Event(msgspec.Struct):
 
 
 class PlayedScheduler:
-    """`with PlayedScheduler(muster, version) as scheduler: ...`: from that version on it binds each pod that
-    it is shown to the node that is nominated, by a call on a connection of its own.
+    """Simulated scheduler: `with PlayedScheduler(muster, version) as scheduler: ...`.
+
+    From that version on it binds each pod that it is shown to the nominated node, by a call on a
+    connection of its own.
     """
 
     def __init__(self, muster: Muster, version: int) -> None:

@@ -1,4 +1,4 @@
-"""How large the loads are. One number, the pods of a race, decides the sizes of all others."""
+"""Sizes of the loads. One number, the pods of a race, decides the sizes of all others."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -56,12 +56,12 @@ class Sizes:
 
     @property
     def jobs(self) -> int:
-        """Of a trace in virtual time."""
+        """Return the number of jobs of a trace in virtual time."""
         return 700 if self.pods >= 10_000 else 200
 
     @property
     def seeds(self) -> int:
-        """How many such traces of each kind."""
+        """Return the number of such traces of each kind."""
         return 5 if self.pods >= 10_000 else 2
 
     @property
@@ -85,7 +85,7 @@ QUICK = Sizes(nodes=(100,), pods=400, gangs=(20, 100))
 
 @dataclass(frozen=True)
 class Bench:
-    """What a case is given. The races are shared: three cases look at the same runs."""
+    """Input of a case. The races are shared: three cases look at the same runs."""
 
     sizes: Sizes
     races: "Races"

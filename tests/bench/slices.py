@@ -1,5 +1,7 @@
-"""A slice of the CPU for each part, by cgroup, as if each ran on a machine of its own: what one part saves is
-of no use to the others then, as it is where all share the cores. And limits of memory, for storms.
+"""Slices of the CPU for each part, by cgroup, as if each ran on a machine of its own.
+
+The savings of one part are of no use to the others then, as they are where all share the cores. And limits of
+memory, for storms.
 """
 
 import os
@@ -19,7 +21,7 @@ class NoSlices(Exception):
 
 
 class Hierarchy(NamedTuple):
-    """Of cgroups, in which CPU or memory is limited."""
+    """Hierarchy of cgroups in which CPU or memory is limited."""
 
     root: Path
     home: Path  # where this process is
@@ -52,7 +54,7 @@ def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
 
 
 def remove_left(root: Path) -> None:
-    """The empty slices of processes that were killed."""
+    """Remove the empty slices of processes that were killed."""
     for folder in root.glob(f"{_NAME}-*"):
         pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
         if not Path("/proc", pid).exists():
@@ -80,7 +82,7 @@ class MemoryGroup:
             (self._folder / "memory.limit_in_bytes").write_text(str(count or -1))
 
     def kills(self) -> int:
-        """How many processes in it the kernel has killed for their memory."""
+        """Return how many processes of this group the kernel has killed for their memory."""
         newer = self._folder / "memory.events"
         reported = newer if newer.exists() else self._folder / "memory.oom_control"
         return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])

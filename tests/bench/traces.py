@@ -38,7 +38,7 @@ _WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # of the virtual clusters
 
 
 class Ending(NamedTuple):
-    """How many of 100 jobs end so, what part of all GPU time these take, and whether their pods fail."""
+    """Ending of jobs: its share of 100 jobs and of all GPU time, and whether their pods fail."""
 
     jobs: float
     of_time: float

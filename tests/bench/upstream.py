@@ -68,7 +68,7 @@ class Upstream:
     async def _watch(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Until the caller goes."""
+        """Answer a watch until the caller goes."""
         kind = f"Content-Type: {request.codec.stream_type}\r\n"
         writer.write(f"HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n".encode())
         if request.path == PODS:

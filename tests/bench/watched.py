@@ -1,7 +1,7 @@
-"""`python -m tests.bench.watched GROUPS CHANGES API`: a Muster in one process, whose dashboard is looked at:
-rounds of decisions, answers to the scheduler, and pages behind the door that an API server judges.
+"""Muster in one process with a dashboard: `python -m tests.bench.watched GROUPS CHANGES API`.
 
-On 5,000 nodes with 1,000 queues, GROUPS wait or start. A pod comes and a round is decided CHANGES times a
+It has decision cycles, answers to the scheduler, and pages behind the door that an API server guards. On
+5,000 nodes with 1,000 queues, GROUPS wait or start. A pod comes and a cycle is decided CHANGES times a
 second, and each 10 ms a filter call with all nodes is answered, as the verbs do it: under the ledger's lock.
 API is the port of an API server on loopback. It prints its address, and for each line that it reads a Mark.
 """
@@ -37,8 +37,10 @@ _SWITCH = 0.0005  # seconds, as in extender/web/server.py
 
 
 class Mark(msgspec.Struct):
-    """`cpu`: seconds of all threads of the dashboard since the start. Since the last mark, milliseconds that
-    answers and rounds took.
+    """Meter readings.
+
+    `cpu`: seconds of all threads of the dashboard since the start. The others: milliseconds of answers
+    and cycles since the last reading.
     """
 
     cpu: float

@@ -39,8 +39,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(chromium: Browser) -> Iterator[Open]:
-    """Opens a page, in a browser of its own. The test fails if the page complained: of a script, or of what
-    the policy forbids.
+    """Yield a function that opens a page in a browser of its own.
+
+    The test fails if the page reports an error of a script, or a violation of the content security
+    policy.
     """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
@@ -80,7 +82,7 @@ def served(
     port: int = 0,
     supposing: Supposing | None = None,
 ) -> Iterator[str]:
-    """The address of a dashboard that shows `source` to `viewer`."""
+    """Yield the address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()
     app = create_dashboard_app(source, identify or (lambda _: known), login, past, supposing=supposing)
     listener = listen("--dashboard-listen", Address("127.0.0.1", port))

@@ -29,7 +29,7 @@ def front(desk: Desk) -> Iterator[Front]:
 
 @pytest.fixture
 def debug_port() -> Iterator[Callable[..., str]]:
-    """Serves the views that it gets by name; returns where."""
+    """Yield a function that serves the given views by name and returns the address."""
     servers: list[SideServer] = []
 
     def serve(**views: View) -> str:

@@ -36,7 +36,7 @@ from extender.sim.apiserver.server import ApiServer
 
 
 def ago(**spans: float) -> str:
-    """A moment so long before now that the seconds of a test do not show."""
+    """Return a time so long before now that the seconds of a test do not show."""
     return (datetime.now(UTC) - timedelta(**spans)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -91,7 +91,7 @@ class Guarded(Store):
 
 
 def _status_of(queue: Json, groups: list[Json]) -> Json:
-    """What the queue controller writes."""
+    """Return the status of a queue as the queue controller writes it."""
     of_queue = [group for group in groups if group["spec"].get("queue") == queue["metadata"]["name"]]
     phases = [each["status"].get("phase", "Pending").lower() for each in of_queue]
     closed = queue["spec"].get("state") == "Closed"
@@ -123,7 +123,7 @@ class Desk:
         return CliRunner().invoke(main, given, env=environment, catch_exceptions=False)
 
     def on_a_terminal(self, *arguments: str, **environment: str) -> str:
-        """What a command that ends well writes to a terminal of 50 columns."""
+        """Return the output of a successful command on a terminal of 50 columns."""
         ours, theirs = pty.openpty()
         settings = {"KUBECONFIG": str(self.kubeconfig), "TERM": "xterm", "COLUMNS": "50", **environment}
         with ThreadPoolExecutor(1) as pool:
@@ -140,7 +140,7 @@ class Desk:
         return text.replace("\r\n", "\n")
 
     def output(self, *arguments: str) -> str:
-        """What a command prints that ends well."""
+        """Return the output of a successful command."""
         result = self.muster(*arguments)
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout
@@ -161,7 +161,7 @@ class Desk:
         return str(found.verdict), str(found.reason), [said.code for said in found.sentence]
 
     def refuses(self, *arguments: str, status: int = 1) -> str:
-        """The last line of what it complains of."""
+        """Return the last line of the error output of a failing command."""
         result = self.muster(*arguments)
         assert (result.exit_code, result.stdout) == (status, "")
         return result.stderr.splitlines()[-1]
@@ -243,7 +243,7 @@ class Desk:
         self._put(PODS, meta, {"spec": made, "status": {"phase": phase, **(status or {})}})
 
     def gang(self, name: str, size: int, node: str = "", **group: Any) -> None:
-        """A group with its pods: on a node, or behind their gates."""
+        """Create a group with its pods: on a node, or behind their gates."""
         self.group(name, min_member=size, **group)
         for number in range(size):
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))

@@ -27,7 +27,7 @@ _OWN_GROUPS = (
 
 
 class Front:
-    """What the user may not do, and what Muster's account may not, as verb and resource."""
+    """Proxy with the refusals for the user and for Muster's account, as verb and resource."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind
@@ -46,7 +46,7 @@ class Front:
         annotations: Json | None = None,
         **parts: Any,
     ) -> Json:
-        """Makes one of namespace team, and returns the reference that what belongs to it bears."""
+        """Create a workload in namespace team, and return the owner reference for its dependents."""
         owners = {"ownerReferences": [owner]} if owner else {}
         meta = {
             "name": name,
@@ -116,7 +116,7 @@ def _status(code: int, reason: str) -> bytes:
 
 @contextmanager
 def in_front_of(desk: Desk) -> Iterator[Front]:
-    """The desk's commands go to it."""
+    """Yield a proxy to which the desk's commands go."""
     front = Front(desk.server.url)
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handling(front))
     thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)

@@ -59,7 +59,7 @@ class Installation:
         return datetime.now(UTC) + self.ahead
 
     def of(self, plural: str) -> list[Json]:
-        """The objects of a kind, to be changed in place."""
+        """Return the objects of a kind, to be changed in place."""
         paths = [path for path in self.objects if path.endswith(f"/{plural}")]
         return self.objects[paths[0]] if paths else []
 
@@ -77,7 +77,7 @@ class Installation:
             self._configure_scheduler()
 
     def gates(self) -> None:
-        """The component of that name, before `run`."""
+        """Apply the component `gates`, before `run`."""
         self._apply(MANIFESTS / "gates" / "admission-policy.yaml")
         [component] = documents(MANIFESTS / "gates" / "kustomization.yaml")
         [patch] = component["patches"]
@@ -89,7 +89,7 @@ class Installation:
             self.put(each)
 
     def _configure_scheduler(self) -> None:
-        """The ConfigMap of the overlay."""
+        """Add the ConfigMap of the overlay."""
         folder = MANIFESTS.parent / "scheduler-config"
         data = {path.name: path.read_text() for path in folder.glob("sidecar*.yaml")}
         meta = {"name": "muster-scheduler-config", "namespace": NAMESPACE}
@@ -173,7 +173,10 @@ def _has(labels: Json, selector: str) -> bool:
 
 
 def _merge(whole: Json, patch: Json) -> None:
-    """As kustomize does, as far as needed: what has a key is changed or taken out, the rest replaced."""
+    """Merge a patch as kustomize does, as far as needed.
+
+    Items with a key are changed or taken out, the rest is replaced.
+    """
     for name, part in patch.items():
         if isinstance(part, dict):
             _merge(whole[name], part)
@@ -239,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def gated_installation() -> Iterator[Installation]:
-    """A sidecar whose pods wait behind gates, and that is in order."""
+    """Yield a healthy sidecar installation whose pods wait behind gates."""
     with Installation() as made:
         made.install()
         made.gates()

@@ -10,7 +10,10 @@ _NAMES = {"cpuMilli": CPU, "memoryBytes": MEMORY}
 
 
 def amounts(vector: Mapping[str, Any]) -> dict[str, float]:
-    """A vector of a case by Muster's names. `scalars` may be a map of its own; "inf" is infinity."""
+    """Return a vector of a case by Muster's names.
+
+    `scalars` may be a map of its own; "inf" is infinity.
+    """
     flat = {name: amount for name, amount in vector.items() if name != "scalars"}
     flat |= vector.get("scalars") or {}
     return {_NAMES.get(name, name): _number(amount) for name, amount in flat.items()}
@@ -22,12 +25,12 @@ def _number(amount: Any) -> float:
 
 
 def whole(vector: Mapping[str, Any]) -> dict[str, int]:
-    """The same in whole numbers, as requests and capacities are."""
+    """Return the same vector in whole numbers, as requests and capacities are."""
     return {name: int(amount) for name, amount in amounts(vector).items()}
 
 
 def differing(what: str, expected: Mapping[str, float], got: Mapping[str, float]) -> Iterator[str]:
-    """Where two vectors differ by more than the tolerance; what is missing is nothing."""
+    """Yield the differences of two vectors beyond the tolerance; an absent value is 0."""
     for name in sorted(expected.keys() | got.keys()):
         wanted, there = expected.get(name, 0.0), got.get(name, 0.0)
         if wanted != there and not abs(wanted - there) <= TOLERANCE:
@@ -40,6 +43,6 @@ def unequal(what: str, expected: object, got: object) -> Iterator[str]:
 
 
 def apart(what: str, expected: float, got: float) -> Iterator[str]:
-    """Where two ratios differ."""
+    """Yield the difference of two ratios beyond the tolerance."""
     if abs(expected - got) > 1e-6:
         yield f"{what}: expected {expected:.6g}, got {got:.6g}"

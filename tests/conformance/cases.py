@@ -48,7 +48,10 @@ class CaseFile(msgspec.Struct, frozen=True):
 
 
 def load(*paths: Path) -> list[Case]:
-    """The cases of these files, and of all files `*.json` in these folders. Raises BadCases."""
+    """Return the cases of these files, and of all files `*.json` in these folders.
+
+    Raises BadCases.
+    """
     return [case for path in paths for file in _files(path) for case in _read(file)]
 
 
@@ -82,7 +85,7 @@ def _case(file: Path, number: int, given: Given) -> Case:
 
 
 def _of_kind(raw: Given) -> Given:
-    """The case as those of volcano.json are."""
+    """Return the case in the form of volcano.json."""
     if "family" not in raw:
         return raw
     given = {name: value for name, value in raw.items() if name not in _ABOUT}

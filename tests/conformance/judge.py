@@ -30,7 +30,7 @@ def _evaluated(differences: tuple[str, ...], reason: str | None) -> Result:
 
 
 def _differences(case: Case) -> tuple[str, ...]:
-    """What differs from what the case expects, or why it cannot be run."""
+    """Return the differences from the expected result, or the reason why the case cannot be run."""
     try:
         if case.kind not in CHECKS:
             raise NoCounterpart(f"kind {case.kind}")

@@ -1,4 +1,4 @@
-"""What a case may leave out, and what it then has. Null is the same as left out."""
+"""Optional fields of a case with their defaults. Null is the same as left out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -77,7 +77,7 @@ _OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
 
 
 def filled(kind: str, given: Given) -> Given:
-    """What a case gives, with what its schema lets it leave out."""
+    """Return a case with the defaults of the fields that its schema lets it leave out."""
     made: Given = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(given)}
     for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
         if isinstance(made.get(name), list):
@@ -89,7 +89,7 @@ def filled(kind: str, given: Given) -> Given:
 
 
 def _without_notes(given: Any) -> Any:
-    """What a case says, without what it leaves open by writing null: in the schema its key is missing."""
+    """Return a case without null values: in the schema their keys are missing."""
     match given:
         case dict():
             return {key: _without_notes(value) for key, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What is told of judged cases: failures, a table by file and kind, why what was skipped, totals."""
+"""Report of judged cases: failures, a table by file and kind, reasons for skips, totals."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
-"""What is skipped, and why.
+"""Skipped cases with their reasons.
 
-A skip that claims more than it must is found out: whatever it matches is run, and may not pass.
+A skip that claims too much is detected: each case that it matches is run, and may not pass.
 """
 
 from tests.conformance.cases import Case

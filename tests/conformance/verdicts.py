@@ -1,4 +1,4 @@
-"""How a case is judged, and what can become of it."""
+"""Checks of cases, and their possible verdicts."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What the ledger and the division cost as a cluster grows, in this process: each row is a point of a curve.
+"""Cost of the ledger and of the division as a cluster grows, in this process: each row is a point of a curve.
 
 `divide`: the shares of so many queues, the best of three. `terms`: so many jobs of five pods, each with an
 anti-affinity of its own, as after a restart; and one pod event later. `strangers`: bytes for each pod of a

@@ -1,9 +1,9 @@
-"""How good estimates of starts are, in virtual time: how many groups start in the interval told first, and
-what working it out costs.
+"""Accuracy of estimated starts, in virtual time.
 
-Owners submit jobs whose run times vary about one of their own, which Muster has to learn; more at some hours
-than at others, and all the time, so that some overtake. With each sixth group that begins to wait a
-forecast is made, for all that wait then; who has started before has none.
+Counts the groups that start in the interval estimated first, and measures the cost of the estimates. Owners
+submit jobs whose run times vary about one of their own, which Muster has to learn; more at some hours than at
+others, and all the time, so that some overtake. With each sixth group that begins to wait, a forecast is made
+for all that wait then; a group that has started before has none.
 """
 
 import random
@@ -61,7 +61,7 @@ def arrivals(jobs: int, seed: int) -> list[Arrival]:
 
 
 def _owner(name: str, dice: random.Random) -> Arrival:
-    """What its jobs have in common; they usually run for `seconds`."""
+    """Return an owner's common properties of jobs, which usually run for `seconds`."""
     seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()
     members, cpus = dice.choice((1, 1, 2)), dice.choice((8, 16))
     return Arrival(0.0, name, members, members, seconds, {"cpu": str(cpus)}, dice.choice([*_QUEUES]))

@@ -1,15 +1,16 @@
-"""What evictions bring, and what they cost: decide() in virtual time on three traces, under several policies.
+"""Benefit and cost of evictions: decide() in virtual time on three traces, under several policies.
 
-`none` never evicts; `traverse` neither evicts nor reserves nodes. `shipped` is what queues have that say
-nothing of it; `prompt` evicts as soon as that is paid for. Kueue (reclaimWithinCohort Any, withinClusterQueue
-Never) and KAI (reclaim, and preemption by priority inside a queue) are told in Muster's settings: both evict
-at once and reserve nothing. They keep Muster's gangs, shares and order: what is compared is when to evict.
+`none` never evicts; `traverse` neither evicts nor reserves nodes. `shipped` has the defaults of queues;
+`prompt` evicts as soon as that is paid for. Kueue (reclaimWithinCohort Any, withinClusterQueue Never) and KAI
+(reclaim, and preemption by priority inside a queue) are expressed in Muster's settings: both evict at once
+and reserve nothing. They have Muster's gangs, shares and order: only the time of evictions is compared.
 
-Each row is the mean over the seeds. Waits are in seconds, until a group stood whole for the first time, as
-mean/p95: small are groups of up to 2 cpus (of the trace `training`, GPUs), large those of more than 8.
-`delay` is what jobs took beyond their run time: with what they lost. Hours are of cpus, and of GPUs in
-`training`; `below due` is what queues lacked of what they deserved and asked for. `most` is how often one
-group was evicted. Utilisation is that of what is scarce, until the last arrival, without the first fifth.
+Each row is the mean over the seeds. Waits are in seconds, until all members of a group ran for the first
+time, as mean/p95: small are groups of up to 2 cpus (of the trace `training`, GPUs), large those of more than
+8. `delay` is the time of jobs beyond their run time, lost work included. Hours are of cpus, and of GPUs in
+`training`; `below due` is the part that queues lacked of what they deserved and asked for. `most` is how
+often one group was evicted. Utilisation is that of the scarce resource, until the last arrival, without the
+first fifth.
 """
 
 import os
@@ -37,7 +38,10 @@ _SMALL, _MEDIUM = 2, 8  # the most units of a group of this size
 
 
 class Policy(NamedTuple):
-    """Of all queues. `preemption`: as they are shipped, where it is None."""
+    """Settings of all queues.
+
+    `preemption`: the default, where it is None.
+    """
 
     limits: Limits = Limits()
     preemption: QueuePreemption | None = None
@@ -57,7 +61,7 @@ POLICIES = {
 
 
 class Cost(Measurements):
-    """Also what evictions lost, and what queues lacked."""
+    """Measurements with the losses by evictions and the shortfall of queues."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace.workload)
@@ -85,7 +89,7 @@ class Cost(Measurements):
 
 
 class _Run(NamedTuple):
-    """What is asked of one process."""
+    """Input of one process."""
 
     trace: str
     policy: str
@@ -147,7 +151,10 @@ def _p95(waits: Sequence[float]) -> float:
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> Row:
-    """Of `most` the largest. A mean and its p95 share a cell."""
+    """Return the mean of all rows; of `most` the largest value.
+
+    A mean and its p95 share a cell.
+    """
     means = {name: fmean(row[name] for row in rows) for name in rows[0]}
     means["most"] = max(row["most"] for row in rows)
     shown: dict[str, float | str] = {}

@@ -1,9 +1,10 @@
-"""How long the scheduler's serial loop waits for a filter call, with nothing held and with a window full, and
-what a call costs Muster's process: also bind calls, of pods that are groups of their own.
+"""Time for which the scheduler's serial loop waits for a filter call.
 
-The scheduler is played here, over one kept-alive connection from this process (Python's http.client; the row
-`http alone`, a verb that does nothing, shows what the wire and the client cost). The held calls are real
-ones: a gang with one member more, which never comes.
+It is measured with nothing held and with a full window, with the cost of a call for Muster's process; also that
+of bind calls of pods that are groups of their own. The scheduler is simulated here, over one kept-alive
+connection from this process (Python's http.client; the row `http alone`, a verb that does nothing, shows the
+cost of the connection and the client). The held calls are real ones: a gang with one member more, which never
+comes.
 """
 
 import json
@@ -71,7 +72,7 @@ class Calls:
         wait_for(lambda: len(self.planned(name)) == size, 120, f"the gang {name} planned and its gates open")
 
     def planned(self, gang_name: str) -> dict[str, Json]:
-        """The members whose gate is open, which is done after their node was written on them."""
+        """Return the members whose gate is open, which happens after their node was written on them."""
         found = self._fleet.cluster.admin.items(PODS, self._namespace)
         return {
             pod["metadata"]["name"]: pod
@@ -147,7 +148,7 @@ class Calls:
         }
 
     def _wait_calm(self) -> None:
-        """Until Muster has nothing else to do, so that what it takes is taken by the calls."""
+        """Wait until Muster is idle, so that the measured time is that of the calls."""
 
         def calm() -> bool:
             before = cpu_microseconds(self.muster.process.pid)
@@ -179,7 +180,7 @@ def _bind_call(address: str, pod: Json) -> socket.socket:
 
 
 def _binding(pod: Json, otherwise: str) -> bytes:
-    """The call that binds a pod to the node that is written on it, if there is one."""
+    """Return the call that binds a pod to its nominated node, else to `otherwise`."""
     meta = pod["metadata"]
     args = {
         "PodName": meta["name"],

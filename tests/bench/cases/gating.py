@@ -1,7 +1,7 @@
-"""How fast the gates of one admitted group open: no scheduler runs, so that only the opener is at work.
+"""Rate at which the gates of one admitted group open: no scheduler runs, so that only the opener is at work.
 
-All members but one are there and wait behind their gates; the last one makes the group whole. Each gate is
-two writes, the nomination of the planned node and the opening itself.
+All members but one are there and wait behind their gates; the last one completes the group. Each gate is two
+writes, the nomination of the planned node and the opening itself.
 """
 
 import json
@@ -48,6 +48,6 @@ def _opened(fleet: Fleet, muster: Muster, namespace: str, size: int) -> Row:
 
 
 def _open(fleet: Fleet, namespace: str) -> int:
-    """The second way to count: a list."""
+    """Count the pods without gates by a list, as a second way to count."""
     listed = json.loads(Line.to(fleet.access).want("GET", PODS.path(namespace)))["items"]
     return sum(not pod["spec"].get("schedulingGates") for pod in listed)

@@ -1,9 +1,9 @@
-"""What a pod costs Muster, and how large it is, as clusters grow: the whole process, beside a played API
-server and a played scheduler (tests/bench/played.py), so that one machine carries 15,000 nodes.
+"""Cost of a pod for Muster, and Muster's size, as clusters grow.
 
-While so many pods run, gangs of 20 come at an even pace, are bound, and go. `start`: from the start of the
-process until it has read everything and decided. `idle`: a second in which nothing happens. A ratio is to
-the first row of the same run.
+It measures the whole process, beside a simulated API server and a simulated scheduler
+(tests/bench/played.py), so that one machine carries 15,000 nodes. While so many pods run, gangs of 20 come at
+an even pace, are bound, and go. `start`: from the start of the process until it has read everything and
+decided. `idle`: a second in which nothing happens. A ratio is to the first row of the same run.
 """
 
 import time
@@ -77,7 +77,7 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
 
 
 def _play(cluster: PlayedCluster, scheduler: PlayedScheduler, numbers: range) -> None:
-    """Until all of them are bound; of those before, as many have gone as have come."""
+    """Create these gangs and wait until all are bound; meanwhile as many earlier ones are deleted."""
     due = time.monotonic()
     for number in numbers:
         cluster.add_gang(number)
@@ -101,14 +101,14 @@ def _rounds(muster: Muster) -> float:
 
 
 def _is_calm(cluster: PlayedCluster) -> bool:
-    """Whether nothing is written any more."""
+    """Return whether nothing is written any more."""
     version = cluster.service.store.version
     time.sleep(_CALM)
     return cluster.service.store.version == version
 
 
 def _idle(muster: Muster, seconds: float) -> float:
-    """The part of a core that it takes meanwhile."""
+    """Return the part of a core that Muster uses while idle."""
     before = cpu_microseconds(muster.process.pid)
     time.sleep(seconds)
     return (cpu_microseconds(muster.process.pid) - before) / 1e6 / seconds

@@ -1,5 +1,7 @@
-"""What one tenant's objects, written as the API allows, cost everybody else: in this process, without a
-cluster. Milliseconds are of the processor, so that whatever else the machine does matters less.
+"""Cost of one tenant's objects, written as the API allows, for everybody else.
+
+In this process, without a cluster. Milliseconds are of processor time, so that other load of the machine
+matters less.
 """
 
 import gc
@@ -79,7 +81,7 @@ def pods_of_others(pods: int, nodes: int) -> Row:
 
 
 def large_affinities(pods: int) -> Row:
-    """As they come from the wire, and after they are gone."""
+    """Measure pods with large affinities, as they come from the API server and after they are gone."""
     texts = [_large(number) for number in range(pods)]
     size, what = len(texts[0]), "1.2 MB of node affinity each"
     show(f"hostile: {pods} pods, {what}")

@@ -1,9 +1,11 @@
-"""Kueue's own scheduler benchmark, played with suspended Jobs: 15,000 of three classes in 30 queues below 5
-parents, on a real control plane without kubelets and without a job controller. And, as a case of its own,
-Jobs that only wait: what one costs in memory, and what one more event costs when there are many.
+"""Kueue's own scheduler benchmark, run with suspended Jobs.
 
-All of it is there as Kueue plays it (sizes, run times, priorities, intervals, amounts of the queues) but that
-Kueue's benchmark has no Jobs: it writes the objects of its own queue itself.
+15,000 Jobs of three classes in 30 queues below 5 parents, on a real control plane without kubelets and
+without a job controller. As a case of its own: Jobs that only wait, with the memory of one, and the cost of
+one more event when there are many.
+
+All sizes, run times, priorities, intervals and amounts of the queues are Kueue's, but Kueue's benchmark has
+no Jobs: it writes the objects of its own queue itself.
 """
 
 import json
@@ -93,7 +95,7 @@ def _whole(runner: JobRunner, started: float, cost: Reading, peak: float) -> Row
 
 
 def _requests(counts: Mapping[str, int], jobs: int) -> Row:
-    """Those that come with every second job at least."""
+    """Return the requests for each job, if at least every second job needs one."""
     return {name: number / jobs for name, number in sorted(counts.items()) if number > jobs / 2}
 
 
@@ -144,7 +146,7 @@ def _job(fleet: Fleet, space: str, name: str) -> Json:
 
 
 def _change(fleet: Fleet, space: str, number: int) -> None:
-    """It asks for one pod more."""
+    """Change a job, so that it asks for one pod more."""
     fleet.cluster.admin.patch(JOBS, f"small-{number}", {"spec": {"parallelism": 2}}, space)
 
 

@@ -1,16 +1,17 @@
-"""Races: the same number of pods, from the first create to the last binding seen, by the stock scheduler
-alone and by ours; what three cases say about them.
+"""Races of the same number of pods, from the first create to the last binding, with stock and with Muster.
 
-stock      plain pods of the default scheduler: no groups, no gates, no admission policy
-all nodes  the same; it looks at every node for each pod, as it must beside Muster, instead of at some of them
-gated      gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
-ungated    gangs without a gate: refused at filter until their group may start
-view       gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
+Three cases report on them:
+
+- stock: plain pods of the default scheduler: no groups, no gates, no admission policy
+- all nodes: the same; it looks at every node for each pod, as it must beside Muster, instead of at some
+- gated: gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
+- ungated: gangs without a gate: refused at filter until their group may start
+- view: gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
 
 For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
 the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
-minutes. How far the two are apart says how much a ratio is worth. In gangs of 1 are pods of ours without a
-PodGroup. Where `--bound` asks for it, the nodes have so many running pods before. With `--own-cores` each
+minutes. The distance between the two shows the uncertainty of a ratio. In gangs of 1 are pods of ours without
+a PodGroup. Where `--bound` asks for it, the nodes have so many running pods before. With `--own-cores` each
 part has a slice of the CPU during a race.
 """
 
@@ -92,7 +93,7 @@ class Result:
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
     def ratio(self, of: Callable[["Result"], float]) -> Row:
-        """Of ours to the mean of stock's; nothing when not all were bound."""
+        """Return the ratio of this race to the mean of stock's; empty if not all were bound."""
         stock = [of(each) for each in self.stock]
         if not stock or not all(stock) or not all(each.complete for each in (self, *self.stock)):
             return {}
@@ -161,7 +162,7 @@ def _parts(fleet: Fleet, side: Side) -> dict[str, list[int]]:
 
 
 def _settled(fleet: Fleet) -> Counter[str]:
-    """Requests when no more come: the scheduler posts its events later than it binds."""
+    """Return the counts of requests once no more come: the scheduler posts its events after it binds."""
     counts = api_requests(fleet.access)
     for _ in range(_SETTLES):
         time.sleep(1)
@@ -227,7 +228,7 @@ def _requests(result: Result) -> str:
 
 
 def algorithm(bench: Bench) -> Iterator[Row]:
-    """The scheduler's time from the queue to a node, Muster's answers included."""
+    """Yield the scheduler's time from the queue to a node, Muster's answers included."""
     for result in bench.races:
         yield {
             **result.race.name,
@@ -239,7 +240,7 @@ def algorithm(bench: Bench) -> Iterator[Row]:
 
 
 def cpu(bench: Bench) -> Iterator[Row]:
-    """The extender's own CPU, its worker included."""
+    """Yield the extender's own CPU time, its worker included."""
     for result in bench.races:
         if not result.race.alone:
             yield {**result.race.name, "muster ms/pod": result.cpu("muster"), "bound": result.bound}

@@ -1,9 +1,9 @@
-"""What it costs to relay events of pods that are not ours, and by how much they come later.
+"""Cost of relaying events of pods that are not ours, and their additional delay.
 
-The API server is one that only tells (tests/bench/upstream.py), so that the processors are free for what is
-measured. One process has two watches of all pods, one at the API server and one through the view; the events
-come in the same order on both, and what counts is by how much each comes later through the view. What
-Muster spends for its own watch of pods is measured before, without the second one.
+The API server is a simulated one that only sends events (tests/bench/upstream.py), so that the processors are
+free for the measured work. One process has two watches of all pods, one at the API server and one through the
+view; the events come in the same order on both, and the figure is the delay of each through the view. The
+cost of Muster's own watch of pods is measured before, without the second one.
 """
 
 import http.client
@@ -36,7 +36,7 @@ _ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes
 
 
 def view_case(bench: Bench) -> Iterator[Row]:
-    """The sizes of the other cases do not matter here."""
+    """Measure the view; the sizes of the other cases do not matter here."""
     with Fleet(1) as fleet:
         samples = _samples(fleet)
         with _sending(fleet, samples) as access:
@@ -81,7 +81,7 @@ def _spent(muster: Muster, access: Access) -> float:
 
 
 class Arrivals:
-    """When each event of one watch came, by its end."""
+    """Arrival of each event of one watch, by the event's end."""
 
     def __init__(self, line: http.client.HTTPConnection, url: str, accept: str, token: str) -> None:
         self.at: list[float] = []
@@ -114,7 +114,7 @@ class Arrivals:
 
 
 def _samples(fleet: Fleet) -> Sequence[Path]:
-    """A running pod of another scheduler in each encoding, as a real API server has it."""
+    """Return a running pod of another scheduler in each encoding, as a real API server has it."""
     space = fleet.namespace()
     create(fleet.access, pods(space, "foreign", 1, scheduler=STOCK, nodeName="n0"))
     paths = [fleet.cluster.folder / name for name in _SAMPLES]

@@ -1,8 +1,8 @@
-"""What reservations cost and bring: decide() in virtual time on three traces, under several settings.
+"""Cost and benefit of reservations: decide() in virtual time on three traces, under several settings.
 
 Each row is the mean over the seeds. Waits are in seconds, until the least members of a group ran at first;
 `large` are groups of at least 8. `lost` is the part of all work that evictions lost, in percent, `again` how
-many evictions struck a group for a queue to which it had given room before. `mean %` and `worst %` compare
+many evictions hit a group for a queue to which it had lost capacity before. `mean %` and `worst %` compare
 with `none`, which reserves nothing.
 """
 
@@ -28,7 +28,10 @@ _LARGE = 8  # members
 
 
 class Setting(NamedTuple):
-    """Of all queues. `reserve_after`: as they are shipped, where it is empty."""
+    """Settings of all queues.
+
+    `reserve_after`: the default, where it is empty.
+    """
 
     limits: Limits = Limits()
     reserve_after: str = ""

@@ -1,9 +1,9 @@
-"""decide() with many queues in a tree: thousands of groups wait on a full cluster, and a gang of a queue that
-is owed room takes it back from those that borrowed it.
+"""Decisions with many queues in a tree.
 
-`first` knows nothing of before, `after an event` follows it with one pod of others bound, `after a group`
-with one more group of one of the queues. `choosing victims` is what the decision that begins the reclaim
-takes longer than one without the gang that is owed room.
+Thousands of groups wait on a full cluster, and a gang of a queue below its share reclaims capacity from the
+borrowers. `first` is the first decision, `after an event` follows it with one pod of others bound, `after a
+group` with one more group of one of the queues. `choosing victims` is how much longer the decision that
+begins the reclaim takes than one without that gang.
 """
 
 from collections.abc import Iterator

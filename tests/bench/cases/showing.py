@@ -158,7 +158,7 @@ async def _page(session: aiohttp.ClientSession, address: str, number: int, statu
 
 
 async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An API server that knows everybody by their token and refuses nothing."""
+    """Answer as an API server that knows everybody by their token and refuses nothing."""
     with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

@@ -41,7 +41,7 @@ def start(bench: Bench) -> Iterator[Row]:
 
 
 def _report(fleet: Fleet, namespace: str) -> None:
-    """What stands has been reported by an earlier Muster, as after any restart."""
+    """Report all admitted groups as an earlier Muster would have, as after any restart."""
 
     def reported() -> bool:
         groups = json.loads(Line.to(fleet.access).want("GET", POD_GROUPS.path(namespace)))["items"]
@@ -65,7 +65,7 @@ def _cycle(fleet: Fleet) -> Iterator[Row]:
 
 
 def _standing(namespace: str, count: int, nodes: int) -> Iterator[Wish]:
-    """Groups that stand, their pods on nodes already: nobody has to schedule them."""
+    """Yield running groups with bound pods, so that nobody has to schedule them."""
     for number in range(count // MEMBERS):
         name = f"g{number}"
         group = objects.pod_group(name, namespace=namespace, min_member=MEMBERS)
@@ -90,7 +90,10 @@ def _ours(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
 
 
 def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
-    """With the view its scheduler has read everything through an earlier Muster."""
+    """Measure the start with our own pods alone.
+
+    With the view, its scheduler has read everything through an earlier Muster.
+    """
     muster = fleet.muster(view=view)
     space = fleet.namespace()
     with muster if view else nullcontext(), fleet.scheduler(muster):

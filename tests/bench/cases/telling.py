@@ -1,9 +1,9 @@
-"""How many PATCHes a second numbers in the statuses of waiting groups cost the API server.
+"""Rate of PATCHes for the numbers in the statuses of waiting groups.
 
-Groups lack room, and each second a pod of somebody else of another size takes the place of the one before, so
-that the sentence of every group changes. All parts are real but the API server, which only notes what is
-written, and the clock, which is virtual. Then there is room for one of them: with the numbers of all others
-waiting, is it told within one look that it starts?
+Groups lack capacity, and each second a foreign pod of another size replaces the one before, so that the
+message of every group changes. All parts are real but the API server, which only records the writes, and the
+clock, which is virtual. Then there is capacity for one of them: with the numbers of all others queued, is its
+start reported within one look?
 """
 
 import time

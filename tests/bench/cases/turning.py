@@ -55,7 +55,7 @@ CLUSTERS = (
 
 
 class NodeTime(Observer):
-    """When the jobs of each queue ran, and how long they waited."""
+    """Run times of the jobs of each queue, and their waiting times."""
 
     def __init__(self, queues: Mapping[GroupKey, str]) -> None:
         self._queues = queues

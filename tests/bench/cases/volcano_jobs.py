@@ -1,7 +1,7 @@
-"""Volcano Jobs of ten pods from their creation to Completed: what one costs Muster and the API server, few of
-them and many. Pods are scheduled for real and end as soon as they are bound: no kubelet is at work.
+"""Volcano Jobs of ten pods from their creation to Completed: their cost for Muster and the API server.
 
-Only what a job has besides its pods counts as its writes; Events are counted apart.
+Few of them and many. Pods are scheduled for real and end as soon as they are bound: no kubelet is at work.
+Only the objects of a job besides its pods count as its writes; Events are counted apart.
 """
 
 import json
@@ -99,7 +99,7 @@ def _read(fleet: Fleet, side: Side) -> Reading:
 
 
 def _writes(requests: Mapping[str, int], but: tuple[str, ...] = ()) -> dict[str, int]:
-    """By verb and resource; without those that make the jobs."""
+    """Return the writes by verb and resource, without those that create the jobs."""
     found = {
         name: number
         for name, number in sorted(requests.items())

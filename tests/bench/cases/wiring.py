@@ -1,8 +1,7 @@
-"""What a small write costs the thread that makes it: extender/kube/connection.py against the libraries.
+"""Processor time of a small write in its thread: extender/kube/connection.py against the libraries.
 
-The peer answers with the headers of an API server over one connection that stays; only the processor time of
-the writing thread counts. This is the figure that keeps wire.py our own: a gang of 500 is 1,500 such writes
-next to filter calls under the same interpreter lock.
+The peer answers with the headers of an API server over one kept-alive connection. This figure is the reason
+for our own wire.py: a gang of 500 is 1,500 such writes next to filter calls under the same interpreter lock.
 """
 
 import http.client

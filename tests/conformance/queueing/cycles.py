@@ -37,12 +37,12 @@ def check_cycle(case: Case) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def _world(case: Case, *only: str) -> KueueWorld:
-    """The same for all that only look at it."""
+    """Return the same world for all readers."""
     return _made(case, *only)
 
 
 def _made(case: Case, *only: str) -> KueueWorld:
-    """With the head of each queue; `only`: with these of them."""
+    """Return a world with the head of each queue; `only`: with these of them."""
     given = as_today(case.input) if case.kind == _FIRST else case.input
     return KueueWorld(given, [head for head in _heads(case) if not only or head["id"] in only])
 
@@ -70,7 +70,7 @@ def _first_flavors(case: Case, head: Given) -> Given:
 
 
 def _heads(case: Case) -> list[Given]:
-    """The first of each queue: by priority, then by age."""
+    """Return the first workload of each queue: by priority, then by age."""
     first: dict[str, Given] = {}
     pending = case.input["pending"]
     for each in sorted(pending, key=lambda each: (-each["priority"], each["created"], each["id"])):
@@ -83,14 +83,14 @@ def _admitted(case: Case) -> list[str]:
 
 
 def _flavors(assignment: Given) -> dict[str, set[str]]:
-    """By part of the workload."""
+    """Return the flavors by part of the workload."""
     if "flavors" in assignment:
         return {part: set(flavors.values()) for part, flavors in assignment["flavors"].items()}
     return {part["name"]: {use["flavor"] for use in part["usage"].values()} for part in assignment["podsets"]}
 
 
 def _elastic(case: Case) -> list[str]:
-    """What is admitted and may run with fewer members."""
+    """Return the admitted workloads that may run with fewer members."""
     admitted = [each for each in case.input["pending"] if each["id"] in case.expect["admitted"]]
     return [each["id"] for each in admitted if any("min_count" in part for part in each["podsets"])]
 
@@ -107,7 +107,7 @@ def _evicts(case: Case) -> bool:
 
 
 def _borrows_first(case: Case) -> bool:
-    """Whether an earlier flavor is borrowed of which a queue has no more, while it has of a later one."""
+    """Return whether an earlier flavor is borrowed although the queue has quota of a later one."""
     built, wanted = _world(case), case.expect["assignments"]
     used = {workload: {*chain(*built.flavors(workload).values())} for workload in wanted}
     chosen = {workload: {*chain(*_flavors(each).values())} for workload, each in wanted.items()}
@@ -123,7 +123,7 @@ def _divides_resources(case: Case) -> bool:
 
 
 def _shrinks_in_proportion(case: Case) -> bool:
-    """Whether members beyond the least, which start one by one, are not those of the case."""
+    """Return whether members beyond the least, which start one by one, differ from those of the case."""
     return any(
         sum("min_count" in part for part in head["podsets"]) > 1
         and _made(case).members(head["id"]) != _members(case, head["id"])
@@ -139,7 +139,7 @@ def _surplus(case: Case) -> list[str]:
 
 
 def _falls_back_at_once(case: Case) -> bool:
-    """Whether these take another flavor because the first was taken in the same decision."""
+    """Return whether these take another flavor because the first was taken in the same decision."""
     surplus, together = _surplus(case), _world(case)
     return bool(surplus) and all(
         together.flavors(surplu) != _world(case, surplu).flavors(surplu) for surplu in surplus
@@ -147,7 +147,7 @@ def _falls_back_at_once(case: Case) -> bool:
 
 
 def _lends_at_once(case: Case) -> bool:
-    """Whether these would take the same flavor alone: it has room that no group has a claim on."""
+    """Return whether these would take the same flavor alone: it has capacity that no group has a claim on."""
     surplus, together = _surplus(case), _world(case)
     return bool(surplus) and any(
         together.flavors(surplu) == _world(case, surplu).flavors(surplu) for surplu in surplus
@@ -155,7 +155,7 @@ def _lends_at_once(case: Case) -> bool:
 
 
 def _orders_queues_otherwise(case: Case) -> bool:
-    """Whether the heads that the case admits would all start alone, and do not next to the others."""
+    """Return whether the heads that the case admits would all start alone, but not beside the others."""
     admitted = {*_admitted(case)}
     starting = {*_world(case).starting()}
     return bool(admitted - starting) and {*_world(case, *sorted(admitted)).starting()} == admitted
@@ -165,7 +165,7 @@ def _orders_queues_otherwise(case: Case) -> bool:
 
 
 def _starts_smaller(case: Case) -> bool:
-    """Whether an elastic head starts with fewer members instead."""
+    """Return whether an elastic head starts with fewer members instead."""
     elastic = {head["id"] for head in _heads(case) if any("min_count" in part for part in head["podsets"])}
     return _evicts(case) and bool(elastic & {*_surplus(case)})
 
@@ -175,7 +175,7 @@ def _has_room_on_another_flavor(case: Case) -> bool:
 
 
 def _evicts_on_another_flavor(case: Case) -> bool:
-    """Whether no victim stands on the flavor that is looked at first, where evictions help as well."""
+    """Return whether no victim runs on the flavor that is looked at first, where evictions help as well."""
     first = {
         use["flavor"]
         for head in _heads_of_queues(case)
@@ -196,7 +196,7 @@ def _evicts_from_within_a_share(case: Case) -> bool:
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:
-    """Whether a head brings its queue above what it deserves, although others are evicted."""
+    """Return whether a head brings its queue above its deserved share, although others are evicted."""
     left = _left_waiting(case)
     if not left or not victims_of(case, EvictionCause.RECLAIM):
         return False
@@ -209,7 +209,7 @@ def _evicts_beyond_a_share(case: Case) -> bool:
 
 
 def _empties_its_own_queue_first(case: Case) -> bool:
-    """Whether a head that brings its queue above what it deserves finds enough victims there."""
+    """Return whether a head that brings its queue above its deserved share finds enough victims there."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
     built = _world(case)
@@ -218,7 +218,7 @@ def _empties_its_own_queue_first(case: Case) -> bool:
 
 
 def _shares_what_nobody_asks_for(case: Case) -> bool:
-    """Whether a queue is spared that deserves more than its quota."""
+    """Return whether a queue is spared that deserves more than its quota."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
     built = _world(case)

@@ -1,5 +1,6 @@
-"""Cases of Kueue v0.1 as those of today: a minimum and a maximum of each resource and flavor become a nominal
-quota and a borrowing limit.
+"""Cases of Kueue v0.1 in today's form.
+
+A minimum and a maximum of each resource and flavor become a nominal quota and a borrowing limit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ Given = Mapping[str, Any]
 
 
 def as_today(given: Given) -> dict[str, Any]:
-    """A cycle. Its flavors have neither labels nor taints."""
+    """Return a cycle in today's form. Its flavors have neither labels nor taints."""
     names = {
         flavor["flavor"]
         for queue in given["queues"]
@@ -21,7 +22,7 @@ def as_today(given: Given) -> dict[str, Any]:
 
 
 def queue_as_today(given: Given) -> dict[str, Any]:
-    """A single queue q; the other queues of its cohort are one."""
+    """Return a single queue q in today's form; the other queues of its cohort become one."""
     queue = given["queue"]
     resources, used = queue.get("resources", []), queue.get("used", [])
     groups = _quota(resources)

@@ -1,4 +1,4 @@
-"""Which nodes a group may have: the flavors of its queue, in order."""
+"""Nodes that a group may use: the flavors of its queue, in order."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,9 @@ Given = Mapping[str, Any]
 
 
 def check_assignment(case: Case) -> Iterator[str]:
-    """Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
+    """Check the mode of an assignment.
+
+    Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
     unless the stand-in for the search says that nobody may be evicted.
     """
     (pending,) = case.input["pending"]
@@ -62,7 +64,7 @@ def _nobody_may_be_evicted(case: Case) -> bool:
 
 
 def _divides_resources(case: Case) -> bool:
-    """Whether a part of the workload gets several flavors."""
+    """Return whether a part of the workload gets several flavors."""
     if isinstance(parts := case.expect.get("podsets"), list):
         return any(len({each["flavor"] for each in part["flavors"].values()}) > 1 for part in parts)
     return any(len(set(flavors.values())) > 1 for flavors in case.expect["flavors"].values())
@@ -73,7 +75,7 @@ def _tolerates_for_pods(case: Case) -> bool:
 
 
 def _evicts_before_the_next_flavor(case: Case) -> bool:
-    """Whether the search stops at a flavor that needs evictions although another has room."""
+    """Return whether the search stops at a flavor that needs evictions although another has capacity."""
     queues, (pending,) = case.input["queues"], case.input["pending"]
     fungible = [queue.get("flavor_fungibility", {}) for queue in queues]
     stops = any(each.get("when_can_preempt") == "MayStopSearch" for each in fungible)
@@ -82,7 +84,7 @@ def _evicts_before_the_next_flavor(case: Case) -> bool:
 
 
 def _borrows_first(case: Case) -> bool:
-    """Whether an earlier flavor is borrowed of which the queue has no more, while it has of a later one."""
+    """Return whether an earlier flavor is borrowed although the queue has quota of a later one."""
     (pending,) = case.input["pending"]
     built = KueueWorld(case.input, [pending])
     used = {name for flavors in built.flavors(pending["id"]).values() for name in flavors}

@@ -80,12 +80,12 @@ class KueueWorld:
         return sorted(each["id"] for each in self._pending if self.starts(each["id"]))
 
     def evicted(self) -> dict[str, EvictionCause]:
-        """By workload."""
+        """Return the causes of evictions by workload."""
         victims = (eviction.victim for eviction in self.world.decisions.evictions.values())
         return {victim.group.partition("/")[2]: victim.cause for victim in victims}
 
     def members(self, workload: str) -> dict[str, int]:
-        """How many members of each part run once it has started, and grown as far as it can."""
+        """Return how many members of each part run after the start and the largest possible growth."""
         if not self.starts(workload):
             return {}
         plan = self.decision(workload).plan
@@ -99,7 +99,7 @@ class KueueWorld:
         return dict(Counter([*running, *(self._role(uid) for uid in plan)]))
 
     def flavors(self, workload: str) -> dict[str, set[str]]:
-        """By part, the flavors of the nodes that are planned for it."""
+        """Return, by part, the flavors of the nodes that are planned for it."""
         used: dict[str, set[str]] = {}
         for uid, node in self.decision(workload).plan.items() if self.starts(workload) else ():
             used.setdefault(self._role(uid), set()).add(node)
@@ -113,8 +113,9 @@ class KueueWorld:
     # ---- what queues deserve, before anything was evicted
 
     def is_above_share(self, newcomer: str, without: Iterable[str] = ()) -> bool:
-        """Whether a newcomer brings its queue above what it deserves of each flavor, once some workloads of
-        it are gone.
+        """Return whether a newcomer brings its queue above its deserved share of each flavor.
+
+        `without`: workloads of the queue that are gone by then.
         """
         budget, queue = self._budget, self._queue_of(newcomer)
         for each in without:
@@ -122,8 +123,10 @@ class KueueWorld:
         return all(budget.shares.is_above_share(queue, asked) for asked in self._asked(budget, newcomer))
 
     def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
-        """Whether a queue that loses these, or one above it that the newcomer does not use, would have to
-        give when it holds no more than it deserves of any flavor, whichever goes last.
+        """Return whether a queue of these victims would lose capacity that it deserves.
+
+        That is one, or one above it that the newcomer does not use, that would lose a victim while it holds
+        no more than it deserves of any flavor, whichever goes last.
         """
         budget, own = self._budget, self._queue_of(newcomer)
         shares = budget.shares
@@ -140,14 +143,14 @@ class KueueWorld:
         return not all(may_be_last.values())
 
     def is_within_quota(self, workload: str, flavor: str) -> bool:
-        """Whether its queue borrows nothing of a flavor for it."""
+        """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
         of_queue = next(each for each in budget.flavors.of(group.queue) if each.name == flavor)
         asked = budget.flavors.counted(of_queue, missing(group).requests)
         return budget.shares.steps_to_lender(group.queue, asked) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
-        """Whether the queue of any of these deserves some of what others do not ask for."""
+        """Return whether the queue of any of these deserves capacity that others do not ask for."""
         budget = self._budget
         given = budget.shares.standing.division.given
         names = budget.shares.standing.division.names
@@ -164,7 +167,7 @@ class KueueWorld:
         return Budget(self.world.ledger.snapshot())
 
     def _queue_of(self, workload: str) -> str:
-        """Empty where nothing like it runs or waits."""
+        """Return the queue of a workload; empty if nothing of that name runs or waits."""
         group = self.world.ledger.snapshot().groups.get(self._key(workload))
         return group.queue if group is not None else ""
 
@@ -178,14 +181,14 @@ class KueueWorld:
         return budget.flavors.requests([(pod, pod.node) for pod in self._pods(workload)])
 
     def _asked(self, budget: Budget, workload: str) -> list[Resources]:
-        """By flavor of its queue."""
+        """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
         return [way.asked for way in budget.flavors.ways(group, missing(group))]
 
     # ---- nodes and queues
 
     def _nodes(self) -> Iterator[ResourceFlavor | Node]:
-        """Those of each flavor, and the flavor unless it is missing. Only flavors have taints."""
+        """Yield the nodes of each flavor, and the flavor unless it is missing. Only flavors have taints."""
         flavors = {flavor["name"]: flavor for flavor in self._given.get("flavors", ())}
         capacity: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for each in _owners(self._given):
@@ -265,7 +268,7 @@ class KueueWorld:
     # ---- groups
 
     def _admit(self, given: Given) -> None:
-        """A group that runs, of a pod for each part and flavor."""
+        """Add a running group with a pod for each part and flavor."""
         name, level = given["id"], f"p{given['priority']}"
         notes = {keys.PREEMPTABLE: "false"} if self._is_protected(given) else None
         used: dict[tuple[str, str], dict[str, int]] = {}
@@ -294,12 +297,15 @@ class KueueWorld:
                 self.world.mark_deleted(running.metadata.name)
 
     def _is_protected(self, given: Given) -> bool:
-        """Whether no policy of a queue with a newcomer allows to evict it."""
+        """Return whether no policy of a queue with a newcomer allows its eviction."""
         queues = {each["queue"] for each in self._pending}
         return given["queue"] not in queues and not self._may_be_reclaimed(given)
 
     def _is_reclaimable(self, queue: str) -> bool:
-        """Whether others may take from a queue; one group that they may not take keeps them from none."""
+        """Return whether others may reclaim from a queue.
+
+        One group that they may not evict protects no other.
+        """
         held = [each for each in self._given["admitted"] if each["queue"] == queue]
         return not held or any(map(self._may_be_reclaimed, held))
 
@@ -348,12 +354,12 @@ def _in_namespace(thing: Any, workload: Given) -> Any:
 
 
 def _owners(given: Given) -> tuple[Given, ...]:
-    """Whoever has quota."""
+    """Return the queues and cohorts, which have quota."""
     return (*given["queues"], *given["cohorts"])
 
 
 def _sums(given: Given) -> dict[str, dict[Pair, int]]:
-    """What each cohort has: what it brings along itself, and all below it."""
+    """Return the amounts of each cohort: its own, and those of all below it."""
     above = {_cohort(each["name"]): _parent(each) for each in given["cohorts"]}
     own = [(_cohort(each["name"]), each) for each in given["cohorts"]]
     sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
@@ -374,7 +380,7 @@ def _parent(cohort: Given) -> str | None:
 
 
 def limits(given: Given) -> Iterable[tuple[Pair, Given]]:
-    """What a queue or cohort says of each flavor and resource."""
+    """Yield the limits of a queue or cohort for each flavor and resource."""
     for group in given.get("resource_groups", ()):
         for flavor in group:
             for resource, shown in flavor["resources"].items():
@@ -407,7 +413,7 @@ def _cohort(name: str) -> str:
 
 
 def _written(amounts: Mapping[str, int]) -> dict[str, str]:
-    """As pods and queues write them."""
+    """Return the amounts as pods and queues write them."""
     return {resource_name(name): f"{n}m" if name == "cpu" else str(n) for name, n in amounts.items()}
 
 

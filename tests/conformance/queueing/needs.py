@@ -1,4 +1,4 @@
-"""What skips of families have in common."""
+"""Common parts of the skips of families."""
 
 from collections.abc import Callable
 

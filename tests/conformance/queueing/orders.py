@@ -1,4 +1,4 @@
-"""Who comes first: inside a queue, between queues, among victims."""
+"""Order of groups: inside a queue, between queues, among victims."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,10 @@ def check_queue_order(case: Case) -> Iterator[str]:
 
 
 def check_compare(case: Case) -> Iterator[str]:
-    """The sign is that of the distance in line; two notes of one unit are one group, at distance 0."""
+    """Check the sign of the distance between two groups in the queue.
+
+    Two records of one unit are one group, at distance 0.
+    """
     one, other = _podgroup(case.input["a"]), _podgroup(case.input["b"])
     order = line(World(*waiting([one, other])))
     distance = order.index(one["id"]) - order.index(other["id"])
@@ -32,8 +35,9 @@ def check_compare(case: Case) -> Iterator[str]:
 
 
 def check_submitters(case: Case) -> Iterator[str]:
-    """The order inside a queue: fair, in a mode in which submitters matter. What they used is a part of the
-    largest usage here.
+    """Check the order inside a queue: fair, in a mode in which submitters matter.
+
+    The usage of a submitter is a part of the largest usage here.
     """
     pending = [{"created": 0, **each} for each in case.input["pending"]]
     counts = case.input["config"].get("mode", "None") != "None"
@@ -57,7 +61,7 @@ def _podgroup(given: Given) -> Given:
 
 
 def _puts_evicted_behind(case: Case) -> bool:
-    """Whether the time at which a workload was evicted, in place of its age, makes another order."""
+    """Return whether the time of eviction, instead of a workload's age, makes another order."""
     pending = case.input["pending"]
     by_eviction = sorted(pending, key=lambda each: _place(each, each.get("evicted_pods_timeout_at")))
     counts = case.input["config"].get("requeue_timestamp", "Eviction") == "Eviction"

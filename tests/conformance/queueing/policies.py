@@ -1,8 +1,9 @@
-"""How a queue lets its groups go: rotation, block, and both together.
+"""Order in which a queue starts its groups: rotation, blocking, and both together.
 
-The steps of a case become worlds. `next` is the group that starts where there is room for one. In a queue
+The steps of a case become worlds. `next` is the group that starts where there is capacity for one. In a queue
 that rotates, `fail` is a start that failed; in one that blocks, the quota of that job is full: quotas are
-users with a limit, and a full one has a group that runs. What is granted and does not run yet holds its room.
+users with a limit, and a full one has a running group. A granted group that does not run yet holds its
+capacity.
 """
 
 from collections.abc import Iterator, Mapping
@@ -151,7 +152,7 @@ def _id(view: GroupInfo) -> str:
 
 
 def _is_tried_twice(case: Case) -> bool:
-    """Whether a job that had its turn has another because something came, went or became free."""
+    """Return whether a job is tried again after something came, went or became free."""
     failed: set[str] = set()
     is_freed = False
     for step in case.input["steps"]:
@@ -172,7 +173,7 @@ def _is_tried_twice(case: Case) -> bool:
 
 
 def _waits_for_the_granted(case: Case) -> bool:
-    """Whether it makes a difference that a job that was granted does not run yet."""
+    """Return whether it makes a difference that a granted job does not run yet."""
     granted = any(step["do"] == "set_granted_not_running" for step in case.input["steps"])
     return granted and any(check_policy(case))
 

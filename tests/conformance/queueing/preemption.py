@@ -1,4 +1,4 @@
-"""Who is evicted for a group: by priority, up a tree, by fairness."""
+"""Choice of victims for a group: by priority, up a tree, by fairness."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -18,13 +18,13 @@ _GONE = "AlreadyEvicted"
 
 
 def check_victims(case: Case) -> Iterator[str]:
-    """Whoever is on the way out already is not evicted once more."""
+    """Check the victims; a group that is already leaving is not evicted again."""
     yield from unequal("evicted", expected(case), _world(case).evicted())
 
 
 @lru_cache(maxsize=8)
 def _world(case: Case) -> KueueWorld:
-    """The same for all that look at it."""
+    """Return the same world for all readers."""
     return KueueWorld(case.input, case.input["pending"])
 
 
@@ -34,7 +34,7 @@ def expected(case: Case) -> dict[str, EvictionCause]:
 
 
 def victims_of(case: Case, cause: EvictionCause) -> list[str]:
-    """Those that the case evicts for this cause."""
+    """Return the workloads that the case evicts for this cause."""
     return [name for name, each in expected(case).items() if each is cause]
 
 
@@ -48,7 +48,7 @@ def _cause(reason: str) -> EvictionCause:
 
 
 def _takes_from_equals(case: Case) -> bool:
-    """Whether a victim in the newcomer's own queue has no lower priority."""
+    """Return whether a victim in the newcomer's own queue has no lower priority."""
     (newcomer,) = case.input["pending"]
     victims = expected(case)
     return any(
@@ -58,8 +58,9 @@ def _takes_from_equals(case: Case) -> bool:
 
 
 def _takes_beyond_its_share(case: Case) -> bool:
-    """Whether others are evicted although the newcomer brings its queue above what it deserves, also without
-    the victims of its own queue.
+    """Return whether others are evicted although the newcomer brings its queue above its deserved share.
+
+    That holds also without the victims of its own queue.
     """
     (newcomer,), own = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
     takes = bool(victims_of(case, EvictionCause.RECLAIM))
@@ -67,14 +68,14 @@ def _takes_beyond_its_share(case: Case) -> bool:
 
 
 def _takes_what_is_deserved(case: Case) -> bool:
-    """Whether an evicted group was of a queue, or below one, that held no more than that deserves."""
+    """Return whether an evicted group was of a queue, or below one, within its deserved share."""
     others = [name for name, cause in expected(case).items() if cause is not EvictionCause.PREEMPT]
     (newcomer,) = case.input["pending"]
     return bool(others) and _world(case).give_their_due(others, newcomer["id"])
 
 
 def _spares_its_own(case: Case) -> bool:
-    """Whether others give room to a newcomer within its share, so that fewer of its own queue have to."""
+    """Return whether others lose capacity to a newcomer within its share, to spare its own queue."""
     victims, built = expected(case), _world(case)
     (newcomer,), evicted = case.input["pending"], built.evicted()
     own = {*victims_of(case, EvictionCause.PREEMPT)}
@@ -83,7 +84,10 @@ def _spares_its_own(case: Case) -> bool:
 
 
 def _loses_more_work(case: Case) -> bool:
-    """Whether others do as well that hold less of something, and no more of anything; all ran for as long."""
+    """Return whether other victims with a smaller sum do as well.
+
+    They hold less of something, and no more of anything; all ran for as long.
+    """
     ours, theirs = (_held(case, names) for names in (_world(case).evicted(), expected(case)))
     return bool(ours) and all(ours[name] <= theirs[name] for name in ours | theirs) and ours != theirs
 

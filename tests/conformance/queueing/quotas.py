@@ -1,4 +1,4 @@
-"""How much a queue may have: limits of a tree, borrowing, divisions."""
+"""Limits of a queue: limits of a tree, borrowing, divisions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -64,7 +64,7 @@ def _node() -> Any:
 
 
 def _hold(world: World, name: str, queue: str, millicores: int) -> None:
-    """A running pod that holds so much."""
+    """Add a running pod that holds this amount."""
     world.add(gang(name, 1, queue=queue, cpu=f"{millicores}m")).bind(f"{name}-0", "n")
     world.run(f"{name}-0")
 
@@ -73,7 +73,7 @@ def _hold(world: World, name: str, queue: str, millicores: int) -> None:
 
 
 def check_available(case: Case) -> Iterator[str]:
-    """What is available of a flavor is what the ceilings of all levels leave."""
+    """Check the available amount of a flavor, which is the minimum over the ceilings of all levels."""
     for each in case.expect["available"]:
         got = _available(case.input, each, case.input["usage"])
         yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], got)
@@ -122,7 +122,7 @@ def _scaled(amounts: Mapping[str, float]) -> dict[str, int]:
 
 
 def _left_over(case: Case) -> dict[str, float]:
-    """What of each resource is left for the weights, where not all have what they ask for."""
+    """Return the rest of each resource for the weights, where not all have their requests."""
     left = {}
     for name, there in case.input["total"].items():
         claims = [each["resources"][name] for each in case.input["queues"] if name in each["resources"]]
@@ -141,7 +141,7 @@ def _divides_by_priority(case: Case) -> bool:
 
 
 def _divides_units(case: Case) -> bool:
-    """Whether parts by weight are no whole units."""
+    """Return whether the parts by weight are no whole numbers."""
     for name, left in _left_over(case).items():
         weights = [each["resources"][name]["over_quota_weight"] for each in case.input["queues"]]
         limited = any(each["resources"][name]["limit"] >= 0 for each in case.input["queues"])

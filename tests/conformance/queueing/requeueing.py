@@ -1,9 +1,9 @@
-"""What becomes of workloads that could not start: families requeue_rule and queue_ops.
+"""Requeueing of workloads that could not start: families requeue_rule and queue_ops.
 
 Kueue takes a head out of its queue and puts it back: among the active ones, which are tried again by
-themselves, or among the inadmissible ones, which wait for an event. Here nothing is taken out, so what is
-judged is what users see of it: who starts once there is room, who only waits for a change of the cluster, and
-for whom room is kept before others.
+themselves, or among the inadmissible ones, which wait for an event. Here nothing is taken out, so the tests
+check the effects that users see: which groups start once there is capacity, which only wait for a change of
+the cluster, and for which capacity is reserved before others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,8 +56,10 @@ def check_script(case: Case) -> Iterator[str]:
 
 
 class _Script:
-    """Active is who starts where there is room for all. What was put back as inadmissible asks for a resource
-    that no node has, until a flush: then a node comes that has what was asked for so far.
+    """Script of a case.
+
+    Active workloads start where there is capacity for all. Those requeued as inadmissible ask for a
+    resource that no node has, until a flush: then a node comes that has the amounts requested so far.
     """
 
     def __init__(self, given: Given) -> None:
@@ -106,7 +108,7 @@ class _Script:
                 raise NoCounterpart(f"operation {step['op']}")
 
     def pop(self) -> str | None:
-        """The first that starts; it is taken out."""
+        """Return the first workload that starts; it is taken out."""
         seen = self._seen()
         lines = in_lines(seen.groups.values(), lambda view: view).get(QUEUE, ())
         active = {*self.active()}
@@ -148,7 +150,7 @@ class _Script:
         return GroupKey(f"{self._known[name].get('namespace', 'default')}/{name}")
 
     def _seen(self) -> Snapshot:
-        """With those whose start has failed, and that back off."""
+        """Return a snapshot with the groups whose start has failed, and that back off."""
         seen, now = self._world.ledger.snapshot(), self._given["now"]
         tried = {
             self._key(name): Start(
@@ -236,7 +238,7 @@ def _head(reason: str) -> Iterator[Any]:
 
 
 def _left(world: World, reason: str) -> Snapshot:
-    """With the failed start of one that was put back after it."""
+    """Return a snapshot with the failed start of a group that was requeued after it."""
     seen = world.ledger.snapshot()
     if reason not in ("FailedAfterNomination", "nominated"):
         return seen
@@ -245,7 +247,7 @@ def _left(world: World, reason: str) -> Snapshot:
 
 
 def _is_kept_for_it(world: World, reason: str) -> bool:
-    """Whether a newcomer of a higher priority does not get the room that the head waits for."""
+    """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
     more = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=more, priority_class="p2", priority=2))
     if more:
@@ -257,7 +259,7 @@ def _is_kept_for_it(world: World, reason: str) -> bool:
 
 
 def _is_tried_without_need(case: Case) -> bool:
-    """Whether a head is tried again and again although neither an event nor time would let it start."""
+    """Return whether a head is tried repeatedly although neither an event nor time would let it start."""
     return case.expect["placement"] == "active" and any(
         each.startswith("placement") for each in check_rule(case)
     )

@@ -1,4 +1,4 @@
-"""When a group is tried again: after failed starts, after events, and one after the other."""
+"""Retries of a group: after failed starts, after events, and one after the other."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def check_backoff(case: Case) -> Iterator[str]:
 
 
 def check_gate(case: Case) -> Iterator[str]:
-    """A group with room that has failed to start as often: does it back off?"""
+    """Check whether a group with capacity and as many failed starts backs off."""
     given = case.input["workload"]
     only = [{"id": "w", "created": -1}]
     world = World(queue({"name": QUEUE}), *waiting(only, is_held=_is_held(case)), *members(only))
@@ -52,12 +52,12 @@ def _starting(world: World, name: str) -> list[str]:
 
 
 def _is_held(case: Case) -> bool:
-    """Whether something else than the pause keeps it out."""
+    """Return whether something other than the backoff keeps it out."""
     return case.input["workload"].get("requeued_condition") is False
 
 
 def _grows_otherwise(case: Case) -> bool:
-    """Whether a factor other than 2 makes another pause."""
+    """Return whether a factor other than 2 makes another backoff."""
     initial, most, more = case.input["initial_s"], case.input["max_s"], case.input["attempts"] - 1
     doubled, grown = (min(most, initial * factor**more) for factor in (2, case.input["factor"]))
     return bool(doubled != grown)

@@ -23,8 +23,9 @@ _MOST_CYCLES = 20
 
 
 def check_order(case: Case) -> Iterator[str]:
-    """A newcomer needs the room of one candidate, then of two, and so on. Those that leave already come
-    first: their room is counted before anybody is evicted.
+    """Check the order of candidates: a newcomer needs the capacity of one, then of two, and so on.
+
+    Those that are leaving come first: their capacity is counted before anybody is evicted.
     """
     yield from unequal("order", case.expect["order"], _order(case.input))
 
@@ -38,8 +39,10 @@ def _order(given: Given) -> list[str]:
 
 
 def _for_newcomer(given: Given, number: int) -> KueueWorld:
-    """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
-    room is held by one that stays: the newcomer is within its queue's share next to all candidates.
+    """Return a world with a newcomer whose queue deserves all capacity and asks for it.
+
+    Other queues deserve nothing. Half of the capacity is held by a workload that stays: the newcomer is
+    within its queue's share next to all candidates.
     """
     own, candidates = given["preemptor_queue"], given["candidates"]
     capacity, top = (
@@ -73,7 +76,7 @@ def _usage(amount: int) -> Given:
 
 
 def _looks_at_submitters(case: Case) -> bool:
-    """Whether what submitters use makes another order inside a queue than priority and running time."""
+    """Return whether the usage of submitters changes the order inside a queue by priority and run time."""
     given = {each["id"]: each for each in case.input["candidates"]}
     order = [given[name] for name in case.expect["order"] if name in given]
     own = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
@@ -85,7 +88,7 @@ def _looks_at_submitters(case: Case) -> bool:
 
 
 def check_blocked(case: Case) -> Iterator[str]:
-    """A head that fits starts, and takes what it asks for."""
+    """Check that a head that fits starts, and takes its requests."""
     if _waits_for_evictions(case):
         raise NoCounterpart("quota that is kept for a group that waits for evictions")
     asked, expected = _named(case.input["wanted"]), _named(case.expect["reserved"])
@@ -107,7 +110,7 @@ def _waits_for_evictions(case: Case) -> bool:
 
 
 def check_guaranteed(case: Case) -> Iterator[str]:
-    """Groups of one, until nothing changes any more."""
+    """Check groups of one, until nothing changes any more."""
     world = _running(case.input)
     for _ in range(_MOST_CYCLES):
         decided = world.settle().decisions
@@ -122,7 +125,7 @@ def check_guaranteed(case: Case) -> Iterator[str]:
 
 
 def _running(given: Given) -> World:
-    """What runs before, and what is asked for besides."""
+    """Return a world with the running groups and the additional requests."""
     capacity = max((each.get("max", 0) for each in given["queues"]), default=0)
     there = node("n", pods="10000", more={_UNITS: str(capacity)})
     world = World(there, *(_guaranteed(each) for each in given["queues"] if each["name"] != "root"))
@@ -146,7 +149,7 @@ def _guaranteed(given: Given) -> Any:
 
 
 def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
-    """Groups of one."""
+    """Return groups of one."""
     size = given.get("pod_size", 1)
     names = [f"{given['name']}-{name}-{number}" for number in range(amount // size)]
     more = {_UNITS: str(size)}
@@ -154,7 +157,7 @@ def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
 
 
 def _deserves_more(case: Case) -> bool:
-    """Whether a queue that asks for more deserves more than what it ends with in the case."""
+    """Return whether a queue with requests deserves more than it has at the end of the case."""
     queues = _running(case.input).settle().decisions.queues
     asking = {each["name"] for each in case.input["queues"] if each.get("demand")}
     after = case.expect["after"]

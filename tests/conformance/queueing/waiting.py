@@ -1,4 +1,7 @@
-"""What waits in a case, as PodGroups and pods. Times are seconds relative to the moment of the case."""
+"""Waiting workloads of a case, as PodGroups and pods.
+
+Times are seconds relative to the moment of the case.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,14 +23,14 @@ _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def instant(seconds: float) -> str:
-    """As the API server writes it, but to the microsecond."""
+    """Return a time as the API server writes it, but to the microsecond."""
     return (_NOW + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
 def waiting(
     workloads: Iterable[Given], queue: str = QUEUE, is_held: bool = False
 ) -> Iterator[PodGroup | PriorityClass]:
-    """A PodGroup for each, named by its id, with a class of its priority."""
+    """Yield a PodGroup for each workload, named by its id, with a class of its priority."""
     for workload in workloads:
         priority = int(workload.get("priority", 0))
         level = f"p{priority}"
@@ -40,7 +43,7 @@ def waiting(
 
 
 def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:
-    """A small pod of each, and a node with room for all."""
+    """Yield a small pod of each workload, and a node with capacity for all."""
     yield node({"name": "n", "allocatable": {"cpu": "1000"}})
     for workload in workloads:
         asked = {"requests": {"cpu": "1m"}}
@@ -54,13 +57,13 @@ def key_of(name: str) -> GroupKey:
 
 
 def line(world: World, queue: str = QUEUE) -> list[str]:
-    """The ids of what waits in a queue, in its order."""
+    """Return the ids of a queue's waiting workloads, in its order."""
     lines = in_lines(world.ledger.snapshot().groups.values(), lambda view: view)
     return [view.key.partition("/")[2] for view in lines.get(queue, ())]
 
 
 def selector(given: Given | None) -> LabelSelector | None:
-    """None: none of its own."""
+    """Return the selector of a case; None if it has none of its own."""
     if given is None:
         return None
     wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]

@@ -143,7 +143,7 @@ def _reviewer(case: Case) -> Reviewer:
 
 
 def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:
-    """What a queue has allocated are pods that run in it."""
+    """Add a queue and its allocated amount, as pods that run in it."""
     ledger.intake.set_queue(msgspec.convert(queue_object(given), Queue))
     for number in range(int((given.get("allocated") or {}).get("pods", 0))):
         name = f"{given['name']}-{number}"
@@ -165,7 +165,7 @@ def _verdict(case: Case, answer: Json) -> Iterator[str]:
 
 
 def _reasons(answer: Json) -> set[str]:
-    """The codes of all faults, in the spelling of the cases."""
+    """Return the codes of all faults, in the spelling of the cases."""
     causes = answer.get("status", {}).get("details", {}).get("causes", [])
     return {re.sub(r"(?<!^)(?=[A-Z])", "-", cause["reason"]).lower() for cause in causes}
 

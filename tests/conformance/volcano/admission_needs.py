@@ -1,4 +1,4 @@
-"""What cases of admission need that Muster does otherwise."""
+"""Expectations of admission cases that differ from Muster."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _AMOUNTS = ("capability", "deserved", "guarantee")
 
 
 def deletes_open_queue(case: Case) -> bool:
-    """Whether a queue may be deleted that is not Closed."""
+    """Return whether a queue may be deleted that is not Closed."""
     deletes = case.kind == "admission.queue" and case.input.get("operation") == "DELETE"
     return (
         deletes
@@ -18,7 +18,7 @@ def deletes_open_queue(case: Case) -> bool:
 
 
 def freezes_closing_queue(case: Case) -> bool:
-    """Whether a queue may not be changed because of the state that it has."""
+    """Return whether a queue may not be changed because of its state."""
     if case.kind != "admission.queue" or case.input.get("operation") != "UPDATE":
         return False
     state, before = (
@@ -31,7 +31,7 @@ def freezes_closing_queue(case: Case) -> bool:
 
 
 def changes_root(case: Case) -> bool:
-    """Whether root's amounts may change."""
+    """Return whether root's amounts may change."""
     if case.kind != "admission.queue" or case.input.get("options", {}).get("protectRoot") is not False:
         return False
     now, before = case.input.get("object") or {}, case.input.get("oldObject") or {}
@@ -41,7 +41,7 @@ def changes_root(case: Case) -> bool:
 
 
 def refuses_unsynced_queue(case: Case) -> bool:
-    """Whether a queue that has no state yet takes nothing."""
+    """Return whether a queue without a state yet takes nothing."""
     if (
         case.kind not in ("admission.podgroup", "admission.job")
         or case.expect.get("reason") != "queue-not-open"

@@ -65,7 +65,7 @@ def check_build(case: Case) -> Iterator[str]:
 
 
 def _exists(given: Given, pod: Pod, api: _Groups, ledger: Ledger) -> None:
-    """The group is there already, with other numbers."""
+    """Add the existing group, with other numbers."""
     meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(given["existingGroup"])}

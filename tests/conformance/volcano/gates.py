@@ -24,7 +24,7 @@ _NOW = "2026-01-01T00:00:00Z"
 
 
 def check_releasing(case: Case) -> Iterator[str]:
-    """The members stand on full nodes, then those that are releasing are deleted."""
+    """Check members on full nodes, then delete the releasing ones."""
     tasks, wanted = case.input["tasks"], case.expect["suppressUnschedulable"]
     names = sorted({task["node"] for task in tasks if task["node"]})
     nodes = [node({"name": name, "allocatable": {"cpu": _standing_on(name, tasks)}}) for name in names]
@@ -64,7 +64,10 @@ def _is_told_nothing(decision: GroupDecision) -> bool:
 
 
 def check_overcommit(case: Case) -> Iterator[str]:
-    """The plugin compares sums, so all nodes are one here. What is reserved runs there."""
+    """Check the sum of all nodes, as the plugin does: all nodes are one here.
+
+    Reserved groups run there.
+    """
     wanted = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
     asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": wanted})

@@ -57,7 +57,7 @@ def _group(number: int, queue: str, given: Any) -> PodGroup:
 
 
 def keeps_closed_with_groups(case: Case) -> bool:
-    """Whether a queue is to stay Closed although it has groups, which came past its being closed."""
+    """Return whether a queue is to stay Closed although it has groups that came after it was closed."""
     if case.kind not in ("queue.state", "queue.sync") or case.expect["state"] != "Closed":
         return False
     return bool(case.input["podGroups"])

@@ -64,7 +64,7 @@ def pod(given: Given) -> Pod:
 
 
 def priority_class(given: Given) -> PriorityClass:
-    """With the mark that lets groups have it whatever their pods have, as in Volcano."""
+    """Return a class that groups may have regardless of their pods' classes, as in Volcano."""
     flagged = {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}
     policy = given.get("preemptionPolicy") or ""
     return _made(PriorityClass, flagged, value=given.get("value", 0), preemptionPolicy=policy)

@@ -1,4 +1,4 @@
-"""What cases of the smaller kinds need that no gate of Muster has."""
+"""Expectations of the smaller kinds that no gate of Muster has."""
 
 from extender.domain.model.resources import asked, offered, total
 from tests.conformance.cases import Case
@@ -14,8 +14,9 @@ def compares_with_infinity(case: Case) -> bool:
 
 
 def takes_unnamed_for_nothing(case: Case) -> bool:
-    """Whether cpu or memory that the right side lacks, or has none of, is to count as nothing although what
-    is missing counts as infinite: there is such a rule for other resources only.
+    """Return whether an absent cpu or memory of the right side is to count as 0.
+
+    That holds although an absent value counts as infinite: there is such a rule for other resources only.
     """
     if case.kind != "resource.op" or case.input["op"] != "minPerDimension":
         return False
@@ -26,7 +27,7 @@ def takes_unnamed_for_nothing(case: Case) -> bool:
 
 
 def shares_nothing(case: Case) -> bool:
-    """Whether nothing is deserved and nothing held."""
+    """Return whether nothing is deserved and nothing held."""
     if case.kind != "queue.share":
         return False
     deserved, held = offered(case.input["deserved"]), asked(case.input["allocated"])
@@ -34,7 +35,7 @@ def shares_nothing(case: Case) -> bool:
 
 
 def oversells(case: Case) -> bool:
-    """Whether what is asked for is more than the nodes have, and no more than the factor makes of it."""
+    """Return whether the requests exceed the nodes' capacity, but not the capacity times the factor."""
     if case.kind != "overcommit" or not case.input.get("minResources"):
         return False
     there = total(offered(node["allocatable"]) for node in case.input["nodes"])
@@ -52,14 +53,14 @@ def _factor(case: Case) -> float:
 
 
 def shows_what_is_not_written(case: Case) -> bool:
-    """Whether a row is to show nothing, or 0, where a queue says nothing of its weight, parent and state."""
+    """Return whether a row is to show nothing, or 0, for an absent weight, parent or state of a queue."""
     if (case.kind, case.input.get("command")) != ("cli", "list"):
         return False
     return any(not {"weight", "state", "parent"} <= queue.keys() for queue in case.input["queues"])
 
 
 def blocks_its_owner(case: Case) -> bool:
-    """Whether a PodGroup that is made for pods is to keep its owner from being deleted before it."""
+    """Return whether a PodGroup that is made for pods is to block the deletion of its owner."""
     if case.kind != "podgroup.build":
         return False
     return any(each.get("blockOwnerDeletion") for each in case.expect.get("ownerReferences") or ())

@@ -1,4 +1,4 @@
-"""What cases of phases expect that misleads, and that Muster has mended."""
+"""Misleading expectations of phases that Muster has corrected."""
 
 from tests.conformance.cases import Case
 
@@ -21,12 +21,12 @@ def _is_phase(case: Case) -> bool:
 
 
 def ends_before_it_began(case: Case) -> bool:
-    """Whether a group that needs nobody is to be Completed without any member placed."""
+    """Return whether a group that needs no members is to be Completed without any member placed."""
     return _is_phase(case) and case.input["minMember"] == 0 and _placed(case) == 0
 
 
 def ends_before_replacements(case: Case) -> bool:
-    """Whether a group is to be Completed although members wait in the place of those that failed."""
+    """Return whether a group is to be Completed although replacements of failed members wait."""
     if not _is_phase(case) or not _count(case, *_WAITING):
         return False
     needed = int(case.input["minMember"])
@@ -35,7 +35,7 @@ def ends_before_replacements(case: Case) -> bool:
 
 
 def waits_again_while_it_runs(case: Case) -> bool:
-    """Whether a group that lost members is to be as one that never started."""
+    """Return whether a group that lost members is to be as one that never started."""
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
     needed = int(case.input["minMember"])
@@ -44,7 +44,7 @@ def waits_again_while_it_runs(case: Case) -> bool:
 
 
 def is_unknown_with_all_it_needs(case: Case) -> bool:
-    """Whether a group that has what it needs is to be Unknown for members that it can do without."""
+    """Return whether a group with enough members is to be Unknown because of the others."""
     if not _is_phase(case) or not _count(case, "Running") or not case.input["unschedulableThisCycle"]:
         return False
     needed = int(case.input["minMember"])
@@ -53,7 +53,7 @@ def is_unknown_with_all_it_needs(case: Case) -> bool:
 
 
 def is_let_in_without_place(case: Case) -> bool:
-    """Whether a group is to stay Inqueue although it lacks members, or room for them."""
+    """Return whether a group is to stay Inqueue although it lacks members, or capacity for them."""
     if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
         return False
     needed = int(case.input["minMember"])

@@ -23,7 +23,7 @@ def running(case: Case) -> list[Given]:
 
 
 def pending(case: Case, group: Given) -> list[Given]:
-    """The pods of a group that are on no node yet."""
+    """Return the pods of a group that are on no node yet."""
     name = (group["namespace"], group["name"])
     return [
         each
@@ -38,7 +38,7 @@ def queue_of(case: Case, each: Given) -> str:
 
 
 def idle(case: Case) -> Resources:
-    """What all nodes together have left."""
+    """Return the free amounts of all nodes together."""
     sums = total(offered(each["allocatable"]) for each in case.input.get("nodes", ()))
     add(sums, requests(running(case)), -1)
     return sums
@@ -58,11 +58,11 @@ class After:
         return str(node) if node else None
 
     def planned(self) -> list[PodRecord]:
-        """Whom Muster would start beside all that."""
+        """Return the pods that Muster would start in addition."""
         return [claim.pod for claim in self._world.ledger.to_release()]
 
     def planned_sums(self) -> dict[str, dict[str, int]]:
-        """The same as sums by queue."""
+        """Return the same as sums by queue."""
         sums: dict[str, dict[str, int]] = {}
         for member in self.planned():
             queue = self._world.decisions.groups[member.group].queue
@@ -70,12 +70,12 @@ class After:
         return sums
 
     def waiting(self, queue: str) -> list[dict[str, int]]:
-        """The requests of each pod of a queue that still waits."""
+        """Return the requests of each pod of a queue that still waits."""
         left = [each for each in self.pods if not each["node"] and queue_of(self._case, each) == queue]
         return [requests([each]) for each in left]
 
     def has_share_for(self, queue: str, asked: Resources) -> bool:
-        """Whether the share gate lets a queue have `asked` on top of what it holds."""
+        """Return whether the share gate lets a queue have `asked` in addition to its holdings."""
         now = self._world.queue(queue)
         return within(asked, now.allocated, now.deserved, _BUT_PODS)
 

@@ -1,4 +1,4 @@
-"""What a session needs of reclaim that Muster does otherwise, read off its input and what it expects."""
+"""Expectations of reclaim in sessions that differ from Muster, read from their input and result."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ _BUT_PODS = frozenset({PODS})
 
 
 def spares_whole_gangs(case: Case) -> bool:
-    """Whether nobody is evicted although a gang as a whole would make room."""
+    """Return whether nothing is evicted although a whole gang would free enough capacity."""
     if case.expect.get("evictedPerGroup") != {} or "reclaim" not in case.input["actions"]:
         return False
     evictions = World(*objects(case.input)).settle().decisions.evictions.values()
@@ -25,7 +25,7 @@ def spares_whole_gangs(case: Case) -> bool:
 
 
 def goes_above_its_share(case: Case) -> bool:
-    """Whether who takes the room back would hold more than its queue deserves of something it asks for."""
+    """Return whether the reclaiming group would bring its queue above its share of a requested resource."""
     if not case.expect.get("evicted") or "reclaim" not in case.input["actions"]:
         return False
     world = World(*objects(case.input)).settle()
@@ -46,13 +46,13 @@ def _claimants(case: Case) -> Iterator[tuple[str, Given]]:
 
 
 def has_a_member_that_never_preempts(case: Case) -> bool:
-    """Whether a group takes room back of which some members say that they take none."""
+    """Return whether a group reclaims although some members say that they never preempt."""
     never = {each["podgroup"] for each in case.input["pods"] if each.get("preemptionPolicy") == "Never"}
     return bool(never) and bool(case.expect.get("evicted"))
 
 
 def keeps_parents_empty(case: Case) -> bool:
-    """Whether pods of a queue with children wait just for that."""
+    """Return whether pods of a queue with children wait just for that."""
     parents = {each.get("parent") for each in case.input["queues"]}
     waits = [each for each in case.input["pods"] if not each.get("node")]
     return not case.expect.get("binds") and any(queue_of(case, wait) in parents for wait in waits)

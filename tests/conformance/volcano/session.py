@@ -36,7 +36,7 @@ def check_session(case: Case) -> Iterator[str]:
 
 
 def _taken_back(case: Case, world: World) -> Iterator[str]:
-    """Who is evicted, and what is kept on which nodes for whom."""
+    """Yield differences in the evicted pods and in the capacity reserved on nodes for groups."""
     victims = [eviction.victim for eviction in world.decisions.evictions.values()]
     reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
     got: dict[str, Any] = {
@@ -57,7 +57,7 @@ def _evicted(case: Case, found: list[str]) -> Iterator[str]:
 
 
 def _similar(case: Case) -> Callable[[str], str]:
-    """What makes one victim another: equal ones are taken at random there, here by UID."""
+    """Return a key of equal victims: they are taken at random there, here by UID."""
     queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
     similar = {
         f"{pod['namespace']}/{pod['name']}": json.dumps(
@@ -105,6 +105,6 @@ def _bound(case: Case, binds: Binds) -> Iterator[str]:
 
 
 def per_group(case: Case, binds: Mapping[Uid, str]) -> dict[str, int]:
-    """How many pods of each group are bound."""
+    """Return how many pods of each group are bound."""
     groups = {key(pod): f"{pod['namespace']}/{pod['podgroup']}" for pod in case.input["pods"]}
     return dict(Counter(groups[uid] for uid in binds))

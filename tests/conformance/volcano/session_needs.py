@@ -1,8 +1,8 @@
-"""What a session needs that Muster does otherwise, read off its input and what it expects.
+"""Expectations of sessions that differ from Muster, read from their input and result.
 
-The deviations are DESIGN's: Muster lends idle room above the share (§6), serves those within their share
-before any that goes above its own (§6), lets what came before go on in a queue that closes and counts nothing
-that came later (§3), and calls a group Inqueue only with a place for its members on real nodes (§4).
+The deviations are DESIGN's: Muster lends idle capacity above the share (§6), serves those within their share
+before any that goes above its own (§6), lets earlier groups go on in a queue that closes and counts no later
+ones (§3), and calls a group Inqueue only with a place for its members on real nodes (§4).
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def _enables(case: Case, function: str) -> bool:
 
 
 def uses_stand_in(case: Case) -> bool:
-    """Whether a gate is switched on that only Volcano's own tests have."""
+    """Return whether a gate is switched on that only Volcano's own tests have."""
     return any(plugin.get("plugin", "").startswith("test-") for plugin in _plugins(case))
 
 
@@ -38,7 +38,7 @@ def uses_stand_in(case: Case) -> bool:
 
 
 def leaves_room_idle(case: Case) -> bool:
-    """Whether Muster would lend, to queues above their share, room that stays idle as the case expects it."""
+    """Return whether Muster would lend capacity that stays idle in the case, to queues above their share."""
     if SCHEDULED not in case.input["actions"]:
         return False
     after = After(case)
@@ -47,7 +47,7 @@ def leaves_room_idle(case: Case) -> bool:
 
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:
-    """Whether all that Muster would start beyond what the case expects asks for nothing but a place."""
+    """Return whether all that Muster would start beyond the case has no requests but a place."""
     if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
     more = After(case).planned()
@@ -55,8 +55,9 @@ def leaves_empty_requests_to_backfill(case: Case) -> bool:
 
 
 def leaves_pending_groups_to_enqueue(case: Case) -> bool:
-    """Whether all that Muster would start beyond what the case expects is of groups that are still Pending,
-    which only an action that is not run would let in.
+    """Return whether all that Muster would start beyond the case is of Pending groups.
+
+    Only an action that is not run would let these in.
     """
     if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
         return False
@@ -66,8 +67,9 @@ def leaves_pending_groups_to_enqueue(case: Case) -> bool:
 
 
 def outranks_shares(case: Case) -> bool:
-    """Whether, without the share gate, a queue of higher priority is served above its share while another
-    waits within its own.
+    """Return whether, without the share gate, a queue of higher priority is served above its share.
+
+    Another one waits within its own meanwhile.
     """
     if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
         return False
@@ -85,14 +87,14 @@ def outranks_shares(case: Case) -> bool:
 
 
 def expects_closed_queue_to_stop(case: Case) -> bool:
-    """Whether pods of groups that came while the queue was open are to stay unbound."""
+    """Return whether pods of groups that came while the queue was open are to stay unbound."""
     return SCHEDULED in case.input["actions"] and any(
         group.get("phase") in _CAME_IN and pending(case, group) for group in _in_closed_queues(case)
     )
 
 
 def counts_late_comers(case: Case) -> bool:
-    """Whether groups that came when their queue was not open count to its request, or become Inqueue."""
+    """Return whether groups that came to a queue that was not open count to its request or become Inqueue."""
     return any(
         (pending(case, group) and group["queue"] in case.expect.get("deserved", {}))
         or _expected_phase(case, group) == "Inqueue"
@@ -118,7 +120,7 @@ def _coming_in(case: Case) -> list[Given]:
 
 
 def admits_without_place(case: Case) -> bool:
-    """Whether a group is to become Inqueue although it lacks members, room, or a part of its ceiling."""
+    """Return whether a group is to become Inqueue without enough members, capacity or ceiling."""
     return any(not _has_place(case, group) for group in _coming_in(case))
 
 
@@ -135,5 +137,8 @@ def _has_place(case: Case, group: Given) -> bool:
 
 
 def lets_in_no_gang(case: Case) -> bool:
-    """Whether a group of minMember 0 is to become Inqueue: it is no gang, its pods start one by one."""
+    """Return whether a group of minMember 0 is to become Inqueue.
+
+    It is no gang: its pods start one by one.
+    """
     return any(group["minMember"] == 0 for group in _coming_in(case))

@@ -46,7 +46,7 @@ def _differences(given: Mapping[str, Any], got: Share, expect: Mapping[str, Any]
 
 
 def _overused(held: Mapping[str, int], deserved: Mapping[str, float]) -> bool:
-    """Whether the share gate would not let a queue have one more of anything."""
+    """Return whether the share gate would not let a queue have more of anything."""
     return all(exceeded({name: 1}, held, deserved) for name in deserved)
 
 

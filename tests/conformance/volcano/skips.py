@@ -1,4 +1,4 @@
-"""What is skipped of volcano.json, and why."""
+"""Skipped cases of volcano.json with their reasons."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def _with_action(action: str) -> Callable[[Case], bool]:
 
 
 def _session(needs_it: Callable[[Case], bool]) -> Callable[[Case], bool]:
-    """A need of sessions whose actions Muster performs."""
+    """Return a check of sessions whose actions Muster performs."""
     return lambda case: (
         case.kind == "session" and PERFORMED.issuperset(case.input["actions"]) and needs_it(case)
     )
